@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use rtit_packet::Scanner;
 use rtit_unit::settings::{ctl, IpCompression, PsbOnEnable, TntForm};
-use rtit_unit::{Event, Kind, Output, Parameters, Range, RangeKind, Settings, State, Unit, RECORD};
+use rtit_unit::{CaptureEvent, EventKind, Output, Parameters, AddressRange, RangeKind, Settings, SavedState, Unit, RECORD_SIZE};
 
 const EVENT: usize = 12;
 const MOST: usize = 400;
@@ -25,40 +25,40 @@ fuzz_target!(|data: &[u8]| {
     unit.set_ranges(&ranges)
         .expect("as many ranges as there may be");
     let mut clock = 0;
-    let records: Vec<[u8; RECORD]> = rest
+    let records: Vec<[u8; RECORD_SIZE]> = rest
         .chunks_exact(EVENT)
         .take(MOST)
         .map(|event| record(event, &mut clock))
         .collect();
     for record in &records {
-        let known = Event::from_bytes(record);
-        assert_eq!(known.is_ok(), record[0] > 0 && record[0] <= Kind::End as u8);
+        let known = CaptureEvent::from_bytes(record);
+        assert_eq!(known.is_ok(), record[0] > 0 && record[0] <= EventKind::End as u8);
     }
 
-    let fed = unit.feed(&records.concat());
-    let whole = unit.take();
+    let fed = unit.feed_records(&records.concat());
+    let whole = unit.take_output();
     check(&whole, &settings);
 
     let half = records.len() / 2;
     let mut first = Unit::new(&settings).expect("as before");
     first.set_ranges(&ranges).expect("as before");
     let mut parts = Vec::new();
-    if first.feed(&records[..half].concat()).is_ok() {
-        parts.extend(first.take());
-        let bytes = first.state().to_bytes();
-        let state = State::from_bytes(&bytes).expect("what was written can be read");
+    if first.feed_records(&records[..half].concat()).is_ok() {
+        parts.extend(first.take_output());
+        let bytes = first.save_state().to_bytes();
+        let state = SavedState::from_bytes(&bytes).expect("what was written can be read");
         assert_eq!(state.to_bytes(), bytes);
         let mut second = Unit::new(&settings).expect("as before");
-        second.restore(&state).expect("the state of such a unit");
-        assert_eq!(second.feed(&records[half..].concat()).is_ok(), fed.is_ok());
+        second.restore_state(&state).expect("the state of such a unit");
+        assert_eq!(second.feed_records(&records[half..].concat()).is_ok(), fed.is_ok());
         if matches!(settings.output, Output::Stream) {
-            parts.extend(second.take());
+            parts.extend(second.take_output());
             assert_eq!(parts, whole);
         }
     }
     // Anything as a state: an error, or a state.
-    let _ = State::from_bytes(rest)
-        .map(|state| Unit::new(&settings).map(|mut unit| unit.restore(&state)));
+    let _ = SavedState::from_bytes(rest)
+        .map(|state| Unit::new(&settings).map(|mut unit| unit.restore_state(&state)));
 });
 
 fn settings(choices: &[u8; 16]) -> Settings {
@@ -104,8 +104,8 @@ fn settings(choices: &[u8; 16]) -> Settings {
     }
 }
 
-fn ranges(choices: &[u8; 16]) -> Vec<Range> {
-    let one = |from: u8, kind| Range {
+fn ranges(choices: &[u8; 16]) -> Vec<AddressRange> {
+    let one = |from: u8, kind| AddressRange {
         kind,
         first: 0x1000 + u64::from(from),
         last: 0x1000 + u64::from(from) + 64,
@@ -120,8 +120,8 @@ fn ranges(choices: &[u8; 16]) -> Vec<Range> {
     }
 }
 
-/// Kind, flags, length; the IP; the target near it or far; how much later.
-fn record(event: &[u8], clock: &mut u64) -> [u8; RECORD] {
+/// EventKind, flags, length; the IP; the target near it or far; how much later.
+fn record(event: &[u8], clock: &mut u64) -> [u8; RECORD_SIZE] {
     *clock += match event[11] {
         small @ 0..=199 => u64::from(small),
         // Each period that passes has its MTC.
@@ -134,7 +134,7 @@ fn record(event: &[u8], clock: &mut u64) -> [u8; RECORD] {
         2 => (near(event[3]), far),
         _ => (far, near(event[4])),
     };
-    let mut record = [0; RECORD];
+    let mut record = [0; RECORD_SIZE];
     record[0] = event[0] % 23;
     record[1] = event[1] & 1;
     record[2] = event[2] & 15;

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use rtit_unit::{Error, Range, RangeKind, Settings, State, Unit};
+use rtit_unit::{AddressRange, Error, RangeKind, SavedState, Settings, Unit};
 
 use crate::arguments::Items;
 
@@ -41,14 +41,14 @@ impl BulkUnit {
     /// Raises ValueError, with the byte offset, for a record that is none, cut short or out of order in time; those
     /// before it have been taken.
     fn feed(&mut self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
-        py.detach(|| self.unit.feed(records)).map_err(raise)
+        py.detach(|| self.unit.feed_records(records)).map_err(raise)
     }
 
     /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at `ip`
     /// then, or in the kernel. Raises ValueError for a clock that goes back.
     #[pyo3(signature = (clock, ip = None))]
     fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {
-        self.unit.at(clock).map_err(raise)?;
+        self.unit.advance_clock(clock).map_err(raise)?;
         self.unit.overflow(ip);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl BulkUnit {
     /// Address ranges from the next enable on: at most 4 of (ADDRn_CFG, first, last), with ADDRn_CFG 1 for FilterEn, 2
     /// for TraceStop.
     fn set_ranges(&mut self, ranges: Items<(u8, u64, u64)>) -> PyResult<()> {
-        let ranges: PyResult<Vec<Range>> = ranges
+        let ranges: PyResult<Vec<AddressRange>> = ranges
             .0
             .into_iter()
             .map(|(cfg, first, last)| {
@@ -69,7 +69,7 @@ impl BulkUnit {
                         )))
                     }
                 };
-                Ok(Range { kind, first, last })
+                Ok(AddressRange { kind, first, last })
             })
             .collect();
         self.unit.set_ranges(&ranges?).map_err(raise)
@@ -78,32 +78,32 @@ impl BulkUnit {
     /// The bytes written since they were last taken; of a circular region, at most its size.
     fn take<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let bytes = PyBytes::new(py, self.unit.output());
-        self.unit.discard();
+        self.unit.discard_output();
         bytes
     }
 
     /// All that decides what comes next, as bytes; what can be taken is no part of it.
     fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.unit.state().to_bytes())
+        PyBytes::new(py, &self.unit.save_state().to_bytes())
     }
 
     /// Go on as the unit did that `state` was taken from, which had the same settings. Raises ValueError, and then
     /// nothing has changed.
     fn restore(&mut self, state: &[u8]) -> PyResult<()> {
-        let state = State::from_bytes(state).map_err(raise)?;
-        self.unit.restore(&state).map_err(raise)
+        let state = SavedState::from_bytes(state).map_err(raise)?;
+        self.unit.restore_state(&state).map_err(raise)
     }
 
     /// IA32_RTIT_STATUS.Stopped.
     #[getter]
     fn stopped(&self) -> bool {
-        self.unit.stopped()
+        self.unit.is_stopped()
     }
 
     /// All bytes written so far.
     #[getter]
     fn written(&self) -> u64 {
-        self.unit.written()
+        self.unit.bytes_written()
     }
 }
 

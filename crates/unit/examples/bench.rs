@@ -28,7 +28,7 @@ fn words(count: usize) -> Vec<u64> {
 #[inline(always)]
 fn conditional(unit: &mut Unit, clock: &mut u64, word: u64, site: u64) -> Result<(), Error> {
     *clock += 1 + (word >> (2 * site) & 7);
-    unit.at(*clock)?;
+    unit.advance_clock(*clock)?;
     let next = CODE + 32 * site;
     unit.conditional(next, next + 0x400, word >> (44 + site) & 1 == 1);
     Ok(())
@@ -40,32 +40,32 @@ fn turn(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
         conditional(unit, clock, word, site)?;
     }
     *clock += 2;
-    unit.at(*clock)?;
+    unit.advance_clock(*clock)?;
     unit.call(CODE + 0x205, CODE + 0x900);
     for site in 4..8 {
         conditional(unit, clock, word, site)?;
     }
     *clock += 1;
-    unit.at(*clock)?;
+    unit.advance_clock(*clock)?;
     unit.ret(CODE + 0x205);
     for site in 8..12 {
         conditional(unit, clock, word, site)?;
     }
     *clock += 1;
-    unit.at(*clock)?;
+    unit.advance_clock(*clock)?;
     unit.indirect_call(CODE + 0x302, LIBRARY + (word & 0xFFF0));
     for site in 12..16 {
         conditional(unit, clock, word, site)?;
     }
     *clock += 1;
-    unit.at(*clock)?;
+    unit.advance_clock(*clock)?;
     unit.ret(CODE + 0x302);
     Ok(())
 }
 
 fn run(name: &str, settings: &Settings, words: &[u64], turns: u64) -> Result<(), Error> {
     let mut unit = Unit::new(settings)?;
-    unit.run(CODE);
+    unit.switch_in(CODE);
     let (mut bytes, mut clock) = (0, 0);
     let start = Instant::now();
     let begin = cpu_seconds(start);
@@ -73,7 +73,7 @@ fn run(name: &str, settings: &Settings, words: &[u64], turns: u64) -> Result<(),
         turn(&mut unit, &mut clock, *word)?;
         if unit.output().len() >= 1 << 16 {
             bytes += black_box(unit.output()).len();
-            unit.discard();
+            unit.discard_output();
         }
     }
     let seconds = cpu_seconds(start) - begin;

@@ -1,16 +1,22 @@
-//! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5).
+//! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5): nearly all events of a trace.
 //!
-//! These are nearly all events of a trace, so each begins with the case that nothing but its own packet can happen. The
-//! other case is the whole rule. No packet carries a branch's own address.
+//! Each event has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a near
+//! branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states. There
+//! are also variants that return false instead of doing anything unusual (`try_...`), and one that takes many TNT bits
+//! at once (`add_tnt_bits`); `tests/fast_paths.rs` compares all of them with the plain events.
+//!
+//! No packet carries the address of the branch itself.
 
-use crate::encode::short_tnt;
+use crate::compression::ReturnStack;
+use crate::packet_bytes::short_tnt;
+use crate::saved_state::NEVER;
 use crate::settings::TntForm;
-use crate::state::NEVER;
 use crate::unit::Unit;
 
 impl Unit {
-    /// Up to this clock, exclusive, `quietly` may be called, and `at` need not be: nothing comes by itself, and nothing
-    /// but its own packet can follow from a near branch. 0 if that cannot be said.
+    /// Returns the clock below which the `try_...` functions and `add_tnt_bits` may be called, without `advance_clock`
+    /// before each: no timing packet is due, and a near branch can only emit its own packet. 0 if there is no such
+    /// clock.
     #[inline(always)]
     pub fn quiet_until(&self) -> u64 {
         if !self.core.plain || self.core.cyc_due != NEVER {
@@ -22,10 +28,10 @@ impl Unit {
         }
     }
 
-    /// A conditional branch (`results` is 1), or a direct jump or straight code (0), that goes on at `ip`, before
-    /// `quiet_until`. False, and nothing has changed, if that makes a packet.
+    /// Handles a conditional branch (`results` 1), or a direct jump or fall-through (0), that continues at `ip`, before
+    /// `quiet_until`. Changes nothing and returns false if it emits a packet.
     #[inline(always)]
-    pub fn quietly(&mut self, results: u8, taken: bool, ip: u64) -> bool {
+    pub fn try_quiet_branch(&mut self, results: u8, taken: bool, ip: u64) -> bool {
         let tnt = self.core.tnt << results | u64::from(taken) & u64::from(results);
         if tnt >= self.config.tnt_full {
             return false;
@@ -35,10 +41,10 @@ impl Unit {
         true
     }
 
-    /// A conditional branch that may also fill a short TNT, if that is all it does.
+    /// Handles a conditional branch that emits nothing or one short TNT; otherwise changes nothing and returns false.
     #[inline(always)]
-    pub fn conditional_quietly(&mut self, taken: bool, ip: u64) -> bool {
-        if self.quietly(1, taken, ip) {
+    pub fn try_conditional(&mut self, taken: bool, ip: u64) -> bool {
+        if self.try_quiet_branch(1, taken, ip) {
             return true;
         }
         let tnt = self.core.tnt << 1 | u64::from(taken);
@@ -47,46 +53,46 @@ impl Unit {
         if !short || !self.buffer.has_room() || self.buffer.position() + size >= self.attention {
             return false;
         }
-        self.buffer.put((word, size));
+        self.buffer.put_packet((word, size));
         self.core.tnt = 1;
         self.core.ip = ip;
         true
     }
 
-    /// The same for a near RET.
+    /// Handles a near RET that is one more TNT bit; otherwise changes nothing and returns false.
     #[inline(always)]
-    pub fn ret_quietly(&mut self, target: u64) -> bool {
-        let quiet = self.ret_stack.top() == Some(target) && self.quietly(1, true, target);
+    pub fn try_compressed_ret(&mut self, target: u64) -> bool {
+        let quiet = self.ret_stack.top() == Some(target) && self.try_quiet_branch(1, true, target);
         if quiet {
             self.ret_stack.pop();
         }
         quiet
     }
 
-    /// Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`.
+    /// Jcc, J*CXZ or LOOP*: continues at `target` if `taken`, otherwise at `next_ip`.
     #[inline(always)]
     pub fn conditional(&mut self, next_ip: u64, target: u64, taken: bool) {
         if !self.core.plain {
-            return self.filtered_conditional(next_ip, target, taken);
+            return self.conditional_filtered(next_ip, target, taken);
         }
         self.core.ip = if taken { target } else { next_ip };
-        if self.result(taken) {
+        if self.add_tnt_bit(taken) {
             self.commit();
         }
     }
 
-    /// Direct JMP: the code tells where it goes.
+    /// Direct JMP: a decoder finds the target in the code.
     #[inline(always)]
     pub fn jump(&mut self, target: u64) {
-        if self.lands(target, false) && !self.core.plain {
+        if self.land_at(target, false) && !self.core.plain {
             self.commit();
         }
     }
 
-    /// Direct CALL; with displacement 0 (`target` is `next_ip`) no RET is expected.
+    /// Direct CALL. One with displacement 0 (`target` is `next_ip`) expects no RET.
     #[inline(always)]
     pub fn call(&mut self, next_ip: u64, target: u64) {
-        if self.lands(target, false) {
+        if self.land_at(target, false) {
             if target != next_ip {
                 self.ret_stack.push(next_ip);
             }
@@ -99,58 +105,58 @@ impl Unit {
     /// Indirect JMP.
     #[inline(always)]
     pub fn indirect_jump(&mut self, target: u64) {
-        if self.lands(target, false) {
-            self.target(target);
+        if self.land_at(target, false) {
+            self.send_tip(target);
         }
     }
 
     /// Indirect CALL.
     #[inline(always)]
     pub fn indirect_call(&mut self, next_ip: u64, target: u64) {
-        if self.lands(target, false) {
+        if self.land_at(target, false) {
             self.ret_stack.push(next_ip);
-            self.target(target);
+            self.send_tip(target);
         }
     }
 
-    /// Near RET: a taken result if it returns from a CALL that the decoder knows, else TIP.
+    /// Near RET: a taken TNT bit if it returns to a CALL that the decoder remembers, otherwise a TIP.
     #[inline(always)]
     pub fn ret(&mut self, target: u64) {
-        if !self.lands(target, false) {
+        if !self.land_at(target, false) {
             return;
         }
         if self.ret_stack.pop() == Some(target) {
-            self.result(true);
+            self.add_tnt_bit(true);
             self.commit();
         } else {
-            self.target(target);
+            self.send_tip(target);
         }
     }
 
-    /// A taken branch ends at `target`. True if its ordinary packet follows: PacketEn was and stays 1.
+    /// Moves to the target of a taken branch. Returns whether its ordinary packet follows: PacketEn was and stays 1.
     #[inline(always)]
-    fn lands(&mut self, target: u64, conditional: bool) -> bool {
+    fn land_at(&mut self, target: u64, conditional: bool) -> bool {
         self.core.ip = target;
         if self.core.plain {
             return true;
         }
-        if self.core.context_en && !self.core.filter_en && self.ranges.far_from(target) {
+        if self.core.context_en && !self.core.filter_en && self.ranges.is_far_from(target) {
             self.commit();
             return false;
         }
-        self.lands_filtered(target, conditional)
+        self.land_at_filtered(target, conditional)
     }
 
     #[inline(never)]
-    fn filtered_conditional(&mut self, next_ip: u64, target: u64, taken: bool) {
+    fn conditional_filtered(&mut self, next_ip: u64, target: u64, taken: bool) {
         if !taken {
             self.core.ip = next_ip;
             if !self.core.packet_en {
                 return;
             }
-            self.result(false);
-        } else if self.lands(target, true) {
-            self.result(true);
+            self.add_tnt_bit(false);
+        } else if self.land_at(target, true) {
+            self.add_tnt_bit(true);
         } else {
             return;
         }
@@ -158,15 +164,15 @@ impl Unit {
     }
 
     #[inline(never)]
-    fn lands_filtered(&mut self, target: u64, conditional: bool) -> bool {
+    fn land_at_filtered(&mut self, target: u64, conditional: bool) -> bool {
         if !self.core.trigger_en || !self.core.context_en {
             return false;
         }
         let was = self.core.packet_en;
-        if !self.ranges.used() {
+        if !self.ranges.is_used() {
             return was;
         }
-        let stops = self.steer(target);
+        let stops = self.update_enables(target);
         let now = self.core.packet_en;
         if was && now {
             return true;
@@ -174,11 +180,11 @@ impl Unit {
         if was {
             let hidden = conditional || (stops && !self.config.parameters.tracestop_pgd_target);
             self.flush_tnt();
-            self.eligible();
-            self.pgd((!hidden).then_some(target));
+            self.put_cyc_if_due();
+            self.put_tip_pgd((!hidden).then_some(target));
         } else if now {
-            self.eligible();
-            self.pge(target);
+            self.put_cyc_if_due();
+            self.put_tip_pge(target);
         }
         if stops {
             self.trace_stop();
@@ -187,15 +193,15 @@ impl Unit {
         false
     }
 
-    /// One more result for the TNT buffer; true if that makes packets.
+    /// Adds a TNT bit; returns whether that emitted packets.
     #[inline(always)]
-    fn result(&mut self, taken: bool) -> bool {
+    fn add_tnt_bit(&mut self, taken: bool) -> bool {
         if self.config.dis_tnt {
             return false;
         }
         let timed = self.core.tnt == 1 && self.core.cycle >= self.core.cyc_due;
         if timed {
-            self.eligible();
+            self.put_cyc_if_due();
         }
         self.core.tnt = self.core.tnt << 1 | u64::from(taken);
         if self.core.tnt >= self.config.tnt_full {
@@ -206,10 +212,100 @@ impl Unit {
     }
 
     #[inline(always)]
-    fn target(&mut self, target: u64) {
+    fn send_tip(&mut self, target: u64) {
         self.flush_tnt();
-        self.eligible();
-        self.tip(target);
+        self.put_cyc_if_due();
+        self.put_tip(target);
         self.commit();
     }
+}
+
+/// A short TNT is full when its value, stop bit included, reaches this.
+const FULL: u64 = 1 << RESULTS;
+const RESULTS: u32 = 6;
+/// `add_tnt_bits` emits packets when the bits reach this: seldom, so that the jump is predicted, and before four more
+/// bits would overflow.
+const GATHERED: u64 = 1 << 60;
+
+/// The return addresses that a decoder remembers, for calls and returns among `Unit::add_tnt_bits`.
+pub struct CallTracker<'a>(&'a mut ReturnStack);
+
+impl CallTracker<'_> {
+    /// Notes a direct CALL, which emits no packet. One with displacement 0 expects no RET.
+    #[inline(always)]
+    pub fn push_call(&mut self, next_ip: u64, target: u64) {
+        if target != next_ip {
+            self.0.push(next_ip);
+        }
+    }
+
+    /// Takes a near RET as a TNT bit if it returns to the last CALL; otherwise changes nothing and returns false.
+    #[inline(always)]
+    pub fn pop_return(&mut self, target: u64) -> bool {
+        let known = self.0.top() == Some(target);
+        if known {
+            self.0.pop();
+        }
+        known
+    }
+}
+
+impl Unit {
+    /// Returns how many TNT bits `add_tnt_bits` may take before its packets require anything else.
+    #[inline(always)]
+    pub fn room_for_tnt_bits(&self) -> usize {
+        if self.config.tnt_full != FULL || self.config.parameters.tnt_form == TntForm::Long {
+            return 0;
+        }
+        self.attention.saturating_sub(self.buffer.position() + 1)
+    }
+
+    /// Adds TNT bits of at most `room` blocks, before `quiet_until`. For each block, `next` returns a number of bits (0
+    /// to 4) and their values, the last one lowest; it reports calls and returns to the tracker. Returns the total
+    /// number of bits. The caller sets the IP afterwards (`set_ip`). No jump depends on the values of the bits, which
+    /// cannot be predicted.
+    #[inline(always)]
+    pub fn add_tnt_bits(
+        &mut self,
+        room: usize,
+        mut next: impl FnMut(&mut CallTracker) -> Option<(u8, u64)>,
+    ) -> u64 {
+        if room == 0 {
+            return 0;
+        }
+        let before = self.core.tnt;
+        let (mut tnt, mut size) = (before, 0);
+        let bytes = self.buffer.reserve(room);
+        let mut calls = CallTracker(&mut self.ret_stack);
+        while let Some((results, taken)) = next(&mut calls) {
+            tnt = tnt << (results & 7) | taken;
+            if tnt >= GATHERED {
+                tnt = put_full(tnt, bytes, &mut size);
+            }
+        }
+        self.core.tnt = put_full(tnt, bytes, &mut size);
+        self.buffer.advance(size);
+        6 * size as u64 + u64::from(before.leading_zeros())
+            - u64::from(self.core.tnt.leading_zeros())
+    }
+
+    /// Sets the IP after `add_tnt_bits`.
+    #[inline(always)]
+    pub fn set_ip(&mut self, ip: u64) {
+        self.core.ip = ip;
+    }
+}
+
+/// Stores the bits below a stop bit as full packets, first bits first. Returns those that are left, with a stop bit.
+#[inline(always)]
+fn put_full(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
+    let mut waiting = tnt.ilog2();
+    while waiting >= RESULTS {
+        waiting -= RESULTS;
+        if let Some(place) = bytes.get_mut(*size) {
+            *place = short_tnt(FULL | tnt >> waiting & (FULL - 1)).0 as u8;
+        }
+        *size += 1;
+    }
+    1 << waiting | tnt & ((1 << waiting) - 1)
 }

@@ -1,17 +1,29 @@
-//! IP compression, and the call stack for compressed RETs (section 33.4.2.2).
+//! Compression of IPs and RETs (section 33.4.2.2), and the rules of compression as a whole.
+//!
+//! Compression relies on state that the decoder rebuilds from the packets:
+//!
+//! * **IP compression** (33.4.2.2): a TIP or FUP carries only the low bytes of its IP if the high bytes equal those of
+//!   LastIP, the IP of the packet before. `IpCompressionTable` maps the number of equal 16-bit groups, and whether the
+//!   IP is canonical at 48 bits, to the shortest IPBytes encoding that the settings allow.
+//! * **RET compression** (33.4.2.2): a RET to the address after the last open CALL is a taken TNT bit instead of a TIP.
+//!   `ReturnStack` holds the last 64 return addresses, as the decoder does. Every PSB, TIP.PGE, TIP.PGD and OVF empties
+//!   it.
+//! * **MODE.Exec**: a TIP.PGE needs none if the decoder knows the mode since the last PSB.
+//!
+//! A PSB resets all three, so that a decoder can start there.
 
-use crate::encode::ip_form;
+use crate::packet_bytes::ip_form;
 use crate::settings::IpCompression;
 
-/// Calls that a decoder remembers.
+/// CALLs that a decoder remembers.
 const DEPTH: usize = 64;
 
-/// How a target is sent, by how many of its high bytes LastIP has too, and whether it is canonical at 48 bits.
+/// The IPBytes encoding for each number of equal 16-bit groups (0 to 3) and canonical form (0, 1).
 #[derive(Clone)]
-pub(crate) struct IpForms([(u8, u8); 8]);
+pub(crate) struct IpCompressionTable([(u8, u8); 8]);
 
-impl IpForms {
-    pub(crate) fn new(policy: IpCompression) -> IpForms {
+impl IpCompressionTable {
+    pub(crate) fn new(policy: IpCompression) -> IpCompressionTable {
         let in_use: &[u8] = match policy {
             IpCompression::Shortest => &[1, 2, 3, 4, 6],
             IpCompression::None => &[6],
@@ -32,20 +44,20 @@ impl IpForms {
                 *form = ip_form(*code);
             }
         }
-        IpForms(forms)
+        IpCompressionTable(forms)
     }
 
-    /// What the header byte gets, and the bytes of the payload. `differs` is the target XOR LastIP, all ones if there
-    /// is no LastIP.
+    /// Returns the bits for the header byte and the size of the payload. `differs` is the IP XOR LastIP; all ones if
+    /// there is no LastIP.
     #[inline(always)]
-    pub(crate) fn of(&self, ip: u64, differs: u64) -> (u8, u8) {
+    pub(crate) fn form_for(&self, ip: u64, differs: u64) -> (u8, u8) {
         let equal = (differs.leading_zeros() as usize >> 4).min(3);
         let canonical = usize::from((ip as i64) << 16 >> 16 == ip as i64);
         self.0[(equal << 1 | canonical) & 7]
     }
 }
 
-/// Return addresses of the last CALLs; a full stack drops its oldest.
+/// The return addresses of the last CALLs. A full stack drops the oldest.
 #[derive(Clone)]
 pub(crate) struct ReturnStack {
     entries: [u64; DEPTH],
@@ -55,7 +67,7 @@ pub(crate) struct ReturnStack {
 }
 
 impl ReturnStack {
-    /// Depth 0 compresses no RET.
+    /// Creates a stack; with depth 0 no RET is compressed.
     pub(crate) fn new(depth: usize) -> ReturnStack {
         ReturnStack {
             entries: [0; DEPTH],
@@ -86,7 +98,7 @@ impl ReturnStack {
         Some(self.entries[self.next])
     }
 
-    /// What `pop` would give.
+    /// Returns what `pop` would return.
     #[inline(always)]
     pub(crate) fn top(&self) -> Option<u64> {
         (self.count > 0).then(|| self.entries[(self.next + DEPTH - 1) % DEPTH])
@@ -96,7 +108,7 @@ impl ReturnStack {
         self.count = 0;
     }
 
-    /// Oldest first.
+    /// Returns the addresses, oldest first.
     pub(crate) fn to_vec(&self) -> Vec<u64> {
         let first = self.next + DEPTH - self.count;
         (0..self.count)
@@ -110,7 +122,7 @@ mod tests {
     use super::*;
 
     fn form(policy: IpCompression, ip: u64, last: u64) -> (u8, u8) {
-        let (bits, size) = IpForms::new(policy).of(ip, ip ^ last);
+        let (bits, size) = IpCompressionTable::new(policy).form_for(ip, ip ^ last);
         (bits >> 5, size)
     }
 

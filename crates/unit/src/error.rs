@@ -1,8 +1,8 @@
-//! What can be wrong with settings, events and saved states.
+//! Errors in settings, events and saved states.
 
 use std::fmt;
 
-/// Every error of this crate.
+/// All errors of this crate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// A setting with a value that it cannot have.
@@ -15,19 +15,19 @@ pub enum Error {
     UnknownSetting(String),
     /// More address ranges than a processor has.
     TooManyRanges(usize),
-    /// The clock fell.
+    /// The clock is lower than before.
     ClockWentBack { clock: u64, was: u64 },
-    /// The clock is higher than the packets can tell, or jumps over more periods than a trace can hold.
+    /// The clock is higher than packets can express, or skips more periods than a trace can hold.
     ClockTooHigh { clock: u64, limit: u64 },
-    /// A record of a kind that no capture event has.
+    /// A record with a kind that no capture event has.
     UnknownKind(u8),
-    /// What is wrong with the capture events at a byte offset.
+    /// An invalid capture event at a byte offset.
     Record { offset: usize, cause: Box<Error> },
-    /// Capture events that end within a record; `offset` is where that record starts.
+    /// Capture events that end within a record, which starts at `offset`.
     TruncatedRecord { offset: usize, size: usize },
     /// A saved state with a value that no unit of these settings has.
     State { field: &'static str, value: u64 },
-    /// A saved state that ends early, goes on too long or is something else.
+    /// Bytes that are no saved state.
     StateSize { size: usize },
 }
 

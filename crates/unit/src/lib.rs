@@ -1,51 +1,47 @@
-//! The bulk packetizer: what user mode does, as events, to Intel PT bytes. No files, no Python.
+//! The bulk packetizer: turns the events of one thread in user mode into Intel PT bytes. It uses no files and no
+//! Python.
 //!
-//! It gives the same bytes as the unit of `rtit.unit` for the same events and settings, fast enough to run inside an
-//! emulator. One `Unit` a thread.
+//! For the same events and settings it emits the same bytes as the reference unit in `rtit.unit`, fast enough to run
+//! inside an emulator. Each thread has a `Unit` of its own.
 //!
 //! ```
 //! use rtit_unit::{Settings, Unit};
 //!
 //! let mut unit = Unit::new(&Settings::default())?;
-//! unit.run(0x40_1000); // user code begins
-//! unit.at(3)?; // the third instruction is
+//! unit.switch_in(0x40_1000); // user code begins
+//! unit.advance_clock(3)?; // the third instruction is
 //! unit.conditional(0x40_1008, 0x40_1000, true); // a taken branch
-//! unit.at(4)?;
+//! unit.advance_clock(4)?;
 //! unit.syscall();
-//! let bytes = unit.take();
+//! let bytes = unit.take_output();
 //! assert_eq!(bytes[bytes.len() - 2..], [0x06, 0x01]); // TNT(T), TIP.PGD
 //! # Ok::<(), rtit_unit::Error>(())
 //! ```
 //!
-//! Where to start reading: `branches`, `transfers` (the events); `control`, `timing`, `packets` (what they lead to);
-//! `unit`, `state`, `settings`.
+//! Start reading at `branches` and `far_transfers`, the events. `tracing_control`, `timing` and `packets` make packets
+//! of them; `unit`, `saved_state` and `settings` hold the state.
 
 #![forbid(unsafe_code)]
 
+mod address_ranges;
 mod branches;
-mod buffer;
+mod capture_events;
 mod clocks;
 mod compression;
-mod control;
-mod driver;
-mod encode;
 mod error;
-mod event;
-mod filter;
-mod named;
-mod overflow;
+mod far_transfers;
+mod packet_bytes;
 mod packets;
-mod results;
+mod saved_state;
 pub mod settings;
-mod state;
 mod timing;
-mod transfers;
+mod tracing_control;
 mod unit;
 
+pub use address_ranges::{AddressRange, RangeKind};
+pub use branches::CallTracker;
+pub use capture_events::{CaptureEvent, EventKind, RECORD_SIZE};
 pub use error::Error;
-pub use event::{Event, Kind, RECORD};
-pub use filter::{Range, RangeKind};
-pub use results::Calls;
+pub use saved_state::{CoreState, SavedState};
 pub use settings::{Output, Parameters, Settings, TimeModel};
-pub use state::{Core, State};
 pub use unit::Unit;

@@ -1,4 +1,7 @@
-//! What a unit is told once: IA32_RTIT_CTL, clocks, choices that the chapter leaves open, where output ends.
+//! The settings of a unit: IA32_RTIT_CTL, clocks, the choices that the chapter leaves open, and the end of the output.
+//! `Settings::set` takes them by name, for command lines and other languages.
+
+use std::str::FromStr;
 
 use crate::error::Error;
 
@@ -18,7 +21,8 @@ pub mod ctl {
     pub const PSB_FREQ: u32 = 24;
     pub const DIS_TNT: u64 = 1 << 55;
 
-    /// What a recording of user mode can set. Packets of PWR_EVT_EN and PTW_EN need events that it does not have.
+    /// The bits that a recording of user mode can set. The packets of PWR_EVT_EN and PTW_EN need events that it does
+    /// not have.
     pub const SUPPORTED: u64 = CYC_EN
         | USER
         | PWR_EVT_EN
@@ -34,19 +38,19 @@ pub mod ctl {
         | DIS_TNT;
 }
 
-/// What a TNT packet holds (section 33.4.2.1).
+/// The TNT packets that the unit emits (section 33.4.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TntForm {
-    /// 6 results.
+    /// 6 bits in a byte.
     Short,
-    /// 47 results in 8 bytes.
+    /// 47 bits in 8 bytes.
     Long,
-    /// 47 results, but a short TNT when at most 6 wait.
+    /// 47 bits; a short TNT if at most 6 are pending.
     Mixed,
 }
 
 impl TntForm {
-    /// Results that wait at most.
+    /// Returns the maximum number of pending bits.
     pub fn capacity(self) -> u32 {
         match self {
             TntForm::Short => 6,
@@ -55,7 +59,7 @@ impl TntForm {
     }
 }
 
-/// Which values of IPBytes are used (section 33.4.2.2).
+/// The values of IPBytes in use (section 33.4.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpCompression {
     Shortest,
@@ -67,7 +71,7 @@ pub enum IpCompression {
     Bdw,
 }
 
-/// Where the PSB+ of an enable comes (section 33.2.8.3).
+/// The position of the PSB+ of an enable (section 33.2.8.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PsbOnEnable {
     BeforePge,
@@ -85,23 +89,23 @@ pub enum PsbPart {
     Fup,
 }
 
-/// Choices among the behaviours that the chapter allows; every one gives a legal trace of the same execution.
+/// Choices among the behaviours that the chapter allows. Every combination gives a legal trace of the same execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parameters {
     pub tnt_form: TntForm,
-    /// Results after which a TNT is sent; 0: only when it is full.
+    /// TNT bits after which a TNT is sent; 0: only when it is full.
     pub tnt_flush: u32,
     pub ip_compression: IpCompression,
-    /// The first IP after a PSB is compressed against zero, or not at all.
+    /// The first IP after a PSB is compressed against zero; otherwise not at all.
     pub compress_after_psb: bool,
     /// 0 to 64 CALLs.
     pub ret_compression_depth: u32,
-    /// No MODE.Exec at TIP.PGE when the decoder knows the mode.
+    /// TIP.PGE sends no MODE.Exec if the decoder knows the mode.
     pub modeexec_suppress: bool,
-    /// The TIP.PGD before TraceStop shows its target.
+    /// The TIP.PGD before TraceStop carries its target.
     pub tracestop_pgd_target: bool,
     pub psb_on_enable_order: PsbOnEnable,
-    /// Bytes from reaching the threshold to the PSB+.
+    /// Bytes between the threshold and the PSB+.
     pub psb_delay: u64,
     pub psb_plus_order: [PsbPart; 6],
     pub psb_counts_itself: bool,
@@ -132,7 +136,7 @@ impl Default for Parameters {
     }
 }
 
-/// How the clocks relate: a core cycle is `cpi`-th of an instruction, the TSC runs at nominally `bus_hz` x
+/// The ratios of the clocks. An instruction takes `cpi` core cycles. The TSC runs at nominally `bus_hz` x
 /// `max_non_turbo_ratio`, the core at `bus_hz` x `core_ratio`, the crystal as CPUID.15H says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeModel {
@@ -163,14 +167,14 @@ impl Default for TimeModel {
     }
 }
 
-/// Where output ends.
+/// The end of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Nowhere: whoever runs the unit takes the bytes in time.
+    /// None: the caller takes the bytes in time.
     Stream,
-    /// A region of so many bytes that is written again from its start: the last ones are there.
+    /// A region of so many bytes that is overwritten from its start. It holds the last bytes.
     Circular(u64),
-    /// A region of so many bytes that sets Stopped when it is filled, as a ToPA entry with STOP does.
+    /// A region of so many bytes that sets Stopped when it is full, as a ToPA entry with STOP does.
     Stop(u64),
 }
 
@@ -200,10 +204,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a unit can work with these.
+    /// Checks the settings.
     ///
-    /// # Errors
-    /// `Error::Setting` for the first that it cannot.
+    /// # Errors `Error::Setting` for the first value that a unit cannot use.
     pub fn check(&self) -> Result<(), Error> {
         let unsupported = self.ctl & !ctl::SUPPORTED;
         let named = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and what user mode does not have";
@@ -256,7 +259,7 @@ impl TimeModel {
         between("cpi", self.cpi.into(), 1, limit)?;
         between("tsc_start", self.tsc_start, 0, 1 << 57)?;
         between("tsc_denominator", self.tsc_denominator.into(), 1, limit)?;
-        // A TMA has 9 bits for the ticks since a crystal clock.
+        // TMA has 9 bits for ticks since a crystal clock.
         let most = (u64::from(self.tsc_denominator) << 9).min(limit);
         between("tsc_numerator", self.tsc_numerator.into(), 1, most)?;
         between(
@@ -269,7 +272,7 @@ impl TimeModel {
         let crystal = u128::from(self.crystal_hz) * u128::from(self.tsc_numerator);
         let bus = u128::from(self.bus_hz) * u128::from(self.max_non_turbo_ratio);
         let nominal = bus * u128::from(self.tsc_denominator);
-        // The frequency of the bus is nominal: real processors differ by up to 0.5 %.
+        // The bus frequency is nominal: real processors differ by up to 0.5 %.
         let agree = crystal.abs_diff(nominal) * 100 <= nominal && bus > 0;
         check(
             "crystal_hz",
@@ -304,4 +307,150 @@ fn check(
         value: value.to_string(),
         expected: expected.to_string(),
     })
+}
+
+impl Settings {
+    /// Sets one setting by the name of its field; `circular` and `stop` take the size of a region in bytes.
+    ///
+    /// Numbers are decimal or 0x hexadecimal; switches are 1, 0, on, off, true or false, in any case; items of a list
+    /// are separated by colons.
+    ///
+    /// # Errors `Error::UnknownSetting`, and `Error::Setting` for a text that is no value of the setting.
+    /// `Settings::check` checks limits.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        let (time, parameters) = (&mut self.time, &mut self.parameters);
+        match name {
+            "ctl" => self.ctl = parse_number("ctl", text)?,
+            "psb_cyc" => self.psb_cyc = parse_switch("psb_cyc", text)?,
+            "circular" => self.output = Output::Circular(parse_number("circular", text)?),
+            "stop" => self.output = Output::Stop(parse_number("stop", text)?),
+            "cpi" => time.cpi = parse_number("cpi", text)?,
+            "tsc_start" => time.tsc_start = parse_number("tsc_start", text)?,
+            "tsc_adjust" => time.tsc_adjust = parse_signed("tsc_adjust", text)?,
+            "crystal_hz" => time.crystal_hz = parse_number("crystal_hz", text)?,
+            "tsc_numerator" => time.tsc_numerator = parse_number("tsc_numerator", text)?,
+            "tsc_denominator" => time.tsc_denominator = parse_number("tsc_denominator", text)?,
+            "bus_hz" => time.bus_hz = parse_number("bus_hz", text)?,
+            "max_non_turbo_ratio" => {
+                time.max_non_turbo_ratio = parse_number("max_non_turbo_ratio", text)?;
+            }
+            "core_ratio" => time.core_ratio = parse_number("core_ratio", text)?,
+            "tnt_form" => parameters.tnt_form = parse_choice("tnt_form", text, TNT_FORMS)?,
+            "tnt_flush" => parameters.tnt_flush = parse_number("tnt_flush", text)?,
+            "ip_compression" => {
+                parameters.ip_compression = parse_choice("ip_compression", text, IP_COMPRESSIONS)?;
+            }
+            "compress_after_psb" => {
+                parameters.compress_after_psb = parse_switch("compress_after_psb", text)?;
+            }
+            "ret_compression_depth" => {
+                parameters.ret_compression_depth = parse_number("ret_compression_depth", text)?;
+            }
+            "modeexec_suppress" => {
+                parameters.modeexec_suppress = parse_switch("modeexec_suppress", text)?;
+            }
+            "tracestop_pgd_ip" => {
+                let choices = &[("target", true), ("suppressed", false)];
+                parameters.tracestop_pgd_target = parse_choice("tracestop_pgd_ip", text, choices)?;
+            }
+            "psb_on_enable_order" => {
+                parameters.psb_on_enable_order =
+                    parse_choice("psb_on_enable_order", text, PSB_ON_ENABLE_ORDERS)?;
+            }
+            "psb_delay" => parameters.psb_delay = parse_number("psb_delay", text)?,
+            "psb_plus_order" => parameters.psb_plus_order = parse_psb_plus_order(text)?,
+            "psb_counts_itself" => {
+                parameters.psb_counts_itself = parse_switch("psb_counts_itself", text)?;
+            }
+            "cyc_counter_bits" => {
+                parameters.cyc_counter_bits = parse_number("cyc_counter_bits", text)?
+            }
+            "cyc_max_bytes" => parameters.cyc_max_bytes = parse_number("cyc_max_bytes", text)?,
+            _ => return Err(Error::UnknownSetting(name.to_string())),
+        }
+        Ok(())
+    }
+}
+
+type Choices<T> = &'static [(&'static str, T)];
+
+const TNT_FORMS: Choices<TntForm> = &[
+    ("short", TntForm::Short),
+    ("long", TntForm::Long),
+    ("mixed", TntForm::Mixed),
+];
+const IP_COMPRESSIONS: Choices<IpCompression> = &[
+    ("shortest", IpCompression::Shortest),
+    ("none", IpCompression::None),
+    ("sext48_only", IpCompression::Sext48Only),
+    ("bdw", IpCompression::Bdw),
+];
+const PSB_ON_ENABLE_ORDERS: Choices<PsbOnEnable> = &[
+    ("before_pge", PsbOnEnable::BeforePge),
+    ("after_pge", PsbOnEnable::AfterPge),
+];
+const PSB_PARTS: Choices<PsbPart> = &[
+    ("TSC", PsbPart::Tsc),
+    ("PIP", PsbPart::Pip),
+    ("CBR", PsbPart::Cbr),
+    ("MODE.TSX", PsbPart::ModeTsx),
+    ("MODE.Exec", PsbPart::ModeExec),
+    ("FUP", PsbPart::Fup),
+];
+const SWITCHES: Choices<bool> = &[
+    ("1", true),
+    ("0", false),
+    ("on", true),
+    ("off", false),
+    ("true", true),
+    ("false", false),
+];
+
+fn invalid_setting(name: &'static str, text: &str, expected: String) -> Error {
+    Error::Setting {
+        name,
+        value: format!("{text:?}"),
+        expected,
+    }
+}
+
+fn parse_number<T: TryFrom<u64>>(name: &'static str, text: &str) -> Result<T, Error> {
+    let value = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => u64::from_str(text).ok(),
+    };
+    let expected = || format!("a number of at most {} bits", 8 * std::mem::size_of::<T>());
+    value
+        .and_then(|value| T::try_from(value).ok())
+        .ok_or_else(|| invalid_setting(name, text, expected()))
+}
+
+fn parse_signed(name: &'static str, text: &str) -> Result<i64, Error> {
+    i64::from_str(text)
+        .map_err(|_| invalid_setting(name, text, "a number of 64 bits with sign".into()))
+}
+
+fn parse_switch(name: &'static str, text: &str) -> Result<bool, Error> {
+    parse_choice(name, &text.to_ascii_lowercase(), SWITCHES)
+}
+
+fn parse_choice<T: Copy>(
+    name: &'static str,
+    text: &str,
+    choices: &[(&str, T)],
+) -> Result<T, Error> {
+    let found = choices.iter().find(|(choice, _)| *choice == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(choice, _)| *choice).collect();
+        invalid_setting(name, text, format!("one of {}", names.join(", ")))
+    })
+}
+
+fn parse_psb_plus_order(text: &str) -> Result<[PsbPart; 6], Error> {
+    let items: Result<Vec<_>, Error> = text
+        .split(':')
+        .map(|item| parse_choice("psb_plus_order", item, PSB_PARTS))
+        .collect();
+    let invalid = |_| invalid_setting("psb_plus_order", text, "six packets".into());
+    items?.try_into().map_err(invalid)
 }

@@ -1,24 +1,24 @@
-//! The unit: its parts, its output, saving and restoring.
+//! The trace unit: its state, its output, saving and restoring.
 
 use std::io;
 
-use crate::buffer::Buffer;
+use crate::address_ranges::{AddressRange, AddressRanges};
 use crate::clocks::Clocks;
-use crate::compression::{IpForms, ReturnStack};
+use crate::compression::{IpCompressionTable, ReturnStack};
 use crate::error::Error;
-use crate::filter::{Range, Ranges};
+use crate::packet_bytes::PacketBuffer;
+use crate::saved_state::{CoreState, SavedState, NEVER};
 use crate::settings::{ctl, Output, Parameters, Settings};
-use crate::state::{Core, State, NEVER};
 
-/// Bytes that a circular region may gather beyond its size before the oldest are forgotten.
-const SLACK: u64 = 1 << 16;
+/// Bytes beyond its size that a circular region collects before the oldest are dropped.
+const CIRCULAR_SLACK: u64 = 1 << 16;
 
-/// Periods of MTC or CYC that `Unit::at` may pass in one step: more is no program's doing.
-const PERIODS: u64 = 1 << 30;
+/// Periods of MTC or CYC that `Unit::advance_clock` accepts in one step: more is an error of the caller.
+const MAX_PERIODS: u64 = 1 << 30;
 
-/// What follows from the settings.
+/// The settings in the form that the unit uses.
 #[derive(Clone)]
-pub(crate) struct Config {
+pub(crate) struct UnitConfig {
     pub(crate) user: bool,
     pub(crate) branch_en: bool,
     pub(crate) dis_tnt: bool,
@@ -26,26 +26,26 @@ pub(crate) struct Config {
     pub(crate) mtc_en: bool,
     pub(crate) mtc_shift: u32,
     pub(crate) cyc_en: bool,
-    /// Cycles between two CYCs at least.
+    /// Minimum of cycles between two CYCs.
     pub(crate) cyc_gap: u64,
-    /// Cycles between two CYCs at most.
+    /// Maximum of cycles between two CYCs.
     pub(crate) cyc_limit: u64,
-    /// Cycles between two MTCs, where they are always as many.
+    /// Cycles between two MTCs, if that number is constant.
     pub(crate) mtc_cycles: Option<u64>,
-    /// Cycles that `Unit::at` may pass in one step.
+    /// Cycles that `Unit::advance_clock` accepts in one step.
     pub(crate) longest_gap: u64,
     pub(crate) psb_period: i64,
     pub(crate) psb_cyc: bool,
     pub(crate) core_ratio: u8,
     pub(crate) output: Output,
     pub(crate) parameters: Parameters,
-    pub(crate) ip_forms: IpForms,
-    /// The least value of Core::tnt, stop bit included, that is sent at once.
+    pub(crate) ip_table: IpCompressionTable,
+    /// The value of `CoreState::tnt`, stop bit included, from which on a TNT is full.
     pub(crate) tnt_full: u64,
 }
 
-impl Config {
-    fn new(settings: &Settings, clocks: &Clocks) -> Config {
+impl UnitConfig {
+    fn new(settings: &Settings, clocks: &Clocks) -> UnitConfig {
         let ctl = settings.ctl;
         let (has, field) = (|bit: u64| ctl & bit != 0, |low: u32| ctl >> low & 15);
         let parameters = settings.parameters.clone();
@@ -64,7 +64,7 @@ impl Config {
         if has(ctl::CYC_EN) {
             period = period.min(cyc_limit);
         }
-        Config {
+        UnitConfig {
             user: has(ctl::USER),
             branch_en: has(ctl::BRANCH_EN),
             dis_tnt: has(ctl::DIS_TNT),
@@ -72,7 +72,7 @@ impl Config {
             mtc_en: has(ctl::MTC_EN),
             mtc_shift,
             mtc_cycles,
-            longest_gap: PERIODS.saturating_mul(period),
+            longest_gap: MAX_PERIODS.saturating_mul(period),
             cyc_en: has(ctl::CYC_EN),
             cyc_gap,
             cyc_limit,
@@ -80,7 +80,7 @@ impl Config {
             psb_cyc: settings.psb_cyc,
             core_ratio: settings.time.core_ratio,
             output: settings.output,
-            ip_forms: IpForms::new(parameters.ip_compression),
+            ip_table: IpCompressionTable::new(parameters.ip_compression),
             tnt_full: 1 << waiting,
             parameters,
         }
@@ -89,31 +89,32 @@ impl Config {
 
 /// A trace unit for user mode: events in, packets out.
 ///
-/// A new one is at CPL 0 with TraceEn clear. Call `at` where time has passed, then the event. After each event its
-/// packets are whole in the output; results of conditional branches wait for their TNT.
+/// A new unit is at CPL 0 with TraceEn clear. Call `advance_clock` when time has passed, then the event. After each
+/// event its packets are complete in the output, except for pending TNT bits.
 #[derive(Clone)]
 pub struct Unit {
-    pub(crate) core: Core,
-    /// Where the buffer ended when `write` last looked at it.
+    pub(crate) core: CoreState,
+    /// The position in the buffer up to which `account_output` has accounted.
     pub(crate) written_to: usize,
-    /// PacketByteCnt when the buffer was empty.
+    /// PacketByteCnt at the start of the buffer.
     pub(crate) count_base: i64,
-    /// From this position of the buffer on, a commit has more to do than nothing.
+    /// The position in the buffer at which `commit` has more to do.
     pub(crate) attention: usize,
-    pub(crate) buffer: Buffer,
-    pub(crate) config: Config,
+    pub(crate) buffer: PacketBuffer,
+    pub(crate) config: UnitConfig,
     pub(crate) clocks: Clocks,
     pub(crate) ret_stack: ReturnStack,
-    pub(crate) ranges: Ranges,
-    /// `ranges` from the next enable on.
-    pub(crate) next_ranges: Ranges,
-    /// PSBs that this unit has put.
+    pub(crate) ranges: AddressRanges,
+    /// The ranges from the next enable on.
+    pub(crate) next_ranges: AddressRanges,
+    /// PSBs that this unit has emitted.
     pub(crate) psbs: u64,
 }
 
 impl Unit {
-    /// # Errors
-    /// As `Settings::check`.
+    /// Creates a unit.
+    ///
+    /// # Errors As `Settings::check`.
     pub fn new(settings: &Settings) -> Result<Unit, Error> {
         settings.check()?;
         let depth = match settings.ctl & ctl::DIS_RETC {
@@ -122,65 +123,64 @@ impl Unit {
         };
         let clocks = Clocks::new(&settings.time);
         let mut unit = Unit {
-            core: Core::default(),
+            core: CoreState::default(),
             written_to: 0,
             count_base: 0,
             attention: 0,
-            buffer: Buffer::default(),
-            config: Config::new(settings, &clocks),
+            buffer: PacketBuffer::default(),
+            config: UnitConfig::new(settings, &clocks),
             clocks,
             ret_stack: ReturnStack::new(depth),
-            ranges: Ranges::default(),
-            next_ranges: Ranges::default(),
+            ranges: AddressRanges::default(),
+            next_ranges: AddressRanges::default(),
             psbs: 0,
         };
-        unit.aim();
+        unit.update_attention();
         Ok(unit)
     }
 
-    /// The address ranges that count from the next enable on.
+    /// Sets the address ranges from the next enable on.
     ///
-    /// # Errors
-    /// `Error::TooManyRanges`; nothing has changed then.
-    pub fn set_ranges(&mut self, ranges: &[Range]) -> Result<(), Error> {
-        self.next_ranges = Ranges::new(ranges)?;
+    /// # Errors `Error::TooManyRanges`; nothing has changed then.
+    pub fn set_ranges(&mut self, ranges: &[AddressRange]) -> Result<(), Error> {
+        self.next_ranges = AddressRanges::new(ranges)?;
         Ok(())
     }
 
-    /// IA32_RTIT_STATUS.Stopped: TraceStop, or a region that is full.
-    pub fn stopped(&self) -> bool {
+    /// Returns IA32_RTIT_STATUS.Stopped: after TraceStop, or if a region is full.
+    pub fn is_stopped(&self) -> bool {
         self.core.stopped
     }
 
-    /// Direct branches other than conditional ones make no packet and change nothing.
+    /// Returns whether direct branches, other than conditional ones, emit nothing and change nothing.
     #[inline(always)]
-    pub fn plain(&self) -> bool {
+    pub fn has_plain_branches(&self) -> bool {
         self.core.plain
     }
 
-    /// PacketEn (section 33.2.6.1): what runs now is traced.
+    /// Returns PacketEn (section 33.2.6.1): the current code is traced.
     pub fn packet_en(&self) -> bool {
         self.core.packet_en
     }
 
-    /// IA32_RTIT_CTL.TraceEn.
-    pub fn tracing(&self) -> bool {
+    /// Returns IA32_RTIT_CTL.TraceEn.
+    pub fn trace_en(&self) -> bool {
         self.core.trace_en
     }
 
-    /// PSBs that this unit has put since it was made: a decoder can start at the next instruction after each.
+    /// Returns the number of PSBs that this unit has emitted. A decoder can start at the next instruction after each.
     pub fn psbs(&self) -> u64 {
         self.psbs
     }
 
-    /// All bytes written so far.
-    pub fn written(&self) -> u64 {
+    /// Returns the number of all bytes written.
+    pub fn bytes_written(&self) -> u64 {
         self.core.written + self.buffer.position() as u64
     }
 
     // Output
 
-    /// What was written since it was last taken; of a circular region, at most its size.
+    /// Returns the bytes that have not been taken; of a circular region, at most its size.
     pub fn output(&self) -> &[u8] {
         let bytes = self.buffer.as_slice();
         match self.config.output {
@@ -192,45 +192,44 @@ impl Unit {
         }
     }
 
-    /// `output`, which is empty afterwards.
-    pub fn take(&mut self) -> Vec<u8> {
+    /// Returns `output` and empties it.
+    pub fn take_output(&mut self) -> Vec<u8> {
         let bytes = self.output().to_vec();
-        self.forget(0);
+        self.keep_last(0);
         bytes
     }
 
-    /// Empty `output` after it was used in place.
-    pub fn discard(&mut self) {
-        self.forget(0);
+    /// Empties `output`, after it was used in place.
+    pub fn discard_output(&mut self) {
+        self.keep_last(0);
     }
 
-    /// Write `output` to a sink; it is empty afterwards, and unchanged if the sink fails. Returns the number of bytes.
+    /// Writes `output` to a sink and empties it, unless the sink fails. Returns the number of bytes.
     ///
-    /// # Errors
-    /// Those of the sink.
-    pub fn drain(&mut self, sink: &mut impl io::Write) -> io::Result<usize> {
+    /// # Errors Those of the sink.
+    pub fn drain_output(&mut self, sink: &mut impl io::Write) -> io::Result<usize> {
         let bytes = self.output();
         let size = bytes.len();
         sink.write_all(bytes)?;
-        self.forget(0);
+        self.keep_last(0);
         Ok(size)
     }
 
-    /// Keep the last `count` bytes only.
-    pub(crate) fn forget(&mut self, count: usize) {
-        let gone = self.buffer.keep(count);
+    /// Keeps the last `count` bytes of the buffer.
+    pub(crate) fn keep_last(&mut self, count: usize) {
+        let gone = self.buffer.keep_last(count);
         self.core.written += gone as u64;
         self.count_base += gone as i64;
         self.written_to = self.buffer.position();
-        self.aim();
+        self.update_attention();
     }
 
-    /// PacketByteCnt, all written bytes included.
+    /// Returns PacketByteCnt, with all written bytes.
     pub(crate) fn packet_byte_count(&self) -> i64 {
         self.count_base + self.buffer.position() as i64
     }
 
-    /// Where in the buffer the region ends, if it ends.
+    /// Returns the position in the buffer at which the region ends; `NEVER` if it does not.
     pub(crate) fn region_end(&self) -> u64 {
         match self.config.output {
             Output::Stop(size) => size.saturating_sub(self.core.written),
@@ -238,11 +237,11 @@ impl Unit {
         }
     }
 
-    /// Set `attention`.
-    pub(crate) fn aim(&mut self) {
+    /// Computes `attention`.
+    pub(crate) fn update_attention(&mut self) {
         let mut at = self.region_end();
         if let Output::Circular(size) = self.config.output {
-            at = size.saturating_add(size.max(SLACK));
+            at = size.saturating_add(size.max(CIRCULAR_SLACK));
         }
         if self.core.trigger_en {
             let psb = self.config.psb_period - self.count_base;
@@ -253,12 +252,12 @@ impl Unit {
 
     // Saving
 
-    /// Everything that decides what comes next; the bytes in `output` are no part of it.
-    pub fn state(&self) -> State {
+    /// Returns all state that decides what the unit emits next. The bytes in `output` are not part of it.
+    pub fn save_state(&self) -> SavedState {
         let mut core = self.core;
         core.packet_byte_count = self.packet_byte_count();
-        core.written = self.written();
-        State {
+        core.written = self.bytes_written();
+        SavedState {
             core,
             ret_stack: self.ret_stack.to_vec(),
             ranges: self.ranges.as_slice().to_vec(),
@@ -266,14 +265,13 @@ impl Unit {
         }
     }
 
-    /// Go on exactly as the unit did that `state` was taken from, which had the same settings. `output` is empty
-    /// afterwards.
+    /// Continues as the unit from which `state` was saved, which had the same settings. Empties `output`.
     ///
-    /// # Errors
-    /// `Error::State`, `Error::TooManyRanges` for a state that no unit of these settings has; nothing has changed then.
-    pub fn restore(&mut self, state: &State) -> Result<(), Error> {
-        let ranges = Ranges::new(&state.ranges)?;
-        let next_ranges = Ranges::new(&state.next_ranges)?;
+    /// # Errors `Error::State`, `Error::TooManyRanges` for a state that no unit of these settings has; nothing has
+    /// changed then.
+    pub fn restore_state(&mut self, state: &SavedState) -> Result<(), Error> {
+        let ranges = AddressRanges::new(&state.ranges)?;
+        let next_ranges = AddressRanges::new(&state.next_ranges)?;
         self.check(state)?;
         self.core = state.core;
         self.ranges = ranges;
@@ -283,21 +281,21 @@ impl Unit {
             .ret_stack
             .iter()
             .for_each(|ip| self.ret_stack.push(*ip));
-        self.buffer.keep(0);
+        self.buffer.keep_last(0);
         self.written_to = 0;
         self.count_base = state.core.packet_byte_count;
-        self.aim();
+        self.update_attention();
         Ok(())
     }
 
-    fn check(&self, state: &State) -> Result<(), Error> {
+    fn check(&self, state: &SavedState) -> Result<(), Error> {
         let core = &state.core;
         let valid = |field, value, valid| match valid {
             true => Ok(()),
             false => Err(Error::State { field, value }),
         };
-        let enabled = self.enabled(core);
-        let plain = enabled && self.is_plain(&state.ranges);
+        let enabled = self.packet_en_of(core);
+        let plain = enabled && self.would_have_plain_branches(&state.ranges);
         valid(
             "packet_en",
             core.packet_en.into(),

@@ -7,7 +7,7 @@
 //! **The recording window** goes from a start edge to a stop edge: an address in a file, or a number of retired
 //! instructions of all threads. `thread_events::window_edges` acts at the edges.
 
-use rtit_unit::{Range, RangeKind};
+use rtit_unit::{AddressRange, RangeKind};
 
 use crate::shared::file_mappings::FileMapping;
 use crate::shared::shared_clock::SharedClock;
@@ -78,11 +78,11 @@ impl AddressFilter {
 
 /// The address ranges of a process, one for each filter.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct ProcessRanges(Vec<Range>);
+pub(crate) struct ProcessRanges(Vec<AddressRange>);
 
 impl ProcessRanges {
     pub(crate) fn new(filters: &[AddressFilter]) -> ProcessRanges {
-        let nowhere = |filter: &AddressFilter| Range {
+        let nowhere = |filter: &AddressFilter| AddressRange {
             kind: filter.kind,
             first: 0,
             last: 0,
@@ -105,7 +105,7 @@ impl ProcessRanges {
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Range] {
+    pub(crate) fn as_slice(&self) -> &[AddressRange] {
         &self.0
     }
 

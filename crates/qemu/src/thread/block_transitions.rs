@@ -184,7 +184,10 @@ impl Thread {
         if elsewhere || clock >= self.quiet_until {
             return false;
         }
-        if !self.unit.quietly(block.results, start != block.next, start) {
+        if !self
+            .unit
+            .try_quiet_branch(block.results, start != block.next, start)
+        {
             return false;
         }
         self.clock.store(clock, Ordering::Relaxed);
@@ -202,7 +205,7 @@ impl Thread {
         arena: BlockArena,
     ) -> usize {
         let clock = self.now();
-        let room = self.unit.room_for_results().min(entries.len() - from);
+        let room = self.unit.room_for_tnt_bits().min(entries.len() - from);
         let before = |at: usize| arena.block(entries[at - 1]);
         let goes_on = from > 0 && std::ptr::eq(self.block, before(from));
         if clock >= self.quiet_until || room == 0 || !goes_on {
@@ -212,7 +215,7 @@ impl Thread {
         // Instructions that may still retire before `quiet_until`.
         let mut left = self.quiet_until - clock - 1;
         let memo = &mut self.memo;
-        let branches = self.unit.add_results(room, |calls| {
+        let branches = self.unit.add_tnt_bits(room, |calls| {
             if let Some(path) = entries[..end].get(at - 1..at + MEMO_STEPS) {
                 let summary = memo.summary(path.try_into().ok()?, arena);
                 if summary.instructions() <= left {
@@ -238,7 +241,7 @@ impl Thread {
         });
         self.block = before(at);
         if at > from {
-            self.unit.arrive(self.block.start);
+            self.unit.set_ip(self.block.start);
         }
         let clock = self.quiet_until - 1 - left;
         self.clock.store(clock, Ordering::Relaxed);
@@ -262,12 +265,12 @@ impl Thread {
                 self.unit.call(block.next, start);
                 clock
             }
-            BlockExit::Return if self.unit.ret_quietly(start) => {
+            BlockExit::Return if self.unit.try_compressed_ret(start) => {
                 self.branches += 1;
                 clock
             }
             BlockExit::Conditional if start == block.next || start == block.target => {
-                if !self.unit.conditional_quietly(start != block.next, start) {
+                if !self.unit.try_conditional(start != block.next, start) {
                     return false;
                 }
                 self.branches += 1;
@@ -287,7 +290,7 @@ impl Thread {
             _ => 0,
         };
         // Without address ranges PacketEn changes only in the kernel and at window edges.
-        if !self.unit.plain() {
+        if !self.unit.has_plain_branches() {
             self.track_packet_en();
         }
     }

@@ -4,7 +4,7 @@
 //! instructions, TNT bits, and a call or return at the end. Blocks never change, so an entry is always right; it is
 //! replaced when another path needs its slot.
 
-use rtit_unit::Calls;
+use rtit_unit::CallTracker;
 
 use crate::thread::block_arena::{BlockArena, BlockId};
 use crate::thread::translation_block::{is_broken_off_by, BlockExit, TranslationBlock};
@@ -51,7 +51,7 @@ impl PathSummary {
     #[inline(always)]
     pub(super) fn apply_call<'a>(
         self,
-        calls: &mut Calls,
+        calls: &mut CallTracker,
         step: impl FnOnce() -> [&'a TranslationBlock; 2],
     ) -> bool {
         if self.0 & (CALL | RETURN) == 0 {
@@ -59,9 +59,9 @@ impl PathSummary {
         }
         let [block, next] = step();
         if self.0 & RETURN != 0 {
-            return calls.ret(next.start);
+            return calls.pop_return(next.start);
         }
-        calls.call(block.next, next.start);
+        calls.push_call(block.next, next.start);
         true
     }
 
@@ -234,7 +234,7 @@ mod tests {
             periodic_check: run_periodic_check,
         };
         let mut unit = Unit::new(&settings).unwrap();
-        unit.run(block.start);
+        unit.switch_in(block.start);
         let cpu = CpuState::new(std::ptr::null());
         let mut thread = Thread::new(wanted, WindowPosition::new(0), unit, cpu, 1);
         thread.block = block;
@@ -311,12 +311,12 @@ mod tests {
                 }
                 assert_eq!(fast.unit.output(), slow.unit.output());
                 let waits = |thread: &Thread| {
-                    let state = thread.unit.state();
+                    let state = thread.unit.save_state();
                     (state.core.tnt, state.ret_stack.clone())
                 };
                 assert_eq!(waits(&fast), waits(&slow));
-                slow.unit.discard();
-                fast.unit.discard();
+                slow.unit.discard_output();
+                fast.unit.discard_output();
             }
             assert!(together > 50_000);
         }

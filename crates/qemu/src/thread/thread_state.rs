@@ -153,7 +153,7 @@ impl Thread {
     pub(crate) fn inherited_state(&mut self) -> InheritedState {
         InheritedState {
             chain: self.path.count_and_hash(),
-            stopped: self.window.stopped || self.unit.stopped(),
+            stopped: self.window.stopped || self.unit.is_stopped(),
         }
     }
 
@@ -182,14 +182,14 @@ impl Thread {
     /// A direct branch makes packets only if there are address ranges.
     #[inline(always)]
     pub(super) fn sync_unit_clock_unless_plain(&mut self) {
-        if !self.unit.plain() {
+        if !self.unit.has_plain_branches() {
             self.sync_unit_clock();
         }
     }
 
     #[inline(always)]
     fn set_unit_clock(&mut self, clock: u64) {
-        if self.unit.at(clock).is_err() {
+        if self.unit.advance_clock(clock).is_err() {
             clock_left_its_range();
         }
     }

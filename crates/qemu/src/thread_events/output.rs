@@ -66,7 +66,7 @@ impl Thread {
             if !shared.clock.is_full() {
                 shared.send(self.new_message(MessageKind::Packets), self.unit.output());
             }
-            self.unit.discard();
+            self.unit.discard_output();
         }
     }
 

@@ -32,13 +32,13 @@ impl Thread {
             self.attention.fetch_and(!ATTEND_SWITCH, Ordering::AcqRel);
             self.load_address_ranges();
             if self.window.is_traced() {
-                self.unit.switch(None);
+                self.unit.switch_out_and_in(None);
             }
         }
         self.follow_window_in_kernel();
         self.path.enter_user_code();
         if self.window.is_traced() {
-            self.unit.run(start);
+            self.unit.switch_in(start);
         } else {
             self.unit.resume(start);
         }
@@ -55,7 +55,7 @@ impl Thread {
         self.raise_clock(shared().clock.latest());
         self.load_address_ranges();
         if self.window.is_traced() {
-            self.unit.switch(None);
+            self.unit.switch_out_and_in(None);
         }
         self.unit.resume(ip);
         self.path.enter_user_code();

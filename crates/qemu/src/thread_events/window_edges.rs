@@ -132,7 +132,7 @@ impl Thread {
         self.write_tracing_record(on);
         self.sync_unit_clock();
         if on {
-            self.unit.switch(ip);
+            self.unit.switch_out_and_in(ip);
             return self.track_packet_en();
         }
         if let Some(ip) = ip {

@@ -1,12 +1,12 @@
-//! Far transfers and events: what leaves and re-enters user mode (section 33.7; Tables 33-55 and 33-56).
+//! Far transfers and events, which leave and enter user mode (section 33.7; Tables 33-55 and 33-56).
 
 use crate::unit::Unit;
 
-/// Where the kernel is does not matter: it is never traced.
+/// The kernel is never traced, so its IP does not matter.
 const KERNEL: u64 = 0;
 
 impl Unit {
-    /// Far JMP, CALL or RET, or IRET, that stays in user mode.
+    /// Far JMP, CALL, RET or IRET that stays in user mode.
     pub fn far(&mut self, target: u64) {
         self.transfer(target, self.core.user, None);
     }
@@ -16,7 +16,7 @@ impl Unit {
         self.transfer(KERNEL, false, None);
     }
 
-    /// The kernel lets user code go on at `target`.
+    /// The kernel returns to user code at `target`.
     pub fn resume(&mut self, target: u64) {
         self.transfer(target, true, None);
     }
@@ -36,7 +36,7 @@ impl Unit {
         self.transfer(KERNEL, false, Some(ip));
     }
 
-    /// `event_ip` is what FUP carries; a branch of its own has none.
+    /// Handles a transfer. `event_ip` is the IP of the FUP; a far branch has none.
     fn transfer(&mut self, target: u64, user: bool, event_ip: Option<u64>) {
         self.core.user = user;
         self.core.ip = target;
@@ -44,30 +44,30 @@ impl Unit {
             return;
         }
         let was = self.core.packet_en;
-        let stops = self.steer(target);
+        let stops = self.update_enables(target);
         let now = self.core.packet_en;
         if was {
             self.flush_tnt();
             if let Some(ip) = event_ip {
-                self.eligible();
-                self.fup(ip);
+                self.put_cyc_if_due();
+                self.put_fup(ip);
             }
         }
         if was && now && !self.core.mode_sent {
-            self.eligible();
-            self.mode_exec();
+            self.put_cyc_if_due();
+            self.put_mode_exec();
         }
         if was || now {
-            self.eligible();
+            self.put_cyc_if_due();
         }
         if was && now {
-            self.tip(target);
+            self.put_tip(target);
         } else if was {
             let hidden = stops && !self.config.parameters.tracestop_pgd_target;
             let shown = self.core.context_en && !hidden;
-            self.pgd(shown.then_some(target));
+            self.put_tip_pgd(shown.then_some(target));
         } else if now {
-            self.pge(target);
+            self.put_tip_pge(target);
         }
         if stops {
             self.trace_stop();

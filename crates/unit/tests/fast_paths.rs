@@ -1,7 +1,7 @@
-//! The short way of events that make no packets gives the same bytes as the long one, whatever the settings.
+//! The fast paths emit the same bytes as the plain events, for all settings.
 
 use rtit_unit::settings::{ctl, IpCompression, TntForm};
-use rtit_unit::{Parameters, Range, RangeKind, Settings, TimeModel, Unit};
+use rtit_unit::{AddressRange, Parameters, RangeKind, Settings, TimeModel, Unit};
 
 const CODE: u64 = 0x40_1000;
 const DEFAULT: u64 = ctl::USER | ctl::BRANCH_EN | ctl::TSC_EN;
@@ -27,29 +27,29 @@ enum Event {
     IndirectJump,
 }
 
-/// A unit with the clock and the limit that a caller keeps beside it.
+/// A unit, and the limit and counts that its caller keeps.
 struct Driven {
     unit: Unit,
     quiet_until: u64,
     quiet: usize,
-    turn: usize,
+    event_count: usize,
 }
 
 impl Driven {
-    fn new(settings: &Settings, ranges: &[Range]) -> Driven {
+    fn new(settings: &Settings, ranges: &[AddressRange]) -> Driven {
         let mut unit = Unit::new(settings).unwrap();
         unit.set_ranges(ranges).unwrap();
-        unit.run(CODE);
+        unit.switch_in(CODE);
         Driven {
             unit,
             quiet_until: 0,
             quiet: 0,
-            turn: 0,
+            event_count: 0,
         }
     }
 
-    fn long(&mut self, clock: u64, event: Event, next: u64, target: u64) {
-        self.unit.at(clock).unwrap();
+    fn plain_event(&mut self, clock: u64, event: Event, next: u64, target: u64) {
+        self.unit.advance_clock(clock).unwrap();
         match event {
             Event::Conditional(taken) => self.unit.conditional(next, target, taken),
             Event::Jump => self.unit.jump(target),
@@ -59,39 +59,39 @@ impl Driven {
         }
     }
 
-    fn short(&mut self, clock: u64, event: Event, next: u64, target: u64) {
+    fn fast_event(&mut self, clock: u64, event: Event, next: u64, target: u64) {
         let quiet = clock < self.quiet_until
             && match event {
                 Event::Conditional(taken) => {
                     let ip = if taken { target } else { next };
-                    match self.turn % 2 {
-                        0 => self.unit.quietly(1, taken, ip),
-                        _ => self.unit.conditional_quietly(taken, ip),
+                    match self.event_count % 2 {
+                        0 => self.unit.try_quiet_branch(1, taken, ip),
+                        _ => self.unit.try_conditional(taken, ip),
                     }
                 }
-                Event::Jump => self.unit.quietly(0, true, target),
-                Event::Ret => self.unit.ret_quietly(target),
+                Event::Jump => self.unit.try_quiet_branch(0, true, target),
+                Event::Ret => self.unit.try_compressed_ret(target),
                 Event::Call => {
                     self.unit.call(next, target);
                     true
                 }
                 Event::IndirectJump => false,
             };
-        self.turn += 1;
+        self.event_count += 1;
         if quiet {
             self.quiet += 1;
         } else {
-            self.long(clock, event, next, target);
+            self.plain_event(clock, event, next, target);
             self.quiet_until = self.unit.quiet_until();
         }
     }
 }
 
-/// How many of the events went the short way.
-fn compare(settings: &Settings, ranges: &[Range]) -> usize {
+/// Drives two units, by plain events and by fast paths; returns how many events took a fast path.
+fn compare(settings: &Settings, ranges: &[AddressRange]) -> usize {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let mut long = Driven::new(settings, ranges);
-    let mut short = Driven::new(settings, ranges);
+    let mut reference = Driven::new(settings, ranges);
+    let mut fast = Driven::new(settings, ranges);
     let mut calls: Vec<u64> = Vec::new();
     let mut clock = 0;
     for _ in 0..EVENTS {
@@ -107,22 +107,22 @@ fn compare(settings: &Settings, ranges: &[Range]) -> usize {
         };
         match event {
             Event::Call => calls.push(next),
-            // Sometimes a RET goes where no CALL came from.
+            // Sometimes a RET goes elsewhere.
             Event::Ret => target = calls.pop().unwrap_or(target) + random.below(30) / 29,
             _ => {}
         }
-        long.long(clock, event, next, target);
-        short.short(clock, event, next, target);
-        assert_eq!(short.unit.output(), long.unit.output());
-        if short.unit.output().len() > 1000 {
-            short.unit.discard();
-            long.unit.discard();
+        reference.plain_event(clock, event, next, target);
+        fast.fast_event(clock, event, next, target);
+        assert_eq!(fast.unit.output(), reference.unit.output());
+        if fast.unit.output().len() > 1000 {
+            fast.unit.discard_output();
+            reference.unit.discard_output();
         }
     }
-    long.unit.at(clock + 1).unwrap();
-    short.unit.at(clock + 1).unwrap();
-    assert_eq!(short.unit.state(), long.unit.state());
-    short.quiet
+    reference.unit.advance_clock(clock + 1).unwrap();
+    fast.unit.advance_clock(clock + 1).unwrap();
+    assert_eq!(fast.unit.save_state(), reference.unit.save_state());
+    fast.quiet
 }
 
 fn settings(ctl: u64) -> Settings {
@@ -133,7 +133,7 @@ fn settings(ctl: u64) -> Settings {
 }
 
 #[test]
-fn most_events_go_the_short_way() {
+fn most_events_take_a_fast_path() {
     for tnt_form in [TntForm::Short, TntForm::Long, TntForm::Mixed] {
         let parameters = Parameters {
             tnt_form,
@@ -152,7 +152,7 @@ fn most_events_go_the_short_way() {
 }
 
 #[test]
-fn a_clock_of_several_cycles_an_instruction() {
+fn fast_paths_with_several_cycles_an_instruction() {
     let time = TimeModel {
         cpi: 7,
         ..TimeModel::default()
@@ -165,8 +165,8 @@ fn a_clock_of_several_cycles_an_instruction() {
 }
 
 #[test]
-fn where_time_or_place_matters_none_does() {
-    let range = Range {
+fn no_event_takes_a_fast_path_with_cyc_or_ranges() {
+    let range = AddressRange {
         kind: RangeKind::FilterEn,
         first: CODE,
         last: CODE + 0x1fff,
@@ -180,23 +180,28 @@ fn where_time_or_place_matters_none_does() {
 /// Direct branches and straight code alone, many at a time; how many of them went so.
 fn compare_many(settings: &Settings) -> usize {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let [mut long, mut short] = [0; 2].map(|_| {
+    let [mut reference, mut fast] = [0; 2].map(|_| {
         let mut unit = Unit::new(settings).unwrap();
-        unit.run(CODE);
+        unit.switch_in(CODE);
         unit
     });
     let (mut clock, mut together, mut count, mut done) = (0, 0, 0, 0);
     let mut events = Vec::new();
-    for turn in 0..EVENTS as u64 {
+    for event_count in 0..EVENTS as u64 {
         let taken = random.below(3) > 0;
         // A count of instructions, whether it is conditional, and where it goes.
-        events.push((1 + random.below(9), random.below(4) > 0, taken, CODE + turn));
+        events.push((
+            1 + random.below(9),
+            random.below(4) > 0,
+            taken,
+            CODE + event_count,
+        ));
     }
     while done < EVENTS {
         let rest = &events[done..];
-        let most = short.room_for_results().min(random.below(300) as usize);
-        let (until, mut now, mut taken, mut branches) = (short.quiet_until(), clock, 0, 0);
-        let added = short.add_results(most, |_| {
+        let most = fast.room_for_tnt_bits().min(random.below(300) as usize);
+        let (until, mut now, mut taken, mut branches) = (fast.quiet_until(), clock, 0, 0);
+        let added = fast.add_tnt_bits(most, |_| {
             let at_once = taken + 1 + random.below(4) as usize;
             let (mut results, mut bits) = (0, 0);
             let before = taken;
@@ -215,7 +220,7 @@ fn compare_many(settings: &Settings) -> usize {
         });
         assert_eq!(added, branches);
         if taken > 0 {
-            short.arrive(rest[taken - 1].3);
+            fast.set_ip(rest[taken - 1].3);
         }
         together += taken;
         let step = usize::from(done + taken < EVENTS);
@@ -224,33 +229,33 @@ fn compare_many(settings: &Settings) -> usize {
         {
             clock += instructions;
             let follow = |unit: &mut Unit| {
-                unit.at(clock).unwrap();
+                unit.advance_clock(clock).unwrap();
                 if conditional {
                     unit.conditional(ip, ip, other);
                 } else {
                     unit.jump(ip);
                 }
             };
-            follow(&mut long);
+            follow(&mut reference);
             if index >= taken {
-                follow(&mut short);
+                follow(&mut fast);
             }
         }
         done += taken + step;
-        short.at(clock).unwrap();
-        assert_eq!(short.output(), long.output());
-        assert_eq!(short.state(), long.state());
+        fast.advance_clock(clock).unwrap();
+        assert_eq!(fast.output(), reference.output());
+        assert_eq!(fast.save_state(), reference.save_state());
         count += 1;
         if count % 3 == 0 {
-            short.discard();
-            long.discard();
+            fast.discard_output();
+            reference.discard_output();
         }
     }
     together
 }
 
 #[test]
-fn results_go_many_at_a_time() {
+fn many_tnt_bits_at_once_equal_single_branches() {
     let mtc = DEFAULT | ctl::MTC_EN | 3 << ctl::MTC_FREQ;
     for (ctl, period) in [(mtc, 0), (DEFAULT, 0), (mtc, 3)] {
         assert!(compare_many(&settings(ctl | period << ctl::PSB_FREQ)) > EVENTS * 2 / 3);
@@ -267,14 +272,14 @@ fn results_go_many_at_a_time() {
 }
 
 #[test]
-fn results_go_one_by_one_where_a_packet_has_more_than_six() {
+fn add_tnt_bits_is_not_available_with_long_tnt() {
     let parameters = Parameters {
         tnt_form: TntForm::Long,
         ..Parameters::default()
     };
-    let long = Settings {
+    let reference = Settings {
         parameters,
         ..settings(DEFAULT)
     };
-    assert_eq!(compare_many(&long), 0);
+    assert_eq!(compare_many(&reference), 0);
 }

@@ -1,9 +1,9 @@
-//! A unit between two events: a plain value, comparable, and as bytes.
+//! The state of a unit between two events: a plain value that can be compared, saved as bytes and restored.
 
+use crate::address_ranges::{AddressRange, RangeKind};
 use crate::error::Error;
-use crate::filter::{Range, RangeKind};
 
-/// A core cycle that no clock reaches: what does not apply is due then.
+/// A core cycle that no clock reaches: the time of events that are not scheduled.
 pub const NEVER: u64 = u64::MAX;
 
 const MAGIC: [u8; 4] = *b"rtu1";
@@ -11,9 +11,9 @@ const HEAD: usize = 9;
 const WORDS: usize = 11;
 const RANGE: usize = 17;
 
-/// Everything that decides what a unit will send, apart from its settings, call stack and ranges.
+/// All state that decides what a unit emits, except settings, call stack and ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Core {
+pub struct CoreState {
     /// IA32_RTIT_CTL.TraceEn.
     pub trace_en: bool,
     /// IA32_RTIT_STATUS (section 33.2.8.4) and PacketEn (section 33.2.6.1).
@@ -24,35 +24,35 @@ pub struct Core {
     pub stopped: bool,
     /// CPL is 3.
     pub user: bool,
-    /// PacketEn, and nothing but its own packet can follow from a near branch.
+    /// PacketEn is 1, and a near branch can only emit its own packet: no ranges, TNT enabled, no PSB due.
     pub plain: bool,
-    /// MODE.Exec was sent since the last PSB.
+    /// MODE.Exec has been sent since the last PSB.
     pub mode_sent: bool,
-    /// LastIP is what the decoder has too.
+    /// LastIP equals the decoder's.
     pub last_ip_known: bool,
     pub last_ip: u64,
-    /// The next instruction, where the processor is in user mode.
+    /// The next instruction, if the processor is in user mode.
     pub ip: u64,
-    /// Results that wait, below a stop bit.
+    /// Pending TNT bits, below a stop bit.
     pub tnt: u64,
-    /// Towards the next PSB.
+    /// PacketByteCnt: bytes towards the next PSB.
     pub packet_byte_count: i64,
-    /// All bytes ever.
+    /// All bytes ever written.
     pub written: u64,
-    /// Core cycles: now, the last CYC, when the next may go out, the next MTC, and the first of what comes by itself,
-    /// which may be too early but never too late.
+    /// Core cycles: now; of the last CYC; when the next CYC may be sent; of the next MTC; and of the first timing
+    /// packet that time alone causes, which may be too early but never too late.
     pub cycle: u64,
     pub cyc_base: u64,
     pub cyc_due: u64,
     pub next_mtc: u64,
-    /// MTC periods that the ART will have seen at `next_mtc`.
+    /// MTC periods of the ART at `next_mtc`.
     pub mtc_index: u64,
     pub due: u64,
 }
 
-impl Default for Core {
-    fn default() -> Core {
-        Core {
+impl Default for CoreState {
+    fn default() -> CoreState {
+        CoreState {
             trace_en: false,
             trigger_en: false,
             context_en: false,
@@ -78,19 +78,19 @@ impl Default for Core {
     }
 }
 
-/// What `Unit::state` gives and `Unit::restore` takes. The bytes of packets that wait to be taken are no part of it.
+/// The result of `Unit::save_state`, without the packets that have not been taken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct State {
-    pub core: Core,
+pub struct SavedState {
+    pub core: CoreState,
     /// Oldest first.
     pub ret_stack: Vec<u64>,
-    pub ranges: Vec<Range>,
-    /// `ranges` from the next enable on.
-    pub next_ranges: Vec<Range>,
+    pub ranges: Vec<AddressRange>,
+    /// The ranges from the next enable on.
+    pub next_ranges: Vec<AddressRange>,
 }
 
-impl State {
-    /// As bytes, little endian, of a layout of its own; `from_bytes` reads them.
+impl SavedState {
+    /// Returns the state as bytes, in a layout of its own.
     pub fn to_bytes(&self) -> Vec<u8> {
         let core = &self.core;
         let flags = core.flags().into_iter().rev();
@@ -118,11 +118,10 @@ impl State {
         bytes
     }
 
-    /// Read what `to_bytes` wrote.
+    /// Parses the result of `to_bytes`.
     ///
-    /// # Errors
-    /// `Error::StateSize` for anything else, `Error::State` for flags that do not exist.
-    pub fn from_bytes(bytes: &[u8]) -> Result<State, Error> {
+    /// # Errors `Error::StateSize` for other bytes, `Error::State` for unknown flags.
+    pub fn from_bytes(bytes: &[u8]) -> Result<SavedState, Error> {
         let wrong = Error::StateSize { size: bytes.len() };
         if bytes.len() < HEAD {
             return Err(wrong);
@@ -133,7 +132,7 @@ impl State {
         if head[..4] != MAGIC || rest.len() != words + RANGE * (ranges + next) {
             return Err(wrong);
         }
-        let mut core = Core::default();
+        let mut core = CoreState::default();
         let mut flags = u16::from_le_bytes([head[4], head[5]]);
         for flag in core.flags_mut() {
             *flag = flags & 1 == 1;
@@ -148,7 +147,7 @@ impl State {
         let (words, tail) = rest.split_at(words);
         let mut words = words.chunks_exact(8).map(word);
         core.set_words(&mut words);
-        let range = |bytes: &[u8]| Range {
+        let range = |bytes: &[u8]| AddressRange {
             kind: match bytes[0] {
                 0 => RangeKind::FilterEn,
                 _ => RangeKind::TraceStop,
@@ -157,7 +156,7 @@ impl State {
             last: word(&bytes[9..17]),
         };
         let (now, then) = tail.split_at(RANGE * ranges);
-        Ok(State {
+        Ok(SavedState {
             core,
             ret_stack: words.collect(),
             ranges: now.chunks_exact(RANGE).map(range).collect(),
@@ -166,7 +165,7 @@ impl State {
     }
 }
 
-impl Core {
+impl CoreState {
     fn flags(mut self) -> [bool; 10] {
         self.flags_mut().map(|flag| *flag)
     }
@@ -218,7 +217,7 @@ impl Core {
     }
 }
 
-/// The first 8 bytes, little endian.
+/// Returns the first 8 bytes, little endian.
 fn word(bytes: &[u8]) -> u64 {
     let mut array = [0; 8];
     for (into, from) in array.iter_mut().zip(bytes) {

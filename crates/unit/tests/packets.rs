@@ -1,6 +1,8 @@
 //! Bytes by the packet definitions of section 33.4.2, worked out by hand.
 
-use rtit_unit::{settings::ctl, Error, Event, Kind, Output, Range, RangeKind, Settings, Unit};
+use rtit_unit::{
+    settings::ctl, AddressRange, CaptureEvent, Error, EventKind, Output, RangeKind, Settings, Unit,
+};
 
 const CODE: u64 = 0x40_1000;
 const PSB: [u8; 16] = [
@@ -22,84 +24,90 @@ fn quiet() -> Settings {
 /// A unit that has begun to trace user code at `CODE`, its output empty.
 fn started(settings: &Settings) -> Unit {
     let mut unit = Unit::new(settings).unwrap();
-    unit.run(CODE);
-    unit.discard();
+    unit.switch_in(CODE);
+    unit.discard_output();
     unit
 }
 
 #[test]
-fn the_first_bytes() {
+fn enable_emits_psb_plus_and_pge() {
     let mut unit = Unit::new(&quiet()).unwrap();
-    unit.run(CODE);
+    unit.switch_in(CODE);
     let expected = [&PSB[..], &CBR, &PSBEND, &PGE].concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
 }
 
 #[test]
 fn tsc_and_tma_come_first_in_psb() {
     let mut unit = Unit::new(&Settings::default()).unwrap();
-    unit.at(50).unwrap();
+    unit.advance_clock(50).unwrap();
     unit.enable();
     // TSC 1_000_000_050 = 3B9ACA32H. 40 ticks a crystal clock: 25_000_001 of them, 017D7841H, and 10 ticks.
     let tsc = [0x19, 0x32, 0xCA, 0x9A, 0x3B, 0, 0, 0];
     let tma = [0x02, 0x73, 0x41, 0x78, 0, 10, 0];
     let expected = [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
 }
 
 #[test]
-fn six_results_fill_a_short_tnt() {
+fn six_bits_fill_a_short_tnt() {
     let mut unit = started(&quiet());
     for taken in [true, false, false, true, true, false] {
         assert!(unit.output().is_empty());
         unit.conditional(CODE + 2, CODE + 8, taken);
     }
-    assert_eq!(unit.take(), [0b1100_1100]);
+    assert_eq!(unit.take_output(), [0b1100_1100]);
 }
 
 #[test]
-fn forty_seven_results_fill_a_long_tnt() {
+fn forty_seven_bits_fill_a_long_tnt() {
     let mut settings = quiet();
     settings.set("tnt_form", "long").unwrap();
     let mut unit = started(&settings);
     (0..47).for_each(|index| unit.conditional(CODE, CODE, index == 0));
     // The stop bit is bit 47, the oldest result bit 46.
-    assert_eq!(unit.take(), [0x02, 0xA3, 0, 0, 0, 0, 0, 0xC0]);
+    assert_eq!(unit.take_output(), [0x02, 0xA3, 0, 0, 0, 0, 0, 0xC0]);
 }
 
 #[test]
-fn returns_to_known_calls_are_results() {
+fn returns_to_remembered_calls_are_tnt_bits() {
     let mut unit = started(&quiet());
     unit.call(CODE + 5, CODE + 0x100);
     unit.ret(CODE + 5);
     unit.call(CODE + 5, CODE + 5); // displacement 0: no return is expected
     unit.ret(CODE + 5);
     // TNT(T), then TIP with 16 bits.
-    assert_eq!(unit.take(), [0b110, 0x2D, 0x05, 0x10]);
+    assert_eq!(unit.take_output(), [0b110, 0x2D, 0x05, 0x10]);
     unit.indirect_call(CODE + 9, 0x7FFF_0000_0000);
     unit.ret(CODE + 9);
     unit.syscall();
-    assert_eq!(unit.take(), [0x6D, 0, 0, 0, 0, 0xFF, 0x7F, 0b110, 0x01]);
+    assert_eq!(
+        unit.take_output(),
+        [0x6D, 0, 0, 0, 0, 0xFF, 0x7F, 0b110, 0x01]
+    );
 }
 
 #[test]
-fn events_tell_where_they_came() {
+fn events_emit_fup_with_their_ip() {
     let mut unit = started(&quiet());
     unit.interrupt(CODE + 1);
     unit.resume(CODE + 2);
     // FUP and TIP.PGE with 16 bits; nothing new about the mode.
-    assert_eq!(unit.take(), [0x3D, 0x01, 0x10, 0x01, 0x31, 0x02, 0x10]);
+    assert_eq!(
+        unit.take_output(),
+        [0x3D, 0x01, 0x10, 0x01, 0x31, 0x02, 0x10]
+    );
 }
 
 #[test]
-fn filters_and_tracestop() {
+fn filter_and_tracestop_ranges_end_the_trace() {
     let ranges = [
-        Range {
+        AddressRange {
             kind: RangeKind::FilterEn,
             first: CODE,
             last: CODE + 0xFF,
         },
-        Range {
+        AddressRange {
             kind: RangeKind::TraceStop,
             first: CODE + 0x800,
             last: CODE + 0x8FF,
@@ -107,113 +115,116 @@ fn filters_and_tracestop() {
     ];
     let mut unit = Unit::new(&quiet()).unwrap();
     unit.set_ranges(&ranges).unwrap();
-    unit.run(CODE);
-    unit.discard();
+    unit.switch_in(CODE);
+    unit.discard_output();
     unit.jump(CODE + 0x100); // TIP.PGD with its target, 16 bits
     unit.jump(CODE + 0x10); // TIP.PGE
     unit.conditional(CODE + 0x12, CODE + 0x200, true); // TIP.PGD without IP
     unit.jump(CODE + 0x800); // TraceStop
     let expected = [0x21, 0x00, 0x11, 0x31, 0x10, 0x10, 0x01, 0x02, 0x83];
-    assert_eq!(unit.take(), expected);
-    assert!(unit.stopped());
-    unit.switch(Some(CODE));
+    assert_eq!(unit.take_output(), expected);
+    assert!(unit.is_stopped());
+    unit.switch_out_and_in(Some(CODE));
     assert!(unit.output().is_empty());
 }
 
 #[test]
-fn time_alone_brings_mtc_and_cyc() {
+fn time_alone_emits_mtc_and_cyc() {
     let mut settings = quiet();
     settings.ctl |= ctl::MTC_EN | ctl::CYC_EN | 3 << ctl::MTC_FREQ;
     let mut unit = started(&settings);
     // TSC 10^9 is ART 25_000_000 = 8 x 3_125_000: the next MTC is due 320 cycles later.
-    unit.at(319).unwrap();
+    unit.advance_clock(319).unwrap();
     assert!(unit.output().is_empty());
-    unit.at(320).unwrap();
+    unit.advance_clock(320).unwrap();
     // 320 cycles: 5 low bits 0 with a second byte, 10 in it. CTC: bits 10:3 of the ART, 3_125_001 AND FFH.
-    assert_eq!(unit.take(), [0x07, 10 << 1, 0x59, 0x09]);
+    assert_eq!(unit.take_output(), [0x07, 10 << 1, 0x59, 0x09]);
 }
 
 #[test]
-fn a_thread_that_waits_in_the_kernel_sends_no_mtc_and_has_its_time_from_tsc() {
+fn long_wait_in_the_kernel_emits_tsc_instead_of_mtc() {
     let mut unit = started(&Settings::default());
     unit.syscall();
-    unit.discard();
+    unit.discard_output();
     unit.wait_until(100_000).unwrap();
     assert!(unit.output().is_empty());
-    unit.run(CODE);
+    unit.switch_in(CODE);
     // TSC 1_000_100_000 = 3B9C50A0H. 40 ticks a crystal clock: 25_002_500 of them, 017D8204H, and no tick more.
     let tsc = [0x19, 0xA0, 0x50, 0x9C, 0x3B, 0, 0, 0];
     let tma = [0x02, 0x73, 0x04, 0x82, 0, 0, 0];
     let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
-    assert_eq!(unit.take(), [&tsc[..], &tma, &CBR, &pge].concat());
+    assert_eq!(unit.take_output(), [&tsc[..], &tma, &CBR, &pge].concat());
 }
 
 #[test]
-fn a_thread_that_is_in_the_kernel_for_a_short_time_sends_mtc() {
+fn short_time_in_the_kernel_emits_mtc() {
     let mut unit = started(&Settings::default());
     unit.syscall();
-    unit.discard();
+    unit.discard_output();
     unit.wait_until(320).unwrap();
-    assert_eq!(unit.take(), [0x59, 0x09]);
+    assert_eq!(unit.take_output(), [0x59, 0x09]);
 }
 
 #[test]
-fn a_full_region_ends_the_trace_within_a_packet() {
+fn full_region_cuts_a_packet_and_stops() {
     let mut settings = quiet();
     settings.output = Output::Stop(16 + 4 + 2 + 7 + 2);
     let mut unit = started(&settings);
     unit.indirect_jump(CODE + 4);
-    assert_eq!(unit.take(), [0x2D, 0x04]);
-    assert!(unit.stopped());
+    assert_eq!(unit.take_output(), [0x2D, 0x04]);
+    assert!(unit.is_stopped());
     unit.indirect_jump(CODE + 8);
     unit.disable();
     assert!(unit.output().is_empty());
 }
 
 #[test]
-fn a_clock_that_cannot_be_changes_nothing() {
+fn invalid_clock_changes_nothing() {
     let mut unit = started(&Settings::default());
-    unit.at(10).unwrap();
-    let state = unit.state();
+    unit.advance_clock(10).unwrap();
+    let state = unit.save_state();
     let back = Error::ClockWentBack { clock: 9, was: 10 };
-    assert_eq!(unit.at(9), Err(back));
+    assert_eq!(unit.advance_clock(9), Err(back));
     for clock in [u64::MAX, 1 << 54] {
-        assert!(matches!(unit.at(clock), Err(Error::ClockTooHigh { .. })));
+        assert!(matches!(
+            unit.advance_clock(clock),
+            Err(Error::ClockTooHigh { .. })
+        ));
     }
-    assert_eq!(unit.state(), state);
+    assert_eq!(unit.save_state(), state);
 }
 
 #[test]
-fn records_that_are_none() {
+fn malformed_records_are_refused() {
     let mut unit = Unit::new(&quiet()).unwrap();
     let mut records = [0u8; 100];
-    records[0] = Kind::Jump as u8;
+    records[0] = EventKind::Jump as u8;
     let unknown = |kind| Error::Record {
         offset: 40,
         cause: Box::new(Error::UnknownKind(kind)),
     };
-    assert_eq!(unit.feed(&records), Err(unknown(0)));
+    assert_eq!(unit.feed_records(&records), Err(unknown(0)));
     records[40] = 22;
-    assert_eq!(unit.feed(&records), Err(unknown(22)));
-    records[40] = Kind::End as u8;
+    assert_eq!(unit.feed_records(&records), Err(unknown(22)));
+    records[40] = EventKind::End as u8;
     let truncated = Error::TruncatedRecord {
         offset: 80,
         size: 20,
     };
-    assert_eq!(unit.feed(&records), Err(truncated));
+    assert_eq!(unit.feed_records(&records), Err(truncated));
 }
 
 #[test]
-fn a_record_by_its_layout() {
+fn record_layout() {
     let mut record = [0u8; 40];
     record[..4].copy_from_slice(&[1, 1, 5, 0]);
     record[8..16].copy_from_slice(&0x10u64.to_le_bytes());
     record[16..24].copy_from_slice(&0x20u64.to_le_bytes());
     record[24..32].copy_from_slice(&7u64.to_le_bytes());
-    let event = Event::from_bytes(&record).unwrap();
+    let event = CaptureEvent::from_bytes(&record).unwrap();
     assert_eq!(
         (event.kind, event.flags, event.next_ip()),
-        (Kind::Conditional, 1, 0x15)
+        (EventKind::Conditional, 1, 0x15)
     );
     assert_eq!((event.target, event.clock), (0x20, 7));
 }
@@ -266,8 +277,8 @@ fn with(change: impl FnOnce(&mut Settings)) -> Settings {
     settings
 }
 
-fn stop_range(first: u64) -> Range {
-    Range {
+fn stop_range(first: u64) -> AddressRange {
+    AddressRange {
         kind: RangeKind::TraceStop,
         first,
         last: first + 0xFF,
@@ -286,16 +297,16 @@ fn psb_plus_at_code() -> Vec<u8> {
 fn enable_while_stopped_sends_nothing() {
     let mut unit = started(&quiet());
     unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.switch(Some(CODE));
+    unit.switch_out_and_in(Some(CODE));
     unit.jump(CODE + 0x800);
-    assert!(unit.stopped());
+    assert!(unit.is_stopped());
     unit.disable();
-    assert!(!unit.tracing());
-    unit.discard();
+    assert!(!unit.trace_en());
+    unit.discard_output();
     unit.enable();
     unit.resume(CODE);
     unit.indirect_jump(CODE + 4);
-    assert!(unit.tracing() && unit.stopped() && !unit.packet_en());
+    assert!(unit.trace_en() && unit.is_stopped() && !unit.packet_en());
     assert!(unit.output().is_empty());
 }
 
@@ -307,7 +318,7 @@ fn enable_while_enabled_sends_nothing() {
     assert!(unit.output().is_empty());
     unit.ret(CODE + 5);
     unit.syscall();
-    assert_eq!(unit.take(), [0b110, 0x01]);
+    assert_eq!(unit.take_output(), [0b110, 0x01]);
 }
 
 #[test]
@@ -315,8 +326,8 @@ fn disable_in_user_mode_sends_results_fup_and_pgd() {
     let mut unit = started(&quiet());
     unit.conditional(CODE + 2, CODE + 8, true);
     unit.disable();
-    assert_eq!(unit.take(), [0b110, 0x3D, 0x08, 0x10, 0x01]);
-    assert!(!unit.tracing() && !unit.packet_en() && !unit.plain());
+    assert_eq!(unit.take_output(), [0b110, 0x3D, 0x08, 0x10, 0x01]);
+    assert!(!unit.trace_en() && !unit.packet_en() && !unit.has_plain_branches());
     unit.disable();
     unit.indirect_jump(CODE);
     assert!(unit.output().is_empty());
@@ -326,7 +337,7 @@ fn disable_in_user_mode_sends_results_fup_and_pgd() {
 fn disable_in_the_kernel_sends_nothing() {
     let mut unit = started(&quiet());
     unit.syscall();
-    unit.discard();
+    unit.discard_output();
     unit.disable();
     assert!(unit.output().is_empty());
     unit.resume(CODE);
@@ -334,17 +345,17 @@ fn disable_in_the_kernel_sends_nothing() {
 }
 
 #[test]
-fn enable_in_user_mode_begins_anew_without_psb() {
+fn second_enable_in_user_mode_emits_no_psb() {
     let mut unit = started(&quiet());
     unit.call(CODE + 5, CODE);
     unit.disable();
-    unit.discard();
+    unit.discard_output();
     unit.enable();
     // PacketByteCnt is not 0. Nothing is known of mode and LastIP: MODE.Exec, TIP.PGE with 48 bits.
     let expected = [&CBR[..], &[0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]].concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
     unit.ret(CODE + 5);
-    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
     assert_eq!(unit.psbs(), 1);
 }
 
@@ -364,9 +375,9 @@ fn psb_of_an_enable_comes_before_or_after_pge() {
             settings.set("psb_on_enable_order", order).unwrap();
         }));
         unit.disable();
-        unit.discard();
+        unit.discard_output();
         unit.enable();
-        assert_eq!(unit.take(), expected, "{order}");
+        assert_eq!(unit.take_output(), expected, "{order}");
         assert_eq!(unit.psbs(), 2);
     }
 }
@@ -377,41 +388,44 @@ fn overflow_in_user_mode_sends_ovf_and_fup() {
     unit.conditional(CODE + 2, CODE + 8, true);
     unit.call(CODE + 5, CODE + 0x100);
     unit.overflow(Some(CODE));
-    assert_eq!(unit.take(), OVF_FUP);
+    assert_eq!(unit.take_output(), OVF_FUP);
     // Neither the result nor the CALL are known to a decoder.
     unit.ret(CODE + 5);
     unit.syscall();
-    assert_eq!(unit.take(), [0x2D, 0x05, 0x10, 0x01]);
+    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10, 0x01]);
 }
 
 #[test]
 fn overflow_in_the_kernel_sends_ovf() {
     let mut unit = started(&quiet());
     unit.overflow(None);
-    assert_eq!(unit.take(), [0x02, 0xF3]);
+    assert_eq!(unit.take_output(), [0x02, 0xF3]);
     assert!(!unit.packet_en());
     unit.resume(CODE);
-    assert_eq!(unit.take(), [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]);
+    assert_eq!(
+        unit.take_output(),
+        [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]
+    );
 }
 
 #[test]
 fn overflow_before_any_mode_exec_is_followed_by_psb() {
     let mut unit = Unit::new(&quiet()).unwrap();
     unit.enable();
-    unit.discard();
+    unit.discard_output();
     unit.overflow(Some(CODE));
     let expected = [&OVF_FUP[..], &psb_plus_at_code()].concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
 }
 
 #[test]
-fn overflow_has_a_cyc_before_it() {
+fn cyc_precedes_overflow() {
     let settings = with(|settings| settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH);
     for (cycles, cyc) in [(15, vec![]), (16, vec![16 << 3 | 3])] {
         let mut unit = started(&settings);
-        unit.at(cycles).unwrap();
+        unit.advance_clock(cycles).unwrap();
         unit.overflow(Some(CODE));
-        assert_eq!(unit.take(), [&cyc[..], &OVF_FUP].concat());
+        assert_eq!(unit.take_output(), [&cyc[..], &OVF_FUP].concat());
     }
 }
 
@@ -419,36 +433,36 @@ fn overflow_has_a_cyc_before_it() {
 fn overflow_into_a_stop_range_ends_the_trace() {
     let mut unit = Unit::new(&quiet()).unwrap();
     unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.run(CODE);
-    unit.discard();
+    unit.switch_in(CODE);
+    unit.discard_output();
     unit.overflow(Some(CODE + 0x8FF));
-    assert_eq!(unit.take(), [0x02, 0xF3, 0x02, 0x83]);
-    assert!(unit.stopped());
+    assert_eq!(unit.take_output(), [0x02, 0xF3, 0x02, 0x83]);
+    assert!(unit.is_stopped());
     unit.overflow(Some(CODE));
     assert!(unit.output().is_empty());
 }
 
 #[test]
-fn overflow_without_tracing_moves_the_processor_only() {
+fn overflow_without_tracing_emits_nothing() {
     let mut unit = Unit::new(&quiet()).unwrap();
     unit.overflow(Some(CODE));
     assert!(unit.output().is_empty());
     unit.enable();
     // The processor is in user mode at CODE: MODE.TSX in PSB+, and TIP.PGE.
     let expected = [&PSB[..], &CBR, &[0x99, 0x20], &PSBEND, &PGE].concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
 }
 
 /// Offsets of the PSBs among TIPs of 3 bytes.
 fn psb_offsets(settings: &Settings) -> Vec<u64> {
     let mut unit = Unit::new(settings).unwrap();
-    unit.run(CODE);
-    unit.discard();
+    unit.switch_in(CODE);
+    unit.discard_output();
     let mut offsets = vec![0];
     for _ in 0..2100 {
-        let before = unit.written();
+        let before = unit.bytes_written();
         unit.indirect_jump(CODE);
-        if unit.take().windows(16).any(|bytes| bytes == PSB) {
+        if unit.take_output().windows(16).any(|bytes| bytes == PSB) {
             offsets.push(before + 3);
         }
     }
@@ -480,7 +494,7 @@ fn psb_that_does_not_count_itself_comes_later() {
 }
 
 #[test]
-fn psb_delay_puts_it_off() {
+fn psb_delay_postpones_the_psb() {
     let settings = with(|settings| {
         settings.ctl &= !(15 << ctl::PSB_FREQ);
         settings.parameters.psb_delay = 20;
@@ -490,43 +504,49 @@ fn psb_delay_puts_it_off() {
 }
 
 #[test]
-fn psb_forgets_calls() {
+fn psb_empties_the_return_stack() {
     let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
     let mut unit = started(&every_2048);
     (0..672).for_each(|_| unit.indirect_jump(CODE));
     unit.call(CODE + 5, CODE);
-    unit.discard();
+    unit.discard_output();
     unit.indirect_jump(CODE); // the last byte of 2048, and PSB+
     assert_eq!(
-        unit.take(),
+        unit.take_output(),
         [&[0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat()
     );
     unit.ret(CODE + 5);
-    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
 }
 
 #[test]
-fn psb_that_is_due_by_time_waits_for_the_next_branch() {
+fn psb_due_by_time_waits_for_the_next_branch() {
     let mut unit = started(&with(|settings| {
         settings.ctl = ctl::USER | ctl::BRANCH_EN | ctl::MTC_EN;
     }));
     // 29 bytes, and MTCs every 40 cycles.
-    unit.at(40 * 1010).unwrap();
-    assert_eq!(unit.take().len(), 2 * 1010);
-    assert!(!unit.plain());
+    unit.advance_clock(40 * 1010).unwrap();
+    assert_eq!(unit.take_output().len(), 2 * 1010);
+    assert!(!unit.has_plain_branches());
     unit.conditional(CODE + 8, CODE, true);
-    assert_eq!(unit.take(), [&[0b110], &psb_plus_at_code()[..]].concat());
-    assert!(unit.plain());
+    assert_eq!(
+        unit.take_output(),
+        [&[0b110], &psb_plus_at_code()[..]].concat()
+    );
+    assert!(unit.has_plain_branches());
 }
 
 #[test]
-fn leaving_user_mode_forgets_calls() {
+fn leaving_user_mode_empties_the_return_stack() {
     let mut unit = started(&quiet());
     unit.call(CODE + 5, CODE);
     unit.syscall();
     unit.resume(CODE);
     unit.ret(CODE + 5);
-    assert_eq!(unit.take(), [0x01, 0x31, 0x00, 0x10, 0x2D, 0x05, 0x10]);
+    assert_eq!(
+        unit.take_output(),
+        [0x01, 0x31, 0x00, 0x10, 0x2D, 0x05, 0x10]
+    );
 }
 
 #[test]
@@ -539,7 +559,10 @@ fn tsc_has_the_adjustment_and_tma_has_not() {
     unit.enable();
     let tsc = [0x19, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
     let tma = [0x02, 0x73, 2, 0, 0, 0, 0];
-    assert_eq!(unit.take(), [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat());
+    assert_eq!(
+        unit.take_output(),
+        [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat()
+    );
 }
 
 #[test]
@@ -555,7 +578,7 @@ fn psb_plus_has_its_packets_in_the_order_of_the_setting() {
     let mut unit = started(&settings);
     unit.disable();
     unit.enable();
-    let bytes = unit.take();
+    let bytes = unit.take_output();
     // FUP with 48 bits, MODE.Exec, MODE.TSX; TSC 10^9.
     let fup = [0x7D, 0x00, 0x10, 0x40, 0, 0, 0, 0x99, 1, 0x99, 0x20];
     let tsc = [0x19, 0x00, 0xCA, 0x9A, 0x3B, 0, 0, 0];
@@ -563,21 +586,21 @@ fn psb_plus_has_its_packets_in_the_order_of_the_setting() {
 }
 
 #[test]
-fn far_transfers_and_events() {
+fn far_transfers_and_events_emit_their_packets() {
     let mut unit = started(&quiet());
     unit.far(CODE + 0x10);
-    assert_eq!(unit.take(), [0x2D, 0x10, 0x10]);
+    assert_eq!(unit.take_output(), [0x2D, 0x10, 0x10]);
     for event in [Unit::exception, Unit::software_interrupt, Unit::interrupt] {
         event(&mut unit, CODE + 3);
-        assert_eq!(unit.take(), [0x3D, 0x03, 0x10, 0x01]);
+        assert_eq!(unit.take_output(), [0x3D, 0x03, 0x10, 0x01]);
         unit.far(0); // in the kernel
         assert!(unit.output().is_empty());
         unit.resume(CODE);
-        assert_eq!(unit.take(), [0x31, 0x00, 0x10]);
+        assert_eq!(unit.take_output(), [0x31, 0x00, 0x10]);
     }
     unit.conditional(CODE, CODE, false);
     unit.syscall();
-    assert_eq!(unit.take(), [0b100, 0x01]);
+    assert_eq!(unit.take_output(), [0b100, 0x01]);
 }
 
 #[test]
@@ -587,36 +610,39 @@ fn mode_exec_comes_with_each_pge_where_it_is_not_suppressed() {
     }));
     unit.syscall();
     unit.resume(CODE + 2);
-    assert_eq!(unit.take(), [0x01, 0x99, 1, 0x31, 0x02, 0x10]);
+    assert_eq!(unit.take_output(), [0x01, 0x99, 1, 0x31, 0x02, 0x10]);
 }
 
 #[test]
-fn without_tnt_results_are_lost() {
+fn dis_tnt_emits_no_tnt() {
     let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_TNT));
     unit.call(CODE + 5, CODE + 0x100);
     unit.ret(CODE + 5);
     (0..10).for_each(|_| unit.conditional(CODE, CODE, true));
     unit.ret(CODE + 5);
-    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
 }
 
 #[test]
-fn sixty_four_results_at_once_are_ten_packets_and_four_results() {
+fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
     let mut unit = started(&quiet());
     let mut blocks = [(4, 0); 16].into_iter();
-    assert_eq!(unit.add_results(16, |_| blocks.next()), 64);
-    unit.arrive(CODE);
+    assert_eq!(unit.add_tnt_bits(16, |_| blocks.next()), 64);
+    unit.set_ip(CODE);
     unit.syscall();
-    assert_eq!(unit.take(), [&[0x80; 10][..], &[0b10_0000, 0x01]].concat());
+    assert_eq!(
+        unit.take_output(),
+        [&[0x80; 10][..], &[0b10_0000, 0x01]].concat()
+    );
 }
 
 #[test]
 fn without_branch_en_no_branch_is_traced() {
     let mut unit = Unit::new(&with(|settings| settings.ctl &= !ctl::BRANCH_EN)).unwrap();
-    unit.run(CODE);
+    unit.switch_in(CODE);
     unit.indirect_jump(CODE + 4);
     unit.exception(CODE + 4);
-    assert_eq!(unit.take(), [&PSB[..], &CBR, &PSBEND].concat());
+    assert_eq!(unit.take_output(), [&PSB[..], &CBR, &PSBEND].concat());
 }
 
 #[test]
@@ -624,7 +650,7 @@ fn without_ret_compression_each_ret_is_a_tip() {
     let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_RETC));
     unit.call(CODE + 5, CODE + 0x100);
     unit.ret(CODE + 5);
-    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
 }
 
 #[test]
@@ -639,16 +665,16 @@ fn tnt_flush_sends_short_and_long_packets_earlier() {
             settings.parameters.tnt_flush = 3;
         }));
         (0..3).for_each(|_| unit.conditional(CODE, CODE, true));
-        assert_eq!(unit.take(), expected, "{form}");
+        assert_eq!(unit.take_output(), expected, "{form}");
     }
 }
 
 #[test]
-fn a_mixed_tnt_is_long_from_seven_results_on() {
+fn mixed_tnt_is_long_from_seven_bits_on() {
     let mut unit = started(&with(|settings| settings.set("tnt_form", "mixed").unwrap()));
     (0..7).for_each(|_| unit.conditional(CODE, CODE, false));
     unit.syscall();
-    assert_eq!(unit.take(), [0x02, 0xA3, 0x80, 0, 0, 0, 0, 0, 0x01]);
+    assert_eq!(unit.take_output(), [0x02, 0xA3, 0x80, 0, 0, 0, 0, 0, 0x01]);
 }
 
 #[test]
@@ -659,58 +685,61 @@ fn stop_range_hides_the_target_where_the_setting_says_so() {
         }))
         .unwrap();
         unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-        unit.run(CODE);
-        unit.discard();
+        unit.switch_in(CODE);
+        unit.discard_output();
         match taken {
             true => unit.conditional(CODE + 2, CODE + 0x800, true),
             false => unit.indirect_jump(CODE + 0x800),
         }
-        assert_eq!(unit.take(), [0x01, 0x02, 0x83]);
+        assert_eq!(unit.take_output(), [0x01, 0x02, 0x83]);
     }
 }
 
 #[test]
 fn branches_inside_a_filter_range_are_traced() {
-    let inside = Range {
+    let inside = AddressRange {
         kind: RangeKind::FilterEn,
         first: CODE,
         last: CODE + 0xFF,
     };
     let mut unit = Unit::new(&quiet()).unwrap();
     unit.set_ranges(&[inside]).unwrap();
-    unit.run(CODE + 0x100); // outside
-    unit.discard();
+    unit.switch_in(CODE + 0x100); // outside
+    unit.discard_output();
     unit.conditional(CODE, CODE + 0x100, false);
     unit.call(CODE + 5, CODE + 0x300);
     unit.indirect_call(CODE + 0x305, CODE - 1);
     assert!(unit.output().is_empty());
     unit.ret(CODE + 0xFF); // TIP.PGE at the last byte
-    assert_eq!(unit.take(), [0x99, 1, 0x51, 0xFF, 0x10, 0x40, 0]);
+    assert_eq!(unit.take_output(), [0x99, 1, 0x51, 0xFF, 0x10, 0x40, 0]);
     unit.conditional(CODE + 2, CODE + 8, true);
     unit.conditional(CODE + 2, CODE + 8, false);
     unit.call(CODE + 5, CODE + 0x10);
     unit.ret(CODE + 5);
     unit.indirect_jump(CODE + 0x20); // TNT(TNT), TIP
-    assert_eq!(unit.take(), [0b1_1010, 0x2D, 0x20, 0x10]);
+    assert_eq!(unit.take_output(), [0b1_1010, 0x2D, 0x20, 0x10]);
     unit.interrupt(CODE + 0x20);
     unit.resume(CODE + 0x100); // back outside: TIP.PGE only at the next branch inside
     unit.jump(CODE);
-    assert_eq!(unit.take(), [0x3D, 0x20, 0x10, 0x01, 0x31, 0x00, 0x10]);
+    assert_eq!(
+        unit.take_output(),
+        [0x3D, 0x20, 0x10, 0x01, 0x31, 0x00, 0x10]
+    );
     unit.far(CODE - 1);
-    assert_eq!(unit.take(), [0x21, 0xFF, 0x0F]);
+    assert_eq!(unit.take_output(), [0x21, 0xFF, 0x0F]);
 }
 
 #[test]
-fn ranges_that_are_set_count_from_the_next_enable_on() {
+fn set_ranges_take_effect_at_the_next_enable() {
     let mut unit = started(&quiet());
     unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
     unit.jump(CODE + 0x800);
-    assert!(!unit.stopped());
-    assert!(unit.plain());
-    unit.switch(Some(CODE));
-    assert!(!unit.plain());
+    assert!(!unit.is_stopped());
+    assert!(unit.has_plain_branches());
+    unit.switch_out_and_in(Some(CODE));
+    assert!(!unit.has_plain_branches());
     unit.jump(CODE + 0x800);
-    assert!(unit.stopped());
+    assert!(unit.is_stopped());
     let five = [stop_range(CODE); 5];
     assert_eq!(unit.set_ranges(&five), Err(Error::TooManyRanges(5)));
 }
@@ -720,13 +749,13 @@ fn cyc_comes_where_the_threshold_has_passed() {
     let mut unit = started(&with(|settings| {
         settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH;
     }));
-    unit.at(15).unwrap();
+    unit.advance_clock(15).unwrap();
     unit.indirect_jump(CODE + 1);
-    unit.at(16).unwrap();
+    unit.advance_clock(16).unwrap();
     unit.indirect_jump(CODE + 2);
-    unit.at(31).unwrap();
+    unit.advance_clock(31).unwrap();
     unit.conditional(CODE, CODE, true); // the result waits, and so would its CYC
-    unit.at(40).unwrap();
+    unit.advance_clock(40).unwrap();
     unit.syscall();
     let cyc = |cycles: u8| cycles << 3 | 3;
     let expected = [
@@ -741,46 +770,46 @@ fn cyc_comes_where_the_threshold_has_passed() {
         cyc(24),
         0x01,
     ];
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
 }
 
 #[test]
-fn the_first_of_several_results_has_the_cyc() {
+fn cyc_precedes_the_first_pending_tnt_bit() {
     let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.at(5).unwrap();
+    unit.advance_clock(5).unwrap();
     unit.conditional(CODE, CODE, true);
-    unit.at(6).unwrap();
+    unit.advance_clock(6).unwrap();
     unit.conditional(CODE, CODE, false);
-    unit.at(7).unwrap();
+    unit.advance_clock(7).unwrap();
     unit.syscall();
-    assert_eq!(unit.take(), [5 << 3 | 3, 0b1100, 2 << 3 | 3, 0x01]);
+    assert_eq!(unit.take_output(), [5 << 3 | 3, 0b1100, 2 << 3 | 3, 0x01]);
 }
 
 #[test]
-fn the_end_of_a_trace_has_a_cyc() {
+fn end_of_trace_emits_a_cyc() {
     let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.at(5).unwrap();
+    unit.advance_clock(5).unwrap();
     unit.syscall();
-    unit.at(6).unwrap();
+    unit.advance_clock(6).unwrap();
     unit.disable();
-    assert_eq!(unit.take(), [5 << 3 | 3, 0x01, 1 << 3 | 3]);
-    unit.at(1 << 30).unwrap();
+    assert_eq!(unit.take_output(), [5 << 3 | 3, 0x01, 1 << 3 | 3]);
+    unit.advance_clock(1 << 30).unwrap();
     assert!(unit.output().is_empty());
 }
 
 #[test]
 fn the_cycle_counter_starts_at_zero_with_each_enable() {
     let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.at(50).unwrap();
+    unit.advance_clock(50).unwrap();
     unit.disable();
-    unit.discard();
-    unit.at(70).unwrap();
+    unit.discard_output();
+    unit.advance_clock(70).unwrap();
     unit.enable();
     let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
-    assert_eq!(unit.take(), [&[3], &CBR[..], &pge].concat());
-    unit.at(75).unwrap();
+    assert_eq!(unit.take_output(), [&[3], &CBR[..], &pge].concat());
+    unit.advance_clock(75).unwrap();
     unit.syscall();
-    assert_eq!(unit.take(), [5 << 3 | 3, 0x01]);
+    assert_eq!(unit.take_output(), [5 << 3 | 3, 0x01]);
 }
 
 #[test]
@@ -790,33 +819,36 @@ fn cyc_comes_before_the_counter_wraps() {
         settings.parameters.cyc_counter_bits = 12;
     }));
     unit.conditional(CODE, CODE, true);
-    unit.at(4094).unwrap();
-    assert_eq!(unit.take(), []);
-    unit.at(10_000).unwrap();
+    unit.advance_clock(4094).unwrap();
+    assert_eq!(unit.take_output(), []);
+    unit.advance_clock(10_000).unwrap();
     // CYC 0 goes with TIP.PGE; the result leaves, then 4095 = 1111111B and 11111B twice.
-    assert_eq!(unit.take(), [0b110, 0xFF, 0xFE, 0xFF, 0xFE]);
+    assert_eq!(unit.take_output(), [0b110, 0xFF, 0xFE, 0xFF, 0xFE]);
     unit.indirect_jump(CODE);
     // 1810 = 56 x 32 + 18.
-    assert_eq!(unit.take(), [18 << 3 | 7, 56 << 1, 0x2D, 0x00, 0x10]);
+    assert_eq!(unit.take_output(), [18 << 3 | 7, 56 << 1, 0x2D, 0x00, 0x10]);
 }
 
 #[test]
-fn each_period_has_an_mtc() {
+fn each_mtc_period_emits_an_mtc() {
     let mut unit = started(&with(|settings| {
         settings.ctl |= ctl::MTC_EN | 3 << ctl::MTC_FREQ;
     }));
     unit.conditional(CODE, CODE, true);
-    unit.at(3 * 320).unwrap();
-    assert_eq!(unit.take(), [0b110, 0x59, 0x09, 0x59, 0x0A, 0x59, 0x0B]);
-    unit.at(4 * 320 - 1).unwrap();
+    unit.advance_clock(3 * 320).unwrap();
+    assert_eq!(
+        unit.take_output(),
+        [0b110, 0x59, 0x09, 0x59, 0x0A, 0x59, 0x0B]
+    );
+    unit.advance_clock(4 * 320 - 1).unwrap();
     assert!(unit.output().is_empty());
     unit.disable();
-    unit.discard();
-    unit.at(5 * 320).unwrap();
+    unit.discard_output();
+    unit.advance_clock(5 * 320).unwrap();
     unit.enable();
-    unit.discard();
-    unit.at(6 * 320).unwrap();
-    assert_eq!(unit.take(), [0x59, 0x0E]);
+    unit.discard_output();
+    unit.advance_clock(6 * 320).unwrap();
+    assert_eq!(unit.take_output(), [0x59, 0x0E]);
 }
 
 #[test]
@@ -826,100 +858,100 @@ fn mtc_periods_that_are_no_whole_cycles() {
         settings.time.core_ratio = 7;
     }));
     // A crystal clock is 40 ticks of the TSC, which are 28 cycles at 7/10 of its rate.
-    unit.at(27).unwrap();
+    unit.advance_clock(27).unwrap();
     assert!(unit.output().is_empty());
-    unit.at(28).unwrap();
+    unit.advance_clock(28).unwrap();
     // 25_000_001 AND FFH.
-    assert_eq!(unit.take(), [0x59, 0x41]);
+    assert_eq!(unit.take_output(), [0x59, 0x41]);
     let mut unit = started(&with(|settings| {
         settings.ctl |= ctl::MTC_EN;
         settings.time.core_ratio = 33;
         settings.time.cpi = 2;
     }));
     // 40 ticks are 132 cycles, 66 instructions.
-    unit.at(65).unwrap();
+    unit.advance_clock(65).unwrap();
     assert!(unit.output().is_empty());
-    unit.at(66).unwrap();
-    assert_eq!(unit.take(), [0x59, 0x41]);
+    unit.advance_clock(66).unwrap();
+    assert_eq!(unit.take_output(), [0x59, 0x41]);
     assert_eq!(unit.clock(), 66);
 }
 
 #[test]
-fn a_circular_region_keeps_the_last_bytes() {
+fn circular_region_keeps_the_last_bytes() {
     let settings = with(|settings| settings.output = Output::Circular(128));
     let (mut stream, mut circular) = (started(&quiet()), Unit::new(&settings).unwrap());
-    circular.run(CODE);
+    circular.switch_in(CODE);
     for jump in 0..60_000 {
         stream.indirect_jump(jump << 4);
         circular.indirect_jump(jump << 4);
     }
-    assert_eq!(circular.written(), stream.written());
-    let whole = stream.take();
+    assert_eq!(circular.bytes_written(), stream.bytes_written());
+    let whole = stream.take_output();
     assert_eq!(circular.output(), &whole[whole.len() - 128..]);
     let mut sink = Vec::new();
-    assert_eq!(circular.drain(&mut sink).unwrap(), 128);
+    assert_eq!(circular.drain_output(&mut sink).unwrap(), 128);
     assert_eq!(sink, &whole[whole.len() - 128..]);
     assert!(circular.output().is_empty());
 }
 
 #[test]
-fn a_unit_goes_on_from_its_state() {
+fn restored_unit_continues_as_the_original() {
     let settings = with(|settings| {
         settings.ctl |= ctl::CYC_EN | ctl::MTC_EN | ctl::TSC_EN | 3 << ctl::MTC_FREQ;
     });
     let mut unit = Unit::new(&settings).unwrap();
     unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.run(CODE);
+    unit.switch_in(CODE);
     unit.set_ranges(&[stop_range(CODE + 0x900), stop_range(0)])
         .unwrap();
-    unit.at(100).unwrap();
+    unit.advance_clock(100).unwrap();
     unit.call(CODE + 5, CODE + 0x100);
     unit.call(CODE + 0x105, CODE + 0x200);
     unit.conditional(CODE, CODE + 0x200, true);
-    unit.discard();
-    let state = unit.state();
-    let read = rtit_unit::State::from_bytes(&state.to_bytes()).unwrap();
+    unit.discard_output();
+    let state = unit.save_state();
+    let read = rtit_unit::SavedState::from_bytes(&state.to_bytes()).unwrap();
     assert_eq!(read, state);
     let mut other = Unit::new(&settings).unwrap();
     other.indirect_jump(7);
-    other.restore(&read).unwrap();
-    assert_eq!(other.state(), state);
+    other.restore_state(&read).unwrap();
+    assert_eq!(other.save_state(), state);
     for unit in [&mut unit, &mut other] {
-        unit.at(200).unwrap();
+        unit.advance_clock(200).unwrap();
         unit.ret(CODE + 0x105);
         unit.ret(CODE + 5);
         unit.ret(CODE + 9);
-        unit.at(1000).unwrap();
-        unit.switch(Some(CODE));
+        unit.advance_clock(1000).unwrap();
+        unit.switch_out_and_in(Some(CODE));
         unit.jump(CODE + 0x900);
-        assert!(unit.stopped());
+        assert!(unit.is_stopped());
     }
-    assert_eq!(other.take(), unit.take());
-    assert_eq!(other.written(), unit.written());
+    assert_eq!(other.take_output(), unit.take_output());
+    assert_eq!(other.bytes_written(), unit.bytes_written());
 }
 
 #[test]
-fn a_restored_unit_has_its_calls_and_its_way_to_the_next_psb() {
+fn restored_unit_keeps_return_stack_and_psb_count() {
     let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
     let mut unit = started(&every_2048);
     (0..672).for_each(|_| unit.indirect_jump(CODE));
     (0..70).for_each(|call| unit.call(CODE + call, CODE + 0x100));
     let mut other = Unit::new(&every_2048).unwrap();
-    other.restore(&unit.state()).unwrap();
-    assert_eq!(other.written(), 29 + 672 * 3);
+    other.restore_state(&unit.save_state()).unwrap();
+    assert_eq!(other.bytes_written(), 29 + 672 * 3);
     other.ret(CODE + 69);
     other.indirect_jump(CODE); // TNT and TIP come to 2049 bytes
     let expected = [&[0b110, 0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat();
-    assert_eq!(other.take(), expected);
+    assert_eq!(other.take_output(), expected);
 }
 
 #[test]
-fn states_that_no_unit_has_are_refused() {
+fn invalid_states_are_refused() {
     let settings = with(|settings| settings.output = Output::Stop(4096));
     let mut unit = started(&settings);
     unit.call(CODE + 5, CODE + 0x100);
-    let state = unit.state();
-    type Damage = fn(&mut rtit_unit::State);
+    let state = unit.save_state();
+    type Damage = fn(&mut rtit_unit::SavedState);
     let damages: [(&str, Damage); 14] = [
         ("packet_en", |state| state.core.packet_en = false),
         ("packet_en", |state| state.core.context_en = false),
@@ -941,45 +973,45 @@ fn states_that_no_unit_has_are_refused() {
     for (field, damage) in damages {
         let mut damaged = state.clone();
         damage(&mut damaged);
-        match unit.restore(&damaged) {
+        match unit.restore_state(&damaged) {
             Err(Error::State { field: found, .. }) => assert_eq!(found, field),
             other => panic!("{field}: {other:?}"),
         }
-        assert_eq!(unit.state(), state);
+        assert_eq!(unit.save_state(), state);
     }
     let mut ranges = state.clone();
     ranges.next_ranges = vec![stop_range(0); 5];
-    assert_eq!(unit.restore(&ranges), Err(Error::TooManyRanges(5)));
+    assert_eq!(unit.restore_state(&ranges), Err(Error::TooManyRanges(5)));
     let bytes = state.to_bytes();
     for wrong in [&bytes[..8], &bytes[..bytes.len() - 1], &[0; 120]] {
         let size = wrong.len();
-        let error = rtit_unit::State::from_bytes(wrong);
+        let error = rtit_unit::SavedState::from_bytes(wrong);
         assert_eq!(error, Err(Error::StateSize { size }));
     }
 }
 
 #[test]
-fn records_are_taken_as_their_events() {
+fn records_equal_their_events() {
     let ip = |low: u64| CODE + low;
     // Kind, flags, length, ip, target; each a cycle after the one before.
-    let events: [(Kind, u8, u16, u64, u64); 17] = [
-        (Kind::Resume, 0, 0, 0, ip(0)),
-        (Kind::Conditional, 1, 2, ip(0), ip(8)),
-        (Kind::Conditional, 0, 2, ip(8), ip(0)),
-        (Kind::Jump, 0, 2, ip(10), ip(16)),
-        (Kind::Call, 0, 5, ip(16), ip(32)),
-        (Kind::Return, 0, 1, ip(32), ip(21)),
-        (Kind::IndirectJump, 0, 2, ip(21), ip(64)),
-        (Kind::IndirectCall, 0, 2, ip(64), ip(80)),
-        (Kind::Return, 0, 1, ip(80), ip(66)),
-        (Kind::Far, 0, 2, ip(66), ip(96)),
-        (Kind::Syscall, 0, 2, ip(96), 0),
-        (Kind::Switch, 0, 0, ip(98), 0),
-        (Kind::Resume, 0, 0, 0, ip(98)),
-        (Kind::Interrupt, 0, 0, ip(99), 0),
-        (Kind::Resume, 0, 0, 0, ip(99)),
-        (Kind::Switch, 1, 0, ip(100), 0),
-        (Kind::Exit, 0, 0, 0, 0),
+    let events: [(EventKind, u8, u16, u64, u64); 17] = [
+        (EventKind::Resume, 0, 0, 0, ip(0)),
+        (EventKind::Conditional, 1, 2, ip(0), ip(8)),
+        (EventKind::Conditional, 0, 2, ip(8), ip(0)),
+        (EventKind::Jump, 0, 2, ip(10), ip(16)),
+        (EventKind::Call, 0, 5, ip(16), ip(32)),
+        (EventKind::Return, 0, 1, ip(32), ip(21)),
+        (EventKind::IndirectJump, 0, 2, ip(21), ip(64)),
+        (EventKind::IndirectCall, 0, 2, ip(64), ip(80)),
+        (EventKind::Return, 0, 1, ip(80), ip(66)),
+        (EventKind::Far, 0, 2, ip(66), ip(96)),
+        (EventKind::Syscall, 0, 2, ip(96), 0),
+        (EventKind::Switch, 0, 0, ip(98), 0),
+        (EventKind::Resume, 0, 0, 0, ip(98)),
+        (EventKind::Interrupt, 0, 0, ip(99), 0),
+        (EventKind::Resume, 0, 0, 0, ip(99)),
+        (EventKind::Switch, 1, 0, ip(100), 0),
+        (EventKind::Exit, 0, 0, 0, 0),
     ];
     let mut records = Vec::new();
     for (index, (kind, flags, length, ip, target)) in events.into_iter().enumerate() {
@@ -992,7 +1024,7 @@ fn records_are_taken_as_their_events() {
         }
     }
     let mut unit = Unit::new(&quiet()).unwrap();
-    unit.feed(&records).unwrap();
+    unit.feed_records(&records).unwrap();
     let tip = |header: u8, low: u8| [header | 0x20, low, 0x10];
     let pge_48 = |low: u8| [0x99, 1, 0x71, low, 0x10, 0x40, 0, 0, 0];
     let expected = [
@@ -1022,7 +1054,7 @@ fn records_are_taken_as_their_events() {
         &[0x01],
     ]
     .concat();
-    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.take_output(), expected);
     assert_eq!(unit.clock(), 16);
 }
 
@@ -1033,7 +1065,7 @@ fn the_default_settings_are_those_of_perf() {
 }
 
 #[test]
-fn settings_at_their_limits() {
+fn settings_accept_their_limits_only() {
     for (name, last, beyond) in [
         ("circular", "128", "127"),
         ("circular", "0x100000000", "0x100000001"),

@@ -1,0 +1,198 @@
+//! The bytes of packets, computed from the packet table's headers and fields, and the buffer that collects them.
+
+use rtit_packet::table::{field, Field, Kind, IP_PAYLOAD, ROWS};
+
+/// A packet of at most 8 bytes, as a little-endian word, and its size.
+pub(crate) type ShortPacket = (u64, usize);
+
+const fn header(kind: Kind) -> u64 {
+    let bytes = ROWS[kind as usize].header;
+    let (mut word, mut index) = (0, 0);
+    while index < bytes.len() {
+        word |= (bytes[index] as u64) << (8 * index);
+        index += 1;
+    }
+    word
+}
+
+const fn size(kind: Kind) -> usize {
+    ROWS[kind as usize].size as usize
+}
+
+const fn field_bits(field: Field, value: u64) -> u64 {
+    let low = (value >> field.shift) & (u64::MAX >> (64 - field.width));
+    low << (8 * field.byte as u32 + field.bit)
+}
+
+const fn packet_with_field(kind: Kind, field: Field, value: u64) -> ShortPacket {
+    (header(kind) | field_bits(field, value), size(kind))
+}
+
+pub(crate) const TIP: u8 = header(Kind::Tip) as u8;
+pub(crate) const TIP_PGE: u8 = header(Kind::TipPge) as u8;
+pub(crate) const TIP_PGD: u8 = header(Kind::TipPgd) as u8;
+pub(crate) const FUP: u8 = header(Kind::Fup) as u8;
+
+pub(crate) const PGD_SUPPRESSED: ShortPacket = (header(Kind::TipPgd), size(Kind::TipPgd));
+pub(crate) const TRACE_STOP: ShortPacket = (header(Kind::TraceStop), size(Kind::TraceStop));
+pub(crate) const OVF: ShortPacket = (header(Kind::Ovf), size(Kind::Ovf));
+pub(crate) const PSBEND: ShortPacket = (header(Kind::PsbEnd), size(Kind::PsbEnd));
+/// 64-bit code: CS.L and LMA set, CS.D clear.
+pub(crate) const MODE_EXEC_64: ShortPacket =
+    packet_with_field(Kind::ModeExec, field::MODE_EXEC_CSL, 1);
+/// Outside a transaction.
+pub(crate) const MODE_TSX: ShortPacket = (header(Kind::ModeTsx), size(Kind::ModeTsx));
+
+/// Returns the bits that IPBytes adds to the header byte of an IP packet, and the size of the payload.
+pub(crate) const fn ip_form(ip_bytes: u8) -> (u8, u8) {
+    let bytes = match IP_PAYLOAD[ip_bytes as usize & 7] {
+        Some(bytes) => bytes,
+        None => 0,
+    };
+    (field_bits(field::IP_BYTES, ip_bytes as u64) as u8, bytes)
+}
+
+/// Returns a short TNT of at most 6 bits, given below a stop bit.
+#[inline(always)]
+pub(crate) fn short_tnt(tnt: u64) -> ShortPacket {
+    const EMPTY: ShortPacket = packet_with_field(Kind::Tnt, field::TNT_BITS, 0);
+    (EMPTY.0 | field_bits(field::TNT_BITS, tnt), EMPTY.1)
+}
+
+/// Returns a long TNT of at most 47 bits, given below a stop bit.
+#[inline(always)]
+pub(crate) fn long_tnt(tnt: u64) -> ShortPacket {
+    const EMPTY: ShortPacket = packet_with_field(Kind::Tnt64, field::TNT_64_BITS, 0);
+    (EMPTY.0 | field_bits(field::TNT_64_BITS, tnt), EMPTY.1)
+}
+
+/// Returns a TSC packet with the low 56 bits.
+pub(crate) fn tsc(tsc: u64) -> ShortPacket {
+    packet_with_field(Kind::Tsc, field::TSC_TSC, tsc)
+}
+
+pub(crate) fn tma(ctc: u64, fast_counter: u64) -> ShortPacket {
+    let (word, size) = packet_with_field(Kind::Tma, field::TMA_CTC, ctc);
+    (
+        word | field_bits(field::TMA_FAST_COUNTER, fast_counter),
+        size,
+    )
+}
+
+pub(crate) fn cbr(ratio: u64) -> ShortPacket {
+    packet_with_field(Kind::Cbr, field::CBR_RATIO, ratio)
+}
+
+pub(crate) fn mtc(ctc: u64) -> ShortPacket {
+    // A constant: looking the table up here shows in a profile.
+    const EMPTY: ShortPacket = packet_with_field(Kind::Mtc, field::MTC_CTC, 0);
+    (EMPTY.0 | field_bits(field::MTC_CTC, ctc), EMPTY.1)
+}
+
+/// Returns a CYC in its shortest form, for fewer than 2^61 cycles: 5 bits in the first byte, 7 in each further one,
+/// each byte with a bit that announces another (Table 33-33).
+pub(crate) fn cyc(cycles: u64) -> ([u8; 9], usize) {
+    let mut bytes = [0; 9];
+    let (word, _) = packet_with_field(Kind::Cyc, field::CYC_CYCLES, cycles);
+    bytes[0] = word as u8;
+    let mut rest = cycles >> field::CYC_CYCLES.width;
+    let mut count = 1;
+    let mut more = 1 << (field::CYC_CYCLES.bit - 1);
+    while rest != 0 && count < bytes.len() {
+        bytes[count - 1] |= more;
+        bytes[count] = (rest << 1) as u8;
+        more = 1;
+        rest >>= 7;
+        count += 1;
+    }
+    (bytes, count)
+}
+
+/// Only PSB is longer.
+const SLOT: usize = 16;
+const FIRST_SIZE: usize = 4096;
+
+/// A buffer with room after `position`, so that a packet is stored whole and then counted.
+#[derive(Clone, Default)]
+pub(crate) struct PacketBuffer {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl PacketBuffer {
+    #[inline(always)]
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.position).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_packet(&mut self, (word, size): ShortPacket) {
+        self.slot()[..8].copy_from_slice(&word.to_le_bytes());
+        self.position += size;
+    }
+
+    /// Stores `first`, then the `size` low bytes of `word`.
+    #[inline(always)]
+    pub(crate) fn put_ip_packet(&mut self, first: u8, word: u64, size: u8) {
+        let slot = self.slot();
+        slot[0] = first;
+        slot[1..9].copy_from_slice(&word.to_le_bytes());
+        self.position += 1 + usize::from(size);
+    }
+
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(SLOT) {
+            self.slot()[..part.len()].copy_from_slice(part);
+            self.position += part.len();
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, position: usize) {
+        self.position = self.position.min(position);
+    }
+
+    /// Drops all but the last `count` bytes and returns how many were dropped.
+    pub(crate) fn keep_last(&mut self, count: usize) -> usize {
+        let gone = self.position.saturating_sub(count);
+        self.bytes.copy_within(gone..self.position, 0);
+        self.position -= gone;
+        gone
+    }
+
+    /// Reserves `size` bytes after the position; `advance` counts those that were used.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, size: usize) -> &mut [u8] {
+        while self.bytes.len() < self.position + size + SLOT {
+            self.grow();
+        }
+        &mut self.bytes[self.position..self.position + size]
+    }
+
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, size: usize) {
+        self.position += size;
+    }
+
+    /// Returns whether the next packet needs no more memory.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes.len() - self.position >= SLOT
+    }
+
+    #[inline(always)]
+    fn slot(&mut self) -> &mut [u8] {
+        if !self.has_room() {
+            self.grow();
+        }
+        &mut self.bytes[self.position..self.position + SLOT]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.bytes.resize((2 * self.bytes.len()).max(FIRST_SIZE), 0);
+    }
+}

@@ -1,0 +1,238 @@
+//! Enables and disables tracing, ends events, and emits PSB by byte count (sections 33.2.8.3 and 33.4.2.17); internal
+//! buffer overflow (33.3.8 and 33.4.2.16).
+//!
+//! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `commit` ends each event: it is one comparison
+//! with `Unit::attention`, the buffer position at which anything else is due (a PSB, the end of a region).
+
+use crate::address_ranges::AddressRange;
+use crate::packet_bytes::OVF;
+use crate::saved_state::CoreState;
+use crate::settings::{Output, PsbOnEnable};
+use crate::unit::Unit;
+
+impl Unit {
+    /// Sets TraceEn; does nothing if it is set.
+    pub fn enable(&mut self) {
+        if self.core.trace_en {
+            return;
+        }
+        self.core.trace_en = true;
+        self.ranges = self.next_ranges.clone();
+        self.ret_stack.clear();
+        // Software may have replaced the output buffer.
+        self.core.last_ip_known = false;
+        self.core.mode_sent = false;
+        self.core.trigger_en = !self.core.stopped;
+        if !self.core.trigger_en {
+            return;
+        }
+        self.core.filter_en = !self.ranges.has_filter();
+        self.start_timing();
+        let stops = self.update_enables(self.core.ip);
+        let with_psb = self.packet_byte_count() == 0 || !self.config.psb_cyc;
+        if with_psb {
+            // This PSB replaces one that was due.
+            let count = self.packet_byte_count() % self.config.psb_period;
+            self.count_base = count - self.buffer.position() as i64;
+        }
+        let order = self.config.parameters.psb_on_enable_order;
+        if with_psb && order == PsbOnEnable::AfterPge {
+            self.put_enable_packets(stops);
+            self.put_counted_psb_plus();
+        } else {
+            let packet_en = std::mem::take(&mut self.core.packet_en);
+            if with_psb {
+                self.put_counted_psb_plus();
+            } else {
+                if self.config.tsc_en || packet_en {
+                    self.put_cyc_if_due();
+                }
+                self.put_tsc_and_tma();
+                self.put_cbr();
+            }
+            self.core.packet_en = packet_en;
+            self.put_enable_packets(stops);
+        }
+        self.update_attention();
+        self.commit();
+    }
+
+    /// Clears TraceEn; does nothing if it is clear.
+    pub fn disable(&mut self) {
+        if !self.core.trace_en {
+            return;
+        }
+        if self.core.trigger_en {
+            self.flush_tnt();
+            if self.core.packet_en {
+                self.put_cyc_if_due();
+                self.put_fup(self.core.ip);
+                self.put_tip_pgd(None);
+            } else {
+                self.put_last_cyc();
+            }
+            self.clear_trigger_en();
+        }
+        self.commit();
+        self.core.trace_en = false;
+    }
+
+    fn put_enable_packets(&mut self, stops: bool) {
+        if stops {
+            self.trace_stop();
+        } else if self.core.packet_en {
+            self.put_cyc_if_due();
+            self.put_tip_pge(self.core.ip);
+        }
+    }
+
+    /// Performs the TraceStop action (section 33.4.2.9), after `update_enables` has cleared FilterEn.
+    pub(crate) fn trace_stop(&mut self) {
+        self.put_last_cyc();
+        self.put_trace_stop();
+        self.core.stopped = true;
+        self.clear_trigger_en();
+    }
+
+    pub(crate) fn clear_trigger_en(&mut self) {
+        self.core.trigger_en = false;
+        self.core.packet_en = false;
+        self.core.plain = false;
+        self.core.tnt = 1;
+        self.ret_stack.clear();
+        self.stop_timing();
+    }
+
+    /// Sets the enables for a branch or event that continues at `ip`; returns whether that is a TraceStop condition.
+    pub(crate) fn update_enables(&mut self, ip: u64) -> bool {
+        self.core.context_en = self.core.user && self.config.user;
+        let mut stops = false;
+        if self.core.context_en {
+            stops = self.ranges.is_trace_stop(ip);
+            self.core.filter_en = !stops && self.ranges.filter_en(ip);
+        }
+        self.derive_packet_en();
+        stops
+    }
+
+    /// Derives PacketEn from the enables (sections 33.2.6.1 and 33.2.6.2).
+    pub(crate) fn derive_packet_en(&mut self) {
+        self.core.packet_en = self.packet_en_of(&self.core);
+        self.core.plain =
+            self.core.packet_en && self.would_have_plain_branches(self.ranges.as_slice());
+    }
+
+    /// Returns PacketEn for these enables (section 33.2.6.1).
+    pub(crate) fn packet_en_of(&self, core: &CoreState) -> bool {
+        core.trigger_en && core.context_en && core.filter_en && self.config.branch_en
+    }
+
+    pub(crate) fn would_have_plain_branches(&self, ranges: &[AddressRange]) -> bool {
+        ranges.is_empty() && !self.config.dis_tnt
+    }
+
+    /// Ends an event: accounts for its packets, and emits a PSB+ if the byte count requires one.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self) {
+        if self.buffer.position() >= self.attention {
+            self.commit_with_checks();
+        }
+    }
+
+    #[cold]
+    fn commit_with_checks(&mut self) {
+        self.account_output();
+        let threshold = self.config.psb_period + self.config.parameters.psb_delay as i64;
+        if self.core.trigger_en && self.packet_byte_count() >= threshold {
+            let count = self.packet_byte_count() % self.config.psb_period;
+            self.count_base = count - self.buffer.position() as i64;
+            self.put_counted_psb_plus();
+            self.account_output();
+            self.derive_packet_en();
+        }
+        self.update_attention();
+    }
+
+    /// Accounts for the packets since the last call; they may fill the region. Once a PSB+ is due, every event must
+    /// check whether it can be emitted.
+    pub(crate) fn account_output(&mut self) {
+        if self.buffer.position() == self.written_to {
+            return;
+        }
+        let end = self.region_end();
+        if self.buffer.position() as u64 >= end {
+            self.fill_region(end);
+        }
+        if self.packet_byte_count() >= self.config.psb_period {
+            self.core.plain = false;
+        }
+        self.written_to = self.buffer.position();
+        if let Output::Circular(size) = self.config.output {
+            if self.buffer.position() >= self.attention {
+                self.keep_last(usize::try_from(size).unwrap_or(usize::MAX));
+            }
+        }
+    }
+
+    /// Fills a region that stops output (section 33.2.7.2). Part of the last packet is written.
+    fn fill_region(&mut self, end: u64) {
+        self.buffer
+            .truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        self.core.stopped = true;
+        self.clear_trigger_en();
+    }
+
+    pub(crate) fn put_counted_psb_plus(&mut self) {
+        let size = self.put_psb_plus();
+        if !self.config.parameters.psb_counts_itself {
+            self.count_base -= size as i64;
+        }
+    }
+}
+
+impl Unit {
+    /// Handles lost packets. The processor is now in user mode before the instruction at `ip`, or in the kernel.
+    ///
+    /// Emits OVF, preceded by a CYC, and followed by a FUP if PacketEn is 1. Pending TNT bits are lost, and compression
+    /// restarts. If the decoder may not know the mode, a PSB+ follows; a TraceStop condition that was met in between
+    /// shows after the OVF.
+    pub fn overflow(&mut self, ip: Option<u64>) {
+        self.core.user = ip.is_some();
+        self.core.ip = ip.unwrap_or(0);
+        if !self.core.trigger_en {
+            return;
+        }
+        let mode_told = self.core.mode_sent;
+        self.core.tnt = 1;
+        self.ret_stack.clear();
+        self.core.last_ip_known = false;
+        if self.update_enables(self.core.ip) {
+            self.core.stopped = true;
+            self.clear_trigger_en();
+            self.buffer.put_packet(OVF);
+            self.put_trace_stop();
+        } else {
+            self.put_overflow_packets(mode_told);
+        }
+        self.account_output();
+        self.derive_packet_en();
+        self.update_attention();
+    }
+
+    fn put_overflow_packets(&mut self, mode_told: bool) {
+        if self.config.cyc_en {
+            self.core.cyc_due = self.core.cyc_base + self.config.cyc_gap;
+        }
+        self.schedule_timing();
+        self.put_cyc_if_due();
+        self.buffer.put_packet(OVF);
+        let packet_en = self.core.packet_en;
+        self.core.mode_sent = packet_en && mode_told;
+        if packet_en {
+            self.put_fup(self.core.ip);
+            if !mode_told {
+                self.put_counted_psb_plus();
+            }
+        }
+    }
+}
