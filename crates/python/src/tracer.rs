@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use rtit_tracer::{Edge, Error, Options};
+use rtit_tracer::{Error, Options, WindowEdge};
 
 use crate::arguments::{Items, OsText};
 
@@ -48,14 +48,14 @@ type Environment = Option<Variables>;
 /// File, offset in it; or number of instructions, since the start.
 type EdgeRow = (Option<OsText>, u64, u64, bool);
 
-fn edge((path, offset, count, relative): EdgeRow) -> Edge {
+fn edge((path, offset, count, relative): EdgeRow) -> WindowEdge {
     match path {
-        Some(path) => Edge::Code {
+        Some(path) => WindowEdge::Code {
             path: path.0.into_vec(),
             offset,
         },
-        None if relative => Edge::AfterStart(count),
-        None => Edge::After(count),
+        None if relative => WindowEdge::AfterStart(count),
+        None => WindowEdge::After(count),
     }
 }
 

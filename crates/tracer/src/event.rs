@@ -1,6 +1,6 @@
-//! What a tracer reports: records of 40 bytes, and blobs for what does not fit.
+//! The events that a tracer reports: records of 40 bytes, and blobs for what does not fit.
 
-/// What a record says. The comments give the fields that count besides `tid` and `clock`.
+/// The kind of a record. The comments name the fields that matter besides `tid` and `clock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -17,13 +17,13 @@ pub enum Kind {
     Syscall = 8,
     /// A signal before the instruction at `ip`; `extra` is its number.
     Interrupt = 9,
-    /// The instruction at `ip` did not retire; `extra` is the signal number and, from bit 32 on, its si_code; `target`
-    /// is its si_addr.
+    /// The instruction at `ip` did not retire; `extra` is the signal, with its si_code from bit 32 on; `target` is its
+    /// si_addr.
     Fault = 10,
     /// INT3, INT1 or INT n at `ip`; `extra` is the vector. Not counted as retired.
     SoftInt = 11,
-    /// User code goes on at `target`; `flags` is a [`Resume`] and perhaps [`NARROW`]. Here, at branches, system calls, switches and exits `extra`
-    /// is how many instructions the thread has retired.
+    /// User code continues at `target`; `flags` is a [`Resume`], perhaps with [`NARROW`]. Here, and at branches, system
+    /// calls, switches and exits, `extra` is the number of instructions that the thread has retired.
     Resume = 12,
     /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`], [`TURNS_ON`], [`TURNS_OFF`].
     Switch = 13,
@@ -40,10 +40,10 @@ pub enum Kind {
     Mmap = 18,
     /// Code bytes at `ip`, the blob; flags [`OF_MAPPING`].
     Code = 19,
-    /// A text, the blob.
+    /// A text, in the blob.
     Warning = 20,
-    /// Nothing comes after it. `ip` is the wait status of the first program, `target` how many edges of the window
-    /// were passed (no start: as if it had been); flags [`KILLED`].
+    /// Nothing follows. `ip` is the wait status of the first program, `target` how many edges of the window were passed
+    /// (without a start edge: one more); flags [`KILLED`].
     End = 21,
 }
 
@@ -51,11 +51,11 @@ pub enum Kind {
 pub const TAKEN: u8 = 1;
 /// [`Kind::Far`]: `target` is 32-bit code.
 pub const TO_NARROW: u8 = 1;
-/// [`Kind::Resume`]: the same.
+/// [`Kind::Resume`]: `target` is 32-bit code.
 pub const NARROW: u8 = 0x80;
 /// [`Kind::Switch`]: user code was interrupted at `ip`, which is not yet executed.
 pub const IN_CONTEXT: u8 = 1;
-/// [`Kind::Switch`]: tracing is on from here on, or off.
+/// [`Kind::Switch`]: tracing is on from here on; or off.
 pub const TURNS_ON: u8 = 2;
 pub const TURNS_OFF: u8 = 4;
 /// [`Kind::Thread`]: it runs in its parent's address space.
@@ -64,19 +64,19 @@ pub const SHARES_MEMORY: u8 = 1;
 pub const WAITS: u8 = 2;
 /// [`Kind::Comm`]: the name comes from exec.
 pub const BY_EXEC: u8 = 1;
-/// [`Kind::Exit`]: the thread lives on, but is not traced any more.
+/// [`Kind::Exit`]: the thread lives on untraced.
 pub const DETACHED: u8 = 1;
-/// [`Kind::Exit`]: the signal that ended the process was this thread's.
+/// [`Kind::Exit`]: this thread took the signal that ended the process.
 pub const TOOK_SIGNAL: u8 = 2;
-/// [`Kind::Mmap`]: the blob goes on with the beginning of the file, and the next record has what is mapped: the file may
-/// change, or is another to who reads this.
+/// [`Kind::Mmap`]: the blob continues with the first bytes of the file, and the next record has the mapped bytes. The
+/// reader may find another file by this path, or a changed one.
 pub const WITH_CONTENTS: u8 = 1;
 /// [`Kind::Code`]: the bytes are those of a mapping [`WITH_CONTENTS`].
 pub const OF_MAPPING: u8 = 1;
 /// [`Kind::End`]: the tracer killed the program.
 pub const KILLED: u8 = 1;
 
-/// Why user code goes on ([`Kind::Resume`]).
+/// Why user code continues ([`Kind::Resume`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Resume {
@@ -87,8 +87,8 @@ pub enum Resume {
     Other = 4,
 }
 
-/// One event. `clock` is the number of instructions that all threads retired, this one included. `extra` is a value or
-/// the index of a blob in the same batch.
+/// One event. `clock` is the number of instructions that all threads have retired, including this one. `extra` is a
+/// value, or the index of a blob in the same batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     pub kind: Kind,
@@ -137,7 +137,7 @@ impl Record {
         bytes
     }
 
-    /// The record in `bytes`; None if there are not [`Record::SIZE`] or the kind is unknown.
+    /// Parses a record; None for another size than [`Record::SIZE`] or an unknown kind.
     pub fn from_bytes(bytes: &[u8]) -> Option<Record> {
         let bytes: &[u8; Record::SIZE] = bytes.try_into().ok()?;
         let word = |at: usize| {

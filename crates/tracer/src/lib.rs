@@ -1,56 +1,53 @@
-//! A ptrace single-step tracer for x86-64 Linux: what a program and all its children execute, as a stream of events.
+//! A ptrace single-step tracer for x86-64 Linux. It reports what a program and all its children execute, as a stream of
+//! events.
 //!
-//! [`Tracer::start`] runs a program; [`Tracer::next_batch`] hands over what happened since. The tracer needs no
-//! privilege, no hardware and no help from the program; it costs some 20 microseconds an instruction.
+//! [`Tracer::start`] runs a program; [`Tracer::next_batch`] returns the events since the last call. The tracer needs no
+//! privilege, no hardware and no help from the program. A step costs about 20 microseconds.
 //!
-//! [`Tracer::attach`] does the same to programs that run already, and lets go of them.
+//! [`Tracer::attach`] traces programs that already run, and detaches from them at the end.
 //!
-//! Where to start reading: [`event`] says what comes out, `engine` how it is found out (`engine::run` is the loop), `task`
-//! what is known about a thread between two of its stops, `shared` what the tracing thread and the [`Tracer`] share.
+//! Start reading at [`event`], the events, and `engine::event_loop`, which finds them out. `task` is the state of a
+//! thread between two of its stops, `event_stream` the queue between the tracing thread and the [`Tracer`].
 //!
 //! # What a traced program can see
 //!
-//! * Ignoring SIGTRAP is undone by the first step, which others see in `/proc`; what is sent is ignored all the same,
-//!   and a program that is let go ignores it again. Where that cannot be (calls that are filtered, 32-bit code) a warning
-//!   says so; where the tracer is killed, nothing does. Blocking it is hidden from the kernel and not from the program;
-//!   `/proc/self/status` and `sigpending` tell the truth.
-//! * `rseq` answers ENOSYS: stops restart a restartable sequence for ever. Programs that were attached to keep it; one
-//!   that uses such sequences itself (glibc does not) may not get on while it is traced.
-//! * A system call that a signal without handler interrupts is restarted, as it would be; the few calls that are never
-//!   restarted (`epoll_wait`, `semop`) return EINTR, as under any ptrace tracer.
-//! * The trap flag that the program loads itself (POPF, IRET) is the tracer's from then on.
-//! * With pinning, `/proc/self/status` shows one CPU; `sched_getaffinity` answers as if there were no tracer.
-//! * A timer's signal that comes again before its handler has been stepped through waits until the thread has got on by
-//!   as many instructions as the handler took, or enters a system call.
-//! * A program that was attached to is not pinned. What it waits for in `epoll_wait` and other calls that are never
-//!   restarted is made again at attaching and letting go, with the whole of its time limit.
+//! * The first step undoes the ignoring of SIGTRAP, which others see in `/proc`. The tracer still ignores sent
+//!   SIGTRAPs, and a program that it detaches from ignores them again. Where that is impossible (filtered calls, 32-bit
+//!   code) it warns; if the tracer is killed, nothing does. Blocking of SIGTRAP is hidden from the kernel and not from
+//!   the program; `/proc/self/status` and `sigpending` show what the program expects.
+//! * `rseq` answers ENOSYS, because each stop would restart a restartable sequence. Programs that were attached to keep
+//!   it; one that uses such sequences itself (glibc does not) may not get on while it is traced.
+//! * A system call that a signal without handler interrupts is restarted, as without a tracer. The few calls that are
+//!   never restarted (`epoll_wait`, `semop`) return EINTR, as under any ptrace tracer.
+//! * If the program loads the trap flag itself (POPF, IRET), the tracer uses the flag from then on.
+//! * With pinning, `/proc/self/status` shows one CPU; `sched_getaffinity` answers as without a tracer.
+//! * A timer's signal that arrives again before its handler has been stepped through is delayed until the thread has
+//!   executed as many instructions as the handler, or enters a system call.
+//! * A program that was attached to is not pinned. Calls that are never restarted, such as `epoll_wait`, are repeated
+//!   at attach and detach with their full time limit.
 //! * `TracerPid` is set, a set-user-ID program gets no privilege from an unprivileged tracer, and time passes slowly.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("rtit-tracer steps programs by ptrace: it needs Linux on x86-64");
 
-mod attach;
-mod child;
+mod address_space;
+mod attach_process;
 mod engine;
 mod error;
 pub mod event;
-mod lookup;
-mod maps;
-mod memory;
+mod event_stream;
+mod mappings;
 mod options;
 mod procfs;
-mod refusal;
-mod shared;
-mod space;
-mod stream;
-mod sys;
+mod program_start;
+mod ptrace;
+mod remote_memory;
 mod task;
 mod tracer;
-mod truth;
-mod wire;
+mod truth_output;
 
 pub use error::Error;
 pub use event::{Kind, Mapping, Record};
-pub use options::{Edge, Options};
-pub use stream::Batch;
+pub use event_stream::Batch;
+pub use options::{Options, WindowEdge};
 pub use tracer::{Stats, Tracer};

@@ -1,4 +1,4 @@
-//! What /proc tells about a thread. Everything is None once the thread is gone.
+//! Facts about a thread from /proc. All of them are None, or false, once the thread is gone.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -6,20 +6,20 @@ use std::os::unix::ffi::OsStringExt;
 
 use libc::pid_t;
 
-/// Whether the kernel keeps the process's memory from us.
+/// Returns whether the kernel denies access to the process's memory.
 pub(crate) fn is_hidden(tid: pid_t) -> bool {
     let opened = fs::File::open(format!("/proc/{tid}/maps"));
     opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// The path of the program that the process runs.
-pub(crate) fn executable(pid: pid_t) -> Option<Vec<u8>> {
+/// Returns the path of the process's program.
+pub(crate) fn executable_path(pid: pid_t) -> Option<Vec<u8>> {
     let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     Some(path.into_os_string().into_vec())
 }
 
-/// The thread's name.
-pub(crate) fn name(tid: pid_t) -> Option<Vec<u8>> {
+/// Returns the thread's name.
+pub(crate) fn thread_name(tid: pid_t) -> Option<Vec<u8>> {
     let mut name = fs::read(format!("/proc/{tid}/comm")).ok()?;
     if name.last() == Some(&b'\n') {
         name.pop();
@@ -27,8 +27,8 @@ pub(crate) fn name(tid: pid_t) -> Option<Vec<u8>> {
     Some(name)
 }
 
-/// The threads of a process, the first one first.
-pub(crate) fn threads(pid: pid_t) -> Vec<pid_t> {
+/// Returns the threads of a process, the first one first.
+pub(crate) fn thread_ids(pid: pid_t) -> Vec<pid_t> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
@@ -39,7 +39,7 @@ pub(crate) fn threads(pid: pid_t) -> Vec<pid_t> {
     tids
 }
 
-/// Whether the thread is gone, or a zombie.
+/// Returns whether the thread is gone, or a zombie.
 pub(crate) fn has_ended(tid: pid_t) -> bool {
     status_field(tid, "State").is_none_or(|state| state.starts_with(['Z', 'X']))
 }
@@ -47,7 +47,7 @@ pub(crate) fn has_ended(tid: pid_t) -> bool {
 pub(crate) fn is_kernel_thread(pid: pid_t) -> bool {
     const PF_KTHREAD: u32 = 0x0020_0000;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // pid (name) state ppid pgrp session tty tpgid flags: the name may have blanks and brackets in it
+    // pid (name) state ppid pgrp session tty tpgid flags: the name may contain blanks and parentheses
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let flags: Option<u32> = fields
         .split_whitespace()
@@ -56,12 +56,12 @@ pub(crate) fn is_kernel_thread(pid: pid_t) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// The process that started this one; 0 if that is outside what we can see.
-pub(crate) fn parent(pid: pid_t) -> Option<pid_t> {
+/// Returns the parent process; 0 if it is outside of the pid namespace.
+pub(crate) fn parent_process(pid: pid_t) -> Option<pid_t> {
     status_field(pid, "PPid")?.parse().ok()
 }
 
-/// Whether the program that the process runs is one of 32 bits.
+/// Returns whether the process runs a 32-bit program.
 pub(crate) fn is_32_bit(pid: pid_t) -> bool {
     let mut head = [0u8; 20];
     let read = fs::File::open(format!("/proc/{pid}/exe")).and_then(|mut f| f.read_exact(&mut head));
@@ -78,31 +78,31 @@ fn status_field(tid: pid_t, field: &str) -> Option<String> {
         .map(|value| value.trim().to_owned())
 }
 
-/// Whether the process has a handler for `signal`.
-pub(crate) fn catches(tid: pid_t, signal: i32) -> bool {
-    is_in(tid, "SigCgt", signal)
+/// Returns whether the process has a handler for `signal`.
+pub(crate) fn handles_signal(tid: pid_t, signal: i32) -> bool {
+    set_contains(tid, "SigCgt", signal)
 }
 
-/// Whether the process ignores `signal`.
-pub(crate) fn ignores(tid: pid_t, signal: i32) -> bool {
-    is_in(tid, "SigIgn", signal)
+/// Returns whether the process ignores `signal`.
+pub(crate) fn ignores_signal(tid: pid_t, signal: i32) -> bool {
+    set_contains(tid, "SigIgn", signal)
 }
 
-/// Whether `signal` waits in the thread's own queue.
-pub(crate) fn is_pending(tid: pid_t, signal: i32) -> bool {
-    is_in(tid, "SigPnd", signal)
+/// Returns whether `signal` is pending for the thread itself.
+pub(crate) fn is_signal_pending(tid: pid_t, signal: i32) -> bool {
+    set_contains(tid, "SigPnd", signal)
 }
 
-/// What a thread's signals are, as sets of bits.
-pub(crate) struct Signals {
-    /// Of the thread and of its process.
+/// The signal state of a thread, as bit sets.
+pub(crate) struct SignalSets {
+    /// For the thread or its process.
     pub(crate) pending: u64,
     pub(crate) blocked: u64,
     pub(crate) ignored: u64,
     pub(crate) caught: u64,
 }
 
-pub(crate) fn signals(tid: pid_t) -> Option<Signals> {
+pub(crate) fn signal_sets(tid: pid_t) -> Option<SignalSets> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let set = |field: &str| {
@@ -110,7 +110,7 @@ pub(crate) fn signals(tid: pid_t) -> Option<Signals> {
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
         u64::from_str_radix(value.trim(), 16).ok()
     };
-    Some(Signals {
+    Some(SignalSets {
         pending: set("SigPnd")? | set("ShdPnd")?,
         blocked: set("SigBlk")?,
         ignored: set("SigIgn")?,
@@ -118,7 +118,7 @@ pub(crate) fn signals(tid: pid_t) -> Option<Signals> {
     })
 }
 
-fn is_in(tid: pid_t, set: &str, signal: i32) -> bool {
+fn set_contains(tid: pid_t, set: &str, signal: i32) -> bool {
     let set = status_field(tid, set).and_then(|value| u64::from_str_radix(&value, 16).ok());
     match (set, signal) {
         (Some(set), 1..=64) => set >> (signal - 1) & 1 == 1,
@@ -126,8 +126,8 @@ fn is_in(tid: pid_t, set: &str, signal: i32) -> bool {
     }
 }
 
-/// Whether the thread's file `fd` is a signalfd that gives one of these signals.
-pub(crate) fn is_of_signals(tid: pid_t, fd: i32, signals: u64) -> bool {
+/// Returns whether descriptor `fd` is a signalfd for one of these signals.
+pub(crate) fn is_signalfd_for(tid: pid_t, fd: i32, signals: u64) -> bool {
     let Ok(text) = fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")) else {
         return false;
     };
@@ -136,8 +136,8 @@ pub(crate) fn is_of_signals(tid: pid_t, fd: i32, signals: u64) -> bool {
     mask.is_some_and(|mask| mask & signals != 0)
 }
 
-/// The files that the thread's epoll file `fd` watches.
-pub(crate) fn watched(tid: pid_t, fd: i32) -> Vec<u64> {
+/// Returns the descriptors that epoll descriptor `fd` watches.
+pub(crate) fn epoll_targets(tid: pid_t, fd: i32) -> Vec<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).unwrap_or_default();
     let files = text.lines().filter_map(|line| {
         let word = line.strip_prefix("tfd:")?.split_whitespace().next()?;
@@ -146,13 +146,13 @@ pub(crate) fn watched(tid: pid_t, fd: i32) -> Vec<u64> {
     files.collect()
 }
 
-/// The process that the thread belongs to.
+/// Returns the process of the thread.
 pub(crate) fn process_of(tid: pid_t) -> Option<pid_t> {
     status_field(tid, "Tgid")?.parse().ok()
 }
 
-/// Effective user and group of the process.
-pub(crate) fn identity(pid: pid_t) -> Option<(u32, u32)> {
+/// Returns the effective user and group of the process.
+pub(crate) fn effective_ids(pid: pid_t) -> Option<(u32, u32)> {
     let effective = |field| {
         status_field(pid, field)?
             .split_whitespace()
@@ -163,8 +163,8 @@ pub(crate) fn identity(pid: pid_t) -> Option<(u32, u32)> {
     Some((effective("Uid")?, effective("Gid")?))
 }
 
-/// Whether a seccomp filter applies to the thread, and who traces it (0: nobody).
-pub(crate) fn restrictions(tid: pid_t) -> (bool, u32) {
+/// Returns whether a seccomp filter applies to the thread, and its tracer (0: none).
+pub(crate) fn seccomp_and_tracer(tid: pid_t) -> (bool, u32) {
     let number = |field| status_field(tid, field).and_then(|value| value.parse().ok());
     (
         number("Seccomp").unwrap_or(0) != 0,
@@ -174,7 +174,7 @@ pub(crate) fn restrictions(tid: pid_t) -> (bool, u32) {
 
 const PAGE: u64 = 4096;
 
-/// The pages of a private file mapping that are no longer the file's, as addresses.
+/// Returns the addresses of the pages of a private file mapping that differ from the file.
 pub(crate) fn modified_pages(pid: pid_t, start: u64, end: u64) -> Vec<u64> {
     const PRESENT: u64 = 1 << 63;
     const SWAPPED: u64 = 1 << 62;

@@ -1,8 +1,8 @@
-//! What is known about a traced thread between two of its stops.
+//! The state of a traced thread between two of its stops.
 //!
-//! Two questions decide what a stop means: where the thread is ([`Position`]) and whether user code is in context
-//! ([`Task::outside`]). A system call, a fault or a signal takes the thread out of context; the event that brings it back
-//! is written only when an instruction really ran, since more signals may come before that.
+//! Two fields decide what a stop means: the thread's [`Position`], and whether its user code is in context
+//! ([`Task::reentry`]). A system call, a fault or a signal takes the thread out of context. The event that brings it
+//! back is written only when an instruction has really run, since more signals may come before.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,167 +10,167 @@ use std::rc::Rc;
 use libc::pid_t;
 use rtit_x86::Instruction;
 
+use crate::address_space::AddressSpace;
 use crate::event::Resume;
-use crate::space::Space;
-use crate::truth::OpenRun;
+use crate::truth_output::OpenRun;
 
-/// The instruction that the thread executes when it goes on.
+/// The instruction that the thread executes next.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Next {
+pub(crate) struct NextInstruction {
     pub(crate) ip: u64,
-    /// None: no instruction is there, or none that we know.
+    /// None: there is no known instruction.
     pub(crate) instruction: Option<Instruction>,
     /// The vector of a software interrupt.
     pub(crate) vector: u8,
-    /// It is 32-bit code.
+    /// 32-bit code.
     pub(crate) narrow: bool,
     /// Iterations of a REP instruction.
     pub(crate) count: u64,
-    /// The instruction before it was PUSHF.
+    /// The previous instruction was PUSHF.
     pub(crate) pushed_flags: bool,
-    /// The instruction before it was POPF or IRET.
+    /// The previous instruction was POPF or IRET.
     pub(crate) popped_flags: bool,
-    /// `ip` is in the vsyscall page: the kernel does the call and goes on at the instruction that follows.
+    /// `ip` is in the vsyscall page: the kernel carries out the call and continues at `follow`.
     pub(crate) emulated: bool,
-    /// What runs after it without a stop between: the instruction in the shadow of MOV SS or POP SS, and the one that a
+    /// The instruction that runs after it without a stop in between: in the shadow of MOV SS or POP SS, or where a
     /// vsyscall returns to.
-    pub(crate) follow: Option<Box<Next>>,
+    pub(crate) follow: Option<Box<NextInstruction>>,
 }
 
 /// A system call, from its instruction to its end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Call {
-    pub(crate) next: Next,
+pub(crate) struct SystemCall {
+    pub(crate) next: NextInstruction,
     pub(crate) number: u64,
     pub(crate) arguments: [u64; 6],
-    /// By INT 80H: other numbers.
+    /// Made by INT 80H, with other numbers.
     pub(crate) compat: bool,
-    /// It was an exec that succeeded.
+    /// An exec that has succeeded.
     pub(crate) exec: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Position {
-    /// It has not run yet.
+    /// The thread has not run yet.
     New,
-    /// It ran before it was traced, and has not stopped yet.
+    /// The thread ran untraced and has not stopped yet.
     Attaching,
-    User(Next),
-    Kernel(Call),
-    /// The call was interrupted: it will be made again unless a handler comes between.
-    Restart(Call),
+    User(NextInstruction),
+    Kernel(SystemCall),
+    /// The call was interrupted and will be repeated, unless a handler runs first.
+    Restart(SystemCall),
     Exiting,
 }
 
-/// A signal that was handed to the thread.
+/// A signal that was delivered to the thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Injected {
+pub(crate) struct InjectedSignal {
     pub(crate) signal: i32,
     /// The process has a handler for it.
     pub(crate) caught: bool,
 }
 
-/// A signal that came too early for the thread to get on.
+/// A signal that arrived before the thread could make progress.
 #[derive(Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct DeferredSignal {
     pub(crate) info: libc::siginfo_t,
-    /// It is handed over when the thread has retired so many instructions.
+    /// It is delivered when the thread has retired so many instructions.
     pub(crate) until: u64,
-    /// It was sent into a system call, and the thread's next stop for such a signal is for this one.
+    /// It was sent into a system call; the thread's next stop for this signal is for this one.
     pub(crate) sent: bool,
 }
 
-/// A SIGTRAP that waits until the thread does not block it any more.
+/// A SIGTRAP that is pending until the thread unblocks it.
 #[derive(Clone, Copy)]
-pub(crate) struct WaitingTrap {
+pub(crate) struct PendingTrap {
     pub(crate) info: libc::siginfo_t,
-    /// As that of [`Held`].
+    /// As in [`DeferredSignal`].
     pub(crate) sent: bool,
 }
 
 pub(crate) struct Task {
     pub(crate) tid: pid_t,
     pub(crate) pid: pid_t,
-    pub(crate) space: Rc<RefCell<Space>>,
+    pub(crate) space: Rc<RefCell<AddressSpace>>,
     pub(crate) position: Position,
-    /// Out of context, and why user code will go on.
-    pub(crate) outside: Option<Resume>,
-    /// Code or mappings changed: a SWITCH is due before the next instruction.
-    pub(crate) stale: bool,
-    /// The signal handed over at the last stop.
-    pub(crate) injected: Option<Injected>,
-    /// The last call was rt_sigreturn: a SIGSEGV by the kernel then is about its frame, not about an instruction.
-    pub(crate) returned: bool,
-    /// It is in a call that starts a thread, which it has not yet told us of.
-    pub(crate) starting: bool,
+    /// Out of context, and why user code will continue; None: in context.
+    pub(crate) reentry: Option<Resume>,
+    /// Code or mappings have changed: a Switch event must precede the next instruction.
+    pub(crate) code_changed: bool,
+    /// The signal delivered at the last stop.
+    pub(crate) delivered: Option<InjectedSignal>,
+    /// The last call was rt_sigreturn: the kernel's SIGSEGV is then about its frame, not about an instruction.
+    pub(crate) after_sigreturn: bool,
+    /// In a call that starts a thread that has not been reported yet.
+    pub(crate) starting_thread: bool,
     /// A hardware breakpoint is set.
-    pub(crate) armed: bool,
-    /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
+    pub(crate) breakpoint_set: bool,
+    /// The program blocks SIGTRAP, which is hidden from the kernel while the thread is stepped.
     pub(crate) trap_blocked: bool,
     /// The process ignores SIGTRAP; its threads share this.
     pub(crate) trap_ignored: Rc<Cell<bool>>,
-    /// For one step the kernel knows that SIGTRAP is blocked.
+    /// For this step, the kernel knows that SIGTRAP is blocked.
     pub(crate) trap_exposed: bool,
-    /// The call it is in, or was in when the signal came that it stops for, does not block SIGTRAP while it waits.
-    pub(crate) lets_trap: bool,
+    /// The current call, or the one that the signal interrupted, does not block SIGTRAP while it waits.
+    pub(crate) call_unblocks_trap: bool,
     /// The last POPF or IRET set TF.
     pub(crate) popped_tf: bool,
-    /// The program has set TF: each instruction has a trap of its own.
-    pub(crate) own_steps: bool,
-    /// The signal that waits with us.
-    pub(crate) held: Option<Held>,
-    /// The SIGTRAP that waits with us.
-    pub(crate) trap: Option<WaitingTrap>,
-    /// Instructions that it retired.
+    /// The program has set TF: each instruction has a trap of the program's own.
+    pub(crate) program_steps: bool,
+    /// The signal that the tracer delays.
+    pub(crate) deferred: Option<DeferredSignal>,
+    /// The SIGTRAP that the tracer delays.
+    pub(crate) trap: Option<PendingTrap>,
+    /// Instructions that the thread has retired.
     pub(crate) retired: u64,
-    /// When its last handler began.
-    pub(crate) handler_began: u64,
-    /// When it has got as far after its last handler as the handler was long.
-    pub(crate) even: u64,
-    /// It is not ours any more.
+    /// `retired` at the start of its last handler.
+    pub(crate) handler_start: u64,
+    /// `retired` at which the thread has executed as many instructions after its last handler as in it.
+    pub(crate) caught_up_at: u64,
+    /// The tracer has detached from it.
     pub(crate) detached: bool,
-    /// False: a 32-bit program, which runs without stops.
+    /// False: it runs without stops, such as a 32-bit program.
     pub(crate) traced: bool,
-    /// The program chose its CPUs itself.
-    pub(crate) own_affinity: bool,
-    /// Its unit is on, as far as the window decides.
+    /// The program has set its CPUs itself.
+    pub(crate) chose_affinity: bool,
+    /// The recording window lets it be traced.
     pub(crate) tracing: bool,
     pub(crate) run: OpenRun,
 }
 
 impl Task {
-    pub(crate) fn new(tid: pid_t, pid: pid_t, space: Rc<RefCell<Space>>) -> Task {
+    pub(crate) fn new(tid: pid_t, pid: pid_t, space: Rc<RefCell<AddressSpace>>) -> Task {
         Task {
             tid,
             pid,
             space,
             position: Position::New,
-            outside: Some(Resume::Thread),
-            stale: false,
-            injected: None,
-            returned: false,
-            starting: false,
-            armed: false,
+            reentry: Some(Resume::Thread),
+            code_changed: false,
+            delivered: None,
+            after_sigreturn: false,
+            starting_thread: false,
+            breakpoint_set: false,
             trap_blocked: false,
             trap_ignored: Rc::default(),
             trap_exposed: false,
-            lets_trap: false,
+            call_unblocks_trap: false,
             popped_tf: false,
-            own_steps: false,
-            held: None,
+            program_steps: false,
+            deferred: None,
             trap: None,
             retired: 0,
-            handler_began: 0,
-            even: 0,
+            handler_start: 0,
+            caught_up_at: 0,
             detached: false,
             traced: true,
-            own_affinity: false,
+            chose_affinity: false,
             tracing: true,
             run: OpenRun::default(),
         }
     }
 
-    /// The thread that this one starts.
+    /// Creates the task of a thread that this one starts.
     pub(crate) fn child(&self, tid: pid_t, pid: pid_t, shares_memory: bool) -> Task {
         let space = if shares_memory {
             self.space.clone()
@@ -185,7 +185,7 @@ impl Task {
             } else {
                 Rc::new(Cell::new(self.trap_ignored.get()))
             },
-            own_affinity: self.own_affinity,
+            chose_affinity: self.chose_affinity,
             ..Task::new(tid, pid, space)
         }
     }
@@ -194,8 +194,8 @@ impl Task {
         self.tid as u32
     }
 
-    /// The instruction that comes next, if the thread is in user code.
-    pub(crate) fn next(&self) -> Option<&Next> {
+    /// Returns the next instruction, if the thread is in user code.
+    pub(crate) fn next(&self) -> Option<&NextInstruction> {
         match &self.position {
             Position::User(next) => Some(next),
             _ => None,

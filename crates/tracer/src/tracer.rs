@@ -1,4 +1,4 @@
-//! The handle on a traced program. The tracing itself is done by a thread of its own.
+//! The handle on a traced program. A thread of its own does the tracing.
 
 use std::io;
 use std::net::Shutdown;
@@ -11,65 +11,64 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
-use crate::child::Plan;
-use crate::shared::Shared;
-use crate::stream::Batch;
-use crate::truth::Truth;
-use crate::{attach, engine, refusal, Error, Options};
+use crate::event_stream::Batch;
+use crate::event_stream::TracerState;
+use crate::program_start::LaunchPlan;
+use crate::truth_output::TruthOutput;
+use crate::{attach_process, engine, error, Error, Options};
 
-/// How far the program has come.
+/// The progress of the program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stats {
-    /// Instructions that all threads retired: the clock of the events.
+    /// Instructions that all threads have retired: the clock of the events.
     pub retired: u64,
-    /// How often a thread stopped for us.
+    /// Stops of threads.
     pub stops: u64,
     /// Since the start, or from start to end.
     pub seconds: f64,
-    /// Processes that exist now.
+    /// Living processes.
     pub processes: usize,
 }
 
-/// However the tracing thread ends, the reader gets to know.
-struct EndOfStream(Arc<Shared>);
+/// Ends the stream however the tracing thread ends.
+struct EndOfStream(Arc<TracerState>);
 
 impl Drop for EndOfStream {
     fn drop(&mut self) {
-        *self.0.ended() = Some(Instant::now());
-        self.0.stream.end();
+        *self.0.end_time() = Some(Instant::now());
+        self.0.stream.close();
     }
 }
 
-/// A traced program and all that it starts. Dropping it kills them, or lets go of them if they were attached to;
-/// in a process that was forked nothing happens.
+/// A traced program and all that it starts. Dropping it kills them, or detaches from them if they were attached to. It
+/// does nothing in a forked process.
 pub struct Tracer {
-    shared: Arc<Shared>,
+    shared: Arc<TracerState>,
     pid: pid_t,
-    /// Shutting it down lets go of programs that were attached to.
+    /// Shutting it down detaches from attached programs.
     control: Mutex<Option<UnixStream>>,
-    /// The process that it belongs to: one that is forked has its memory, but not its threads.
+    /// The process that owns the tracer. A forked one has its memory but not its threads.
     owner: u32,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Tracer {
-    /// Runs a program up to its first instruction and begins to trace it.
+    /// Runs a program up to its first instruction and starts to trace it.
     ///
-    /// The tracing thread waits only for its own children, so
-    /// that other children of this process stay untouched; but a `waitpid(-1)` elsewhere in this process would take
-    /// stops from it.
+    /// The tracing thread waits only for its own children and leaves other children of this process alone; but a
+    /// `waitpid(-1)` elsewhere in this process would take its stops.
     pub fn start(options: &Options) -> Result<Tracer, Error> {
-        let plan = Plan::new(options)?;
-        let truth = Truth::new(options.truth.as_deref(), options.cut_at_branches)?;
+        let plan = LaunchPlan::new(options)?;
+        let truth = TruthOutput::new(options.truth.as_deref(), options.cut_at_branches)?;
         let options = options.clone();
-        let shared = Arc::new(Shared::new(false));
+        let shared = Arc::new(TracerState::new(false));
         let (sender, started) = mpsc::sync_channel(1);
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("rtit-tracer".to_owned())
             .spawn(move || {
                 let end = EndOfStream(for_thread);
-                engine::main(&end.0, &plan, truth, &options, &sender);
+                engine::trace_program(&end.0, &plan, truth, &options, &sender);
             })
             .map_err(|error| Error::System {
                 call: "pthread_create",
@@ -90,24 +89,23 @@ impl Tracer {
         })
     }
 
-    /// Begins to trace processes that run already, with all their threads and all that they start. `truth` is as in
-    /// [`Options`].
+    /// Starts to trace running processes, with all their threads and all that they start. `truth` is as in [`Options`].
     ///
-    /// They are not started, killed or pinned to a CPU: [`Tracer::kill`] and dropping let go of them. If this process is
-    /// killed, they are let go as well.
+    /// They are not started, killed or pinned to a CPU: [`Tracer::kill`] and dropping detach from them, and so does the
+    /// death of this process.
     pub fn attach(
         pids: &[u32],
         truth: Option<&Path>,
         cut_at_branches: bool,
     ) -> Result<Tracer, Error> {
         let numbers = process_numbers(pids)?;
-        let truth = Truth::new(truth, cut_at_branches)?;
-        let (attached, control) = attach::attach(&numbers, truth)?;
-        let shared = Arc::new(Shared::new(true));
+        let truth = TruthOutput::new(truth, cut_at_branches)?;
+        let (attached, control) = attach_process::attach_processes(&numbers, truth)?;
+        let shared = Arc::new(TracerState::new(true));
         let end = EndOfStream(shared.clone());
         let thread = std::thread::Builder::new()
             .name("rtit-tracer".to_owned())
-            .spawn(move || attached.read(&end.0))
+            .spawn(move || attached.forward_batches(&end.0))
             .map_err(|error| Error::System {
                 call: "pthread_create",
                 error,
@@ -121,70 +119,70 @@ impl Tracer {
         })
     }
 
-    /// What [`Tracer::start`] would find wrong before it starts anything: a program that is not there or that may not be
-    /// executed, a directory, arguments with NUL bytes.
+    /// Fails as [`Tracer::start`] would before it starts anything: if the program does not exist or may not be
+    /// executed, for a directory, for arguments with NUL bytes.
     pub fn check(options: &Options) -> Result<(), Error> {
-        Plan::new(options).map(drop)
+        LaunchPlan::new(options).map(drop)
     }
 
-    /// What [`Tracer::attach`] would find wrong before it stops anything.
+    /// Fails as [`Tracer::attach`] would before it stops anything.
     pub fn check_processes(pids: &[u32]) -> Result<(), Error> {
         process_numbers(pids).map(drop)
     }
 
-    /// Whether this is the process that it belongs to. In one that was forked from it there is nothing to be done with
-    /// it: its locks may be held by threads that are not there, and the programs are not its own.
+    /// Returns whether this process owns the tracer. A forked process can do nothing with it: threads that it lacks may
+    /// hold the locks, and the programs are not its own.
     pub fn is_ours(&self) -> bool {
         std::process::id() == self.owner
     }
 
-    /// The first process.
+    /// Returns the first process.
     pub fn pid(&self) -> u32 {
         self.pid as u32
     }
 
-    /// What happened since the last call, in order. An empty batch if nothing did within `timeout`; None after
-    /// [`crate::Kind::End`].
+    /// Returns the events since the last call, in order. The batch is empty if nothing happens within `timeout`; None
+    /// after [`crate::Kind::End`].
     pub fn next_batch(&self, timeout: Duration) -> Option<Batch> {
-        self.shared.stream.next(timeout)
+        self.shared.stream.next_batch(timeout)
     }
 
-    /// Sends a signal to the first process; fails with ESRCH if it has ended, or was not started by us.
+    /// Sends a signal to the first process; fails with ESRCH if it has ended or was attached to.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
-        self.shared.signal(self.pid, signal)
+        self.shared.signal_process(self.pid, signal)
     }
 
-    /// Lets everything run on without steps; threads and processes are still followed to their ends.
+    /// Lets everything run without steps. Threads and processes are still followed to their ends.
     pub fn release(&self) {
         self.shared.released.store(true, Ordering::Relaxed);
     }
 
-    /// Kills every process, or lets go of those that were attached to; the events still come to their end.
+    /// Kills every process, or detaches from attached ones. The remaining events still arrive.
     pub fn kill(&self) {
-        self.shared.kill();
+        self.shared.kill_all();
         let control = self
             .control
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .take();
         if let Some(control) = control {
-            // The other end may be gone already.
+            // The other end may be gone.
             let _ = control.shutdown(Shutdown::Both);
         }
     }
 
     pub fn stats(&self) -> Stats {
-        let end = self.shared.ended().unwrap_or_else(Instant::now);
+        let end = self.shared.end_time().unwrap_or_else(Instant::now);
         Stats {
             retired: self.shared.retired.load(Ordering::Relaxed),
             stops: self.shared.stops.load(Ordering::Relaxed),
             seconds: end.duration_since(self.shared.started).as_secs_f64(),
-            processes: self.shared.living(),
+            processes: self.shared.process_count(),
         }
     }
 }
 
-/// The numbers of processes that nothing seems to keep us from tracing; at least one.
+/// Returns the processes to attach to, without duplicates, after checking them.
 fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
     if pids.is_empty() {
         return Err(Error::Argument {
@@ -194,7 +192,7 @@ fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
     let mut numbers = Vec::new();
     for &pid in pids {
         let number = pid_t::try_from(pid).unwrap_or(0);
-        refusal::check(number)?;
+        error::check_attachable(number)?;
         if !numbers.contains(&number) {
             numbers.push(number);
         }
@@ -205,14 +203,14 @@ fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.is_ours() {
-            // neither waited for nor let go of: it is another process's
+            // Another process owns the thread: neither wait for it nor detach.
             std::mem::forget(self.thread.take());
             return;
         }
         self.shared.stream.abandon();
         self.kill();
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed, and its tracees died with it.
+            // A panic in there has been printed, and its tracees have died with it.
             let _ = thread.join();
         }
     }

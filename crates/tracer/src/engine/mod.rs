@@ -1,32 +1,18 @@
-//! The tracing thread: waits for a stop, finds out what the thread did since its last one, writes events, lets it go on.
-//!
-//! * `state`: what it knows; `start`: a program begins; `run`: the loop, who handles which stop;
-//! * `stops`: signals and traps; `steps`: instructions; `calls`: system calls; `processes`: threads, exec, exit;
-//! * `attach`, `detach`: programs that ran before and live on; `window`, `edges`: from where to where it is traced;
-//! * `go`: how a thread goes on; `held`, `waiting`: signals that wait; `traps`: SIGTRAP; `ignoring`: who ignores it;
-//!   `breakpoint`: REP instructions in one go; `conditional`: branches that lead to the next instruction; `restart`:
-//!   calls that a stop interrupts; `output`: the events.
+//! The tracing thread. It waits for a thread of the program to stop, finds out what that thread did since its last stop,
+//! writes events, and resumes it. `event_loop` begins with an overview.
 
-mod attach;
-mod breakpoint;
-mod calls;
-mod conditional;
-mod detach;
-mod edges;
-mod go;
-mod held;
-mod ignoring;
-mod output;
-mod processes;
-mod restart;
-mod run;
-mod start;
-mod state;
-mod steps;
-mod stops;
-mod traps;
-mod waiting;
-mod window;
+mod attach_detach;
+mod engine_state;
+mod event_loop;
+mod event_output;
+mod ignored_sigtrap;
+mod instruction_steps;
+mod launch;
+mod recording_window;
+mod signal_stops;
+mod sigtrap;
+mod syscalls;
+mod threads_processes;
 
-pub(crate) use attach::main as attached;
-pub(crate) use start::main;
+pub(crate) use attach_detach::main as trace_attached;
+pub(crate) use launch::main as trace_program;

@@ -1,23 +1,24 @@
-//! The start of the program: fork, the few steps between fork and exec, and what went wrong in them.
+//! Starts the program: finds its file as execvp(3) does, forks, and executes it once it is traced.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::ptr;
+use std::{fs, ptr};
 
 use libc::{c_char, c_int, pid_t};
 
-use crate::{lookup, procfs, sys, Error, Options};
+use crate::{procfs, ptrace, Error, Options};
 
-/// Everything that exec needs, made before fork: afterwards only async-signal-safe calls are allowed.
-pub(crate) struct Plan {
+/// Everything that exec needs, allocated before the fork: after it only async-signal-safe calls are allowed.
+pub(crate) struct LaunchPlan {
     path: PathBuf,
     file: CString,
     arguments: Vec<CString>,
-    /// `/bin/sh file arguments`, if the kernel may not recognise the file.
+    /// `/bin/sh file arguments`, for a file that the kernel may not recognize.
     script: Option<Vec<CString>>,
     environment: Vec<CString>,
     directory: Option<(PathBuf, CString)>,
@@ -26,28 +27,28 @@ pub(crate) struct Plan {
     mask: libc::sigset_t,
 }
 
-/// What the child reports instead of running the program.
+/// The step that failed in the child.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-enum Stage {
+enum LaunchStage {
     Directory = 1,
     Exec = 2,
 }
 
-/// A child that waits to be let go.
-pub(crate) struct Child {
+/// A child that waits until it may call exec.
+pub(crate) struct WaitingChild {
     pub(crate) pid: pid_t,
     gate: OwnedFd,
     report: OwnedFd,
 }
 
-fn c_string(text: &OsStr, what: &str) -> Result<CString, Error> {
+fn to_c_string(text: &OsStr, what: &str) -> Result<CString, Error> {
     CString::new(text.as_bytes()).map_err(|_| Error::Argument {
         what: format!("{what} with a NUL byte: {}", text.to_string_lossy()),
     })
 }
 
-/// `blocked`, or the signals that this thread blocks.
+/// Returns the set `blocked`, or the signals that this thread blocks.
 fn signal_mask(blocked: Option<&[i32]>) -> libc::sigset_t {
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the calls only write the mask, and a zeroed one is an empty one; numbers that are no signals are refused.
@@ -76,9 +77,9 @@ pub(crate) fn block_signals() {
     }
 }
 
-impl Plan {
-    /// Looks everything up. The calling thread's signal mask is what the program may get.
-    pub(crate) fn new(options: &Options) -> Result<Plan, Error> {
+impl LaunchPlan {
+    /// Looks everything up. The program may get the calling thread's signal mask.
+    pub(crate) fn new(options: &Options) -> Result<LaunchPlan, Error> {
         let Some(program) = options.arguments.first() else {
             return Err(Error::Argument {
                 what: "no program is given".to_owned(),
@@ -93,11 +94,11 @@ impl Plan {
                 })
                 .collect()
         });
-        c_string(program, "an argument")?;
+        to_c_string(program, "an argument")?;
         let directory = options.directory.as_deref();
         if let Some(directory) = directory {
             std::fs::read_dir(directory).map(drop).or_else(|error| {
-                // A directory that may be entered need not be readable.
+                // A directory can be entered without being readable.
                 match error.raw_os_error() {
                     Some(libc::EACCES) => Ok(()),
                     _ => Err(Error::Directory {
@@ -107,31 +108,31 @@ impl Plan {
                 }
             })?;
         }
-        let path = lookup::find(program, &environment, directory)?;
+        let path = find_program(program, &environment, directory)?;
         let arguments: Vec<CString> = options
             .arguments
             .iter()
-            .map(|argument| c_string(argument, "an argument"))
+            .map(|argument| to_c_string(argument, "an argument"))
             .collect::<Result<_, _>>()?;
-        let file = c_string(path.as_os_str(), "a path")?;
+        let file = to_c_string(path.as_os_str(), "a path")?;
         let full = directory.map_or_else(|| path.clone(), |directory| directory.join(&path));
-        let script = lookup::is_script(&full).then(|| {
+        let script = may_be_script(&full).then(|| {
             let mut script = vec![c"/bin/sh".to_owned(), file.clone()];
             script.extend(arguments.iter().skip(1).cloned());
             script
         });
-        Ok(Plan {
+        Ok(LaunchPlan {
             file,
             script,
             arguments,
             environment: environment
                 .iter()
-                .map(|entry| c_string(entry, "an environment entry"))
+                .map(|entry| to_c_string(entry, "an environment entry"))
                 .collect::<Result<_, _>>()?,
             directory: match directory {
                 Some(directory) => Some((
                     directory.to_owned(),
-                    c_string(directory.as_os_str(), "a directory")?,
+                    to_c_string(directory.as_os_str(), "a directory")?,
                 )),
                 None => None,
             },
@@ -143,7 +144,7 @@ impl Plan {
     }
 
     /// Forks a child that waits until it is traced.
-    pub(crate) fn fork(&self) -> Result<Child, Error> {
+    pub(crate) fn fork_child(&self) -> Result<WaitingChild, Error> {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings
                 .iter()
@@ -154,8 +155,8 @@ impl Plan {
         let arguments = pointers(&self.arguments);
         let environment = pointers(&self.environment);
         let script = self.script.as_deref().map(pointers);
-        let (gate_out, gate_in) = pipe()?;
-        let (report_out, report_in) = pipe()?;
+        let (gate_out, gate_in) = create_pipe()?;
+        let (report_out, report_in) = create_pipe()?;
         // SAFETY: the child makes async-signal-safe calls on memory that was made before, and never returns.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
@@ -166,7 +167,7 @@ impl Plan {
             // SAFETY: as above; the descriptors are the child's copies.
             unsafe {
                 libc::close(gate_in.as_raw_fd());
-                self.run(
+                self.run_child(
                     gate_out.as_raw_fd(),
                     report_in.as_raw_fd(),
                     &arguments,
@@ -175,18 +176,17 @@ impl Plan {
                 )
             }
         }
-        Ok(Child {
+        Ok(WaitingChild {
             pid,
             gate: gate_in,
             report: report_out,
         })
     }
 
-    /// The child's life before exec.
+    /// Executes the program in the child, after waiting.
     ///
-    /// # Safety
-    /// Only for a process that has just been forked; the vectors end with a null pointer.
-    unsafe fn run(
+    /// # Safety Only for a process that has just been forked; the vectors end with a null pointer.
+    unsafe fn run_child(
         &self,
         gate: RawFd,
         report: RawFd,
@@ -204,7 +204,7 @@ impl Plan {
                 libc::_exit(125);
             }
         }
-        // Handlers would run our code in the child as soon as the mask lets them.
+        // Handlers would run this process's code in the child once the mask allows them.
         for signal in 1..=64 {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
             if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
@@ -226,19 +226,19 @@ impl Plan {
         }
         if let Some((_, directory)) = &self.directory {
             if libc::chdir(directory.as_ptr()) != 0 {
-                fail(report, Stage::Directory);
+                report_failure(report, LaunchStage::Directory);
             }
         }
         libc::execve(self.file.as_ptr(), arguments.as_ptr(), environment.as_ptr());
         if let (libc::ENOEXEC, Some(script)) = (*libc::__errno_location(), script) {
             libc::execve(c"/bin/sh".as_ptr(), script.as_ptr(), environment.as_ptr());
         }
-        fail(report, Stage::Exec)
+        report_failure(report, LaunchStage::Exec)
     }
 
-    fn error(&self, stage: u8, code: i32) -> Error {
+    fn error_of_stage(&self, stage: u8, code: i32) -> Error {
         let error = io::Error::from_raw_os_error(code);
-        if stage == Stage::Directory as u8 {
+        if stage == LaunchStage::Directory as u8 {
             return Error::Directory {
                 path: self
                     .directory
@@ -248,7 +248,7 @@ impl Plan {
                 error,
             };
         }
-        // The file is there (it was looked up), so ENOENT means its interpreter.
+        // The file exists (it was looked up), so ENOENT is about its interpreter.
         Error::NotExecutable {
             path: self.path.clone(),
             error: match code {
@@ -261,15 +261,15 @@ impl Plan {
     }
 }
 
-/// Tells the parent what failed, and errno.
-unsafe fn fail(report: RawFd, stage: Stage) -> ! {
+/// Sends the failed step and errno to the parent.
+unsafe fn report_failure(report: RawFd, stage: LaunchStage) -> ! {
     let code = (*libc::__errno_location()).to_le_bytes();
     let message = [stage as u8, code[0], code[1], code[2], code[3]];
     libc::write(report, message.as_ptr().cast(), message.len());
     libc::_exit(127)
 }
 
-pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+pub(crate) fn create_pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut fds: [c_int; 2] = [-1; 2];
     // SAFETY: two descriptors fit.
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -279,40 +279,40 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-impl Child {
-    /// Traces the child; if that is forbidden, the child ends and the error says why.
+impl WaitingChild {
+    /// Traces the child. If that is forbidden, the child ends and the error explains why.
     pub(crate) fn seize(&self) -> Result<(), Error> {
-        let Err(error) = sys::seize(self.pid) else {
+        let Err(error) = ptrace::seize(self.pid) else {
             return Ok(());
         };
         Err(Error::PtraceForbidden {
-            why: why_forbidden(self.pid, &error),
+            why: explain_refused_seize(self.pid, &error),
         })
     }
 
-    /// Lets the child go on to exec.
-    pub(crate) fn release(&self) -> Result<(), Error> {
-        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(system("dup"))?);
-        gate.write_all(&[1]).map_err(system("write"))
+    /// Lets the child call exec.
+    pub(crate) fn open_gate(&self) -> Result<(), Error> {
+        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(system_error("dup"))?);
+        gate.write_all(&[1]).map_err(system_error("write"))
     }
 
-    /// Why the child has ended without running the program, if it said so.
-    pub(crate) fn failure(self, plan: &Plan) -> Option<Error> {
+    /// Returns why the child ended without running the program, if it reported that.
+    pub(crate) fn launch_error(self, plan: &LaunchPlan) -> Option<Error> {
         let mut message = [0u8; 5];
         std::fs::File::from(self.report)
             .read_exact(&mut message)
             .ok()?;
         let [stage, code @ ..] = message;
-        Some(plan.error(stage, i32::from_le_bytes(code)))
+        Some(plan.error_of_stage(stage, i32::from_le_bytes(code)))
     }
 }
 
-fn system(call: &'static str) -> impl Fn(io::Error) -> Error {
+fn system_error(call: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::System { call, error }
 }
 
-fn why_forbidden(pid: pid_t, error: &io::Error) -> String {
-    let (filtered, tracer) = procfs::restrictions(pid);
+fn explain_refused_seize(pid: pid_t, error: &io::Error) -> String {
+    let (filtered, tracer) = procfs::seccomp_and_tracer(pid);
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if tracer != 0 {
         return format!("process {tracer} traces us already ({error})");
@@ -327,4 +327,126 @@ fn why_forbidden(pid: pid_t, error: &io::Error) -> String {
         );
     }
     format!("the kernel refuses ptrace ({error})")
+}
+
+/// The path that execvp searches if PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Returns the file of `program`: the path itself if it has a slash, otherwise the first executable file in the PATH of
+/// `environment`. Relative paths start at `directory`, where the program will start.
+pub(crate) fn find_program(
+    program: &OsStr,
+    environment: &[OsString],
+    directory: Option<&Path>,
+) -> Result<PathBuf, Error> {
+    let not_found = || Error::NotFound {
+        program: program.to_string_lossy().into_owned(),
+    };
+    if program.is_empty() {
+        return Err(not_found());
+    }
+    let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
+        vec![PathBuf::from(program)]
+    } else {
+        let path = environment
+            .iter()
+            .find_map(|entry| entry.as_bytes().strip_prefix(b"PATH="))
+            .unwrap_or(DEFAULT_PATH.as_bytes());
+        path.split(|&b| b == b':')
+            .map(|part| match part {
+                b"" => Path::new(".").join(program),
+                _ => Path::new(OsStr::from_bytes(part)).join(program),
+            })
+            .collect()
+    };
+    let mut refused = None;
+    for candidate in candidates {
+        let path = match directory {
+            Some(directory) => directory.join(&candidate),
+            None => candidate.clone(),
+        };
+        match check_executable(&path) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if is_missing(&error) => {}
+            Err(error) => {
+                refused.get_or_insert(Error::NotExecutable {
+                    path: candidate,
+                    error,
+                });
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(not_found))
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+}
+
+fn check_executable(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    if metadata.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EACCES));
+    }
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `name` ends with a NUL.
+    let allowed =
+        unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) };
+    if allowed != 0 || metadata.permissions().mode() & 0o111 == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EACCES));
+    }
+    Ok(())
+}
+
+/// Returns whether a file that the kernel does not recognize is text, which execvp passes to /bin/sh.
+pub(crate) fn may_be_script(path: &Path) -> bool {
+    let mut head = [0u8; 128];
+    let Ok(count) = fs::File::open(path).and_then(|mut file| file.read(&mut head)) else {
+        return false;
+    };
+    !head[..count].contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(path: &str) -> Vec<OsString> {
+        vec!["A=1".into(), format!("PATH={path}").into()]
+    }
+
+    #[test]
+    fn path_is_searched_in_order() {
+        let found =
+            find_program("sh".as_ref(), &environment("/nowhere:/bin:/usr/bin"), None).unwrap();
+        assert_eq!(found, Path::new("/bin/sh"));
+        assert_eq!(
+            find_program("sh".as_ref(), &[], None).unwrap(),
+            Path::new("/bin/sh")
+        );
+    }
+
+    #[test]
+    fn a_name_with_a_slash_is_a_path() {
+        let root = Some(Path::new("/"));
+        assert_eq!(
+            find_program("bin/sh".as_ref(), &environment(""), root).unwrap(),
+            Path::new("bin/sh")
+        );
+    }
+
+    #[test]
+    fn what_cannot_run_is_named() {
+        let code = |name: &str, path: &str| {
+            find_program(name.as_ref(), &environment(path), None)
+                .unwrap_err()
+                .exit_code()
+        };
+        assert_eq!(code("no-such-program", "/bin"), 127);
+        assert_eq!(code("", "/bin"), 127);
+        assert_eq!(code("/etc/passwd", ""), 126);
+        assert_eq!(code("passwd", "/etc:/nowhere"), 126);
+        assert_eq!(code("/etc", ""), 126);
+        assert_eq!(code("/etc/passwd/x", ""), 127);
+    }
 }

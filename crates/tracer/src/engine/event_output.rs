@@ -1,47 +1,47 @@
-//! Writing events. Everything that goes into the stream passes here.
+//! Writes events. Everything in the stream passes here.
 
-use crate::engine::state::Engine;
+use crate::address_space::CodeChange;
+use crate::engine::engine_state::Engine;
 use crate::event::{Kind, Record, Resume, IN_CONTEXT, NARROW, OF_MAPPING, WITH_CONTENTS};
-use crate::space::Change;
-use crate::task::{Next, Position, Task};
+use crate::task::{NextInstruction, Position, Task};
 
 impl Engine<'_> {
-    pub(super) fn emit(&mut self, record: Record) {
-        self.emit_blob(record, None);
+    pub(super) fn emit_record(&mut self, record: Record) {
+        self.emit_with_blob(record, None);
     }
 
-    pub(super) fn emit_blob(&mut self, mut record: Record, blob: Option<Vec<u8>>) {
+    pub(super) fn emit_with_blob(&mut self, mut record: Record, blob: Option<Vec<u8>>) {
         record.clock = self.clock;
-        if !self.shared.stream.push(record, blob) {
-            self.shared.kill();
+        if !self.shared.stream.push_record(record, blob) {
+            self.shared.kill_all();
         }
     }
 
     pub(super) fn warn(&mut self, tid: libc::pid_t, text: &str) {
         let record = Record::new(Kind::Warning, tid as u32);
-        self.emit_blob(record, Some(text.as_bytes().to_vec()));
+        self.emit_with_blob(record, Some(text.as_bytes().to_vec()));
     }
 
-    /// Ends the thread's run in the truth.
-    pub(super) fn cut(&mut self, task: &mut Task) {
-        if let Some(text) = self.truth.cut(task.id(), &mut task.run) {
+    /// Ends the thread's run in the truth file.
+    pub(super) fn end_run(&mut self, task: &mut Task) {
+        if let Some(text) = self.truth.end_run(task.id(), &mut task.run) {
             self.warn(task.tid, &text);
         }
     }
 
-    /// User code goes on at `next`, unless it is in context already.
-    pub(super) fn enter(&mut self, task: &mut Task, next: &Next) {
-        let Some(reason) = task.outside.take() else {
+    /// Brings user code into context at `next`, unless it is.
+    pub(super) fn enter_context(&mut self, task: &mut Task, next: &NextInstruction) {
+        let Some(reason) = task.reentry.take() else {
             return;
         };
-        if std::mem::take(&mut task.stale) {
-            self.emit(Record {
+        if std::mem::take(&mut task.code_changed) {
+            self.emit_record(Record {
                 ip: next.ip,
                 extra: task.retired,
                 ..Record::new(Kind::Switch, task.id())
             });
         }
-        self.emit(Record {
+        self.emit_record(Record {
             flags: reason as u8 | if next.narrow { NARROW } else { 0 },
             target: next.ip,
             extra: task.retired,
@@ -49,36 +49,36 @@ impl Engine<'_> {
         });
     }
 
-    /// A signal takes the thread out of context before the instruction that it would execute next.
-    pub(super) fn leave(&mut self, task: &mut Task, signal: i32) {
+    /// Takes the thread out of context before its next instruction, for a signal.
+    pub(super) fn leave_context(&mut self, task: &mut Task, signal: i32) {
         let Some(ip) = task.next().map(|next| next.ip) else {
             return;
         };
-        if task.outside.is_some() {
+        if task.reentry.is_some() {
             return;
         }
-        self.cut(task);
-        self.emit(Record {
+        self.end_run(task);
+        self.emit_record(Record {
             ip,
             extra: signal as u64,
             ..Record::new(Kind::Interrupt, task.id())
         });
-        task.outside = Some(Resume::Other);
+        task.reentry = Some(Resume::Other);
     }
 
-    /// If code changed since the thread's last instruction: switches it out and in.
+    /// Switches the thread out and in if code has changed since its last instruction.
     pub(super) fn refresh_context(&mut self, task: &mut Task) {
-        if task.outside.is_some() || !task.stale {
+        if task.reentry.is_some() || !task.code_changed {
             return;
         }
         let Position::User(next) = &task.position else {
             return;
         };
         let ip = next.ip;
-        task.stale = false;
-        // The address filters see this IP anew, as they see the target of a branch.
-        self.cut(task);
-        self.emit(Record {
+        task.code_changed = false;
+        // Address filters check this IP, as they check the target of a branch.
+        self.end_run(task);
+        self.emit_record(Record {
             ip,
             flags: IN_CONTEXT,
             extra: task.retired,
@@ -86,14 +86,14 @@ impl Engine<'_> {
         });
     }
 
-    /// Writes changes of the code in the thread's address space; all threads in it must take notice.
-    pub(super) fn change(&mut self, task: &mut Task, changes: Vec<Change>) {
+    /// Writes changes of code in the thread's address space, and marks all threads in it.
+    pub(super) fn report_changes(&mut self, task: &mut Task, changes: Vec<CodeChange>) {
         if changes.is_empty() {
             return;
         }
         for change in changes {
             match change {
-                Change::Mapped(mapping, contents) => {
+                CodeChange::Mapped(mapping, contents) => {
                     let mut blob = mapping.to_blob();
                     let mut record = Record {
                         ip: mapping.start,
@@ -101,20 +101,20 @@ impl Engine<'_> {
                         ..Record::new(Kind::Mmap, task.id())
                     };
                     let Some(contents) = contents else {
-                        self.emit_blob(record, Some(blob));
+                        self.emit_with_blob(record, Some(blob));
                         continue;
                     };
                     record.flags = WITH_CONTENTS;
                     blob.extend_from_slice(&contents.head);
-                    self.emit_blob(record, Some(blob));
+                    self.emit_with_blob(record, Some(blob));
                     let record = Record {
                         ip: mapping.start,
                         flags: OF_MAPPING,
                         ..Record::new(Kind::Code, task.id())
                     };
-                    self.emit_blob(record, Some(contents.code));
+                    self.emit_with_blob(record, Some(contents.code));
                 }
-                Change::Code(address, bytes) => self.emit_blob(
+                CodeChange::Code(address, bytes) => self.emit_with_blob(
                     Record {
                         ip: address,
                         ..Record::new(Kind::Code, task.id())
@@ -123,10 +123,10 @@ impl Engine<'_> {
                 ),
             }
         }
-        task.stale = true;
+        task.code_changed = true;
         for other in self.tasks.values_mut() {
             if std::rc::Rc::ptr_eq(&other.space, &task.space) {
-                other.stale = true;
+                other.code_changed = true;
             }
         }
     }

@@ -1,5 +1,5 @@
-//! One address space: its executable mappings, the instructions decoded in it, and the bytes that were reported
-//! because no file has them.
+//! One address space: its executable mappings, its decoded instructions, and the code bytes that the reader of the
+//! events has. Code that no readable file contains is reported before it runs.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
@@ -10,41 +10,42 @@ use libc::pid_t;
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
 use crate::event::Mapping;
-use crate::{maps, memory, procfs};
+use crate::{mappings, procfs, remote_memory};
 
 const PAGE: u64 = 4096;
-/// What is sent of one mapping, at most. Of larger ones the pages that run are, as of memory without a file.
+/// The largest mapping of which all bytes are sent. Of a larger one, the pages that run are sent, as of memory without
+/// a file.
 const LARGEST: u64 = 64 << 20;
 
-/// Something that the stream must say before an instruction can rely on it.
+/// A report that must precede an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    /// With its contents if they cannot be read from the file later.
-    Mapped(Mapping, Option<Contents>),
+pub(crate) enum CodeChange {
+    /// With its contents if the reader cannot read them from the file later.
+    Mapped(Mapping, Option<MappingContents>),
     /// Bytes at an address.
     Code(u64, Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Contents {
-    /// The beginning of the file, as far as that is in memory.
+pub(crate) struct MappingContents {
+    /// The first bytes of the file, if they are mapped.
     pub(crate) head: Vec<u8>,
-    /// All that is mapped.
+    /// All mapped bytes.
     pub(crate) code: Vec<u8>,
 }
 
-/// What is at an address.
+/// The instruction at an address.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedInstruction {
     /// None: no instruction, or no readable memory.
     pub(crate) instruction: Option<Instruction>,
     /// The vector of INT n, INT3, INT1.
     pub(crate) vector: u8,
-    /// The process does not let us look at its memory.
+    /// The process's memory may not be read.
     pub(crate) hidden: bool,
 }
 
-/// Instruction addresses are spread well by one multiplication.
+/// A multiplication spreads instruction addresses well.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -65,28 +66,30 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// A mapping of a file whose bytes the reader has, except where others were reported.
+/// A mapping of a file with bytes that the reader has, except where others were reported.
 #[derive(Clone)]
-struct OfFile {
+struct ReportedFile {
     mapping: Mapping,
-    /// Hashes of the pages from `first` on, if contents were sent. None: what the file has.
+    /// Hashes of the pages from the given address on, if contents were sent. None: the reader has the file.
     sent: Option<(u64, Rc<[u64]>)>,
 }
 
-impl OfFile {
-    /// Whether the reader has these bytes at the start of a page.
-    fn has(&self, page: u64, bytes: &[u8]) -> bool {
+impl ReportedFile {
+    /// Returns whether the reader has these bytes at the start of a page.
+    fn has_bytes(&self, page: u64, bytes: &[u8]) -> bool {
         if let Some((first, hashes)) = &self.sent {
             let index = ((page - first) / PAGE) as usize;
-            return hashes.get(index) == Some(&hash(bytes));
+            return hashes.get(index) == Some(&hash_page(bytes));
         }
         let mut there = vec![0u8; bytes.len()];
         let offset = self.mapping.offset + (page - self.mapping.start);
-        self.mapping.is_settled() && self.mapping.read_file(offset, &mut there) && there == bytes
+        self.mapping.is_readable_later()
+            && self.mapping.read_file(offset, &mut there)
+            && there == bytes
     }
 
-    /// What is left of it without the addresses from `start` to `end`.
-    fn without(self, start: u64, end: u64) -> impl Iterator<Item = OfFile> {
+    /// Returns the parts of the mapping outside of the addresses.
+    fn without(self, start: u64, end: u64) -> impl Iterator<Item = ReportedFile> {
         let Mapping {
             start: low,
             end: high,
@@ -96,7 +99,7 @@ impl OfFile {
         [(low, high.min(start)), (low.max(end), high)]
             .into_iter()
             .filter(|(from, to)| from < to)
-            .map(move |(from, to)| OfFile {
+            .map(move |(from, to)| ReportedFile {
                 mapping: Mapping {
                     start: from,
                     end: to,
@@ -109,23 +112,23 @@ impl OfFile {
 }
 
 #[derive(Default)]
-pub(crate) struct Space {
+pub(crate) struct AddressSpace {
     /// In address order.
     mappings: Vec<Mapping>,
     /// 64-bit instructions in stable mappings.
     decoded: ByAddress<Instruction>,
-    /// Pages whose bytes were reported, as they were reported.
+    /// Pages that were reported, with their bytes.
     reported: ByAddress<Rc<[u8]>>,
-    /// The files that the reader has there, none over another.
-    files: Vec<OfFile>,
-    /// The starts of mappings whose bytes may change without a system call of the program.
+    /// The files that the reader has, without overlaps.
+    files: Vec<ReportedFile>,
+    /// The starts of mappings that may change without a system call of the program.
     unsettled: Vec<u64>,
 }
 
-impl Space {
-    /// The space of a process that was forked off.
-    pub(crate) fn fork(&self) -> Space {
-        Space {
+impl AddressSpace {
+    /// Returns the address space of a forked process.
+    pub(crate) fn fork(&self) -> AddressSpace {
+        AddressSpace {
             mappings: self.mappings.clone(),
             decoded: ByAddress::default(),
             reported: self.reported.clone(),
@@ -134,14 +137,14 @@ impl Space {
         }
     }
 
-    /// Whether code was or is between the addresses, so that a change of the mappings there matters.
+    /// Returns whether there is, or was, code between the addresses, so that a change of mappings there matters.
     pub(crate) fn has_code(&self, start: u64, end: u64) -> bool {
         self.mappings
             .iter()
             .any(|mapping| mapping.overlaps(start, end))
     }
 
-    /// Where the byte at `offset` of a file is.
+    /// Returns the address of a byte of a file.
     pub(crate) fn address_of(&self, path: &[u8], offset: u64) -> Option<u64> {
         let shows = |m: &&Mapping| {
             m.path == path && (m.offset..m.offset + (m.end - m.start)).contains(&offset)
@@ -159,12 +162,12 @@ impl Space {
             .filter(|mapping| mapping.start <= address)
     }
 
-    /// Reads the mappings of `tid`'s process anew and says what appeared or changed.
-    pub(crate) fn refresh(&mut self, tid: pid_t) -> Vec<Change> {
-        let Some(mut mappings) = maps::executable(tid) else {
+    /// Reads the mappings again and returns reports of the changes.
+    pub(crate) fn reread_mappings(&mut self, tid: pid_t) -> Vec<CodeChange> {
+        let Some(mut mappings) = mappings::executable_mappings(tid) else {
             return Vec::new();
         };
-        // The file of a mapping that stands may lose its name.
+        // The file of an unchanged mapping may have been deleted.
         for mapping in &mut mappings {
             if let Some(old) = self.mappings.iter().find(|old| mapping.is_deleted(old)) {
                 mapping.path.clone_from(&old.path);
@@ -186,7 +189,7 @@ impl Space {
         if gone.is_empty() && new.is_empty() {
             return Vec::new();
         }
-        // What was known about these addresses says nothing any more.
+        // Forget what was known about addresses with changed mappings.
         let stale = |address: u64, length: u64| {
             gone.iter()
                 .chain(&new)
@@ -196,73 +199,79 @@ impl Space {
             .retain(|&ip, instruction| !stale(ip, u64::from(instruction.length)));
         self.reported.retain(|&page, _| !stale(page, PAGE));
         self.unsettled.retain(|&start| !stale(start, 1));
-        let ours = maps::shares_our_paths(tid);
+        let ours = mappings::shares_our_paths(tid);
         let mut changes = Vec::new();
         for mapping in new {
-            self.appeared(tid, mapping, ours, &mut changes);
+            self.report_new_mapping(tid, mapping, ours, &mut changes);
         }
         changes
     }
 
-    /// A mapping is new; `ours`: paths mean the same files to us.
-    fn appeared(&mut self, tid: pid_t, mapping: Mapping, ours: bool, changes: &mut Vec<Change>) {
+    /// Reports a new mapping. `ours`: paths mean the same files to the tracer.
+    fn report_new_mapping(
+        &mut self,
+        tid: pid_t,
+        mapping: Mapping,
+        ours: bool,
+        changes: &mut Vec<CodeChange>,
+    ) {
         if mapping.is_vdso() {
-            // At most a few pages; the bound keeps a lie in /proc from costing memory.
-            let code = read(
+            // At most a few pages; the bound guards against a wrong /proc.
+            let code = read_range(
                 tid,
                 mapping.start,
                 mapping.end.min(mapping.start + 64 * PAGE),
             );
             let start = mapping.start;
-            changes.push(Change::Mapped(mapping, None));
-            changes.push(Change::Code(start, code));
+            changes.push(CodeChange::Mapped(mapping, None));
+            changes.push(CodeChange::Code(start, code));
         } else if !mapping.is_stable() {
             if !self.still_shows_files(tid, &mapping) {
-                self.forget_files(mapping.start, mapping.end);
-                changes.push(Change::Mapped(mapping, None));
+                self.forget_file_bytes(mapping.start, mapping.end);
+                changes.push(CodeChange::Mapped(mapping, None));
             }
-        } else if ours && mapping.is_settled() {
+        } else if ours && mapping.is_readable_later() {
             let (start, end) = (mapping.start, mapping.end);
-            self.forget_files(start, end);
-            self.files.push(OfFile {
+            self.forget_file_bytes(start, end);
+            self.files.push(ReportedFile {
                 mapping: mapping.clone(),
                 sent: None,
             });
-            changes.push(Change::Mapped(mapping, None));
+            changes.push(CodeChange::Mapped(mapping, None));
             for page in procfs::modified_pages(tid, start, end) {
-                let bytes = read(tid, page, page + PAGE);
+                let bytes = read_range(tid, page, page + PAGE);
                 if bytes.len() == PAGE as usize {
-                    changes.push(Change::Code(page, bytes));
-                    self.forget_files(page, page + PAGE);
+                    changes.push(CodeChange::Code(page, bytes));
+                    self.forget_file_bytes(page, page + PAGE);
                 }
             }
         } else {
             self.unsettled.push(mapping.start);
             if !self.was_sent(&mapping) {
-                self.forget_files(mapping.start, mapping.end);
-                changes.push(self.sent(tid, mapping));
+                self.forget_file_bytes(mapping.start, mapping.end);
+                changes.push(self.send_with_contents(tid, mapping));
             }
         }
     }
 
-    /// A mapping with its contents: who reads this may find no such file, or another.
-    fn sent(&mut self, tid: pid_t, mapping: Mapping) -> Change {
+    /// Returns a report with the contents of the mapping: the reader may find another file by this path, or none.
+    fn send_with_contents(&mut self, tid: pid_t, mapping: Mapping) -> CodeChange {
         if mapping.end - mapping.start > LARGEST {
             let path = b"//anon".to_vec();
-            return Change::Mapped(Mapping { path, ..mapping }, None);
+            return CodeChange::Mapped(Mapping { path, ..mapping }, None);
         }
-        let code = read(tid, mapping.start, mapping.end);
-        let hashes = code.chunks(PAGE as usize).map(hash).collect();
-        self.files.push(OfFile {
+        let code = read_range(tid, mapping.start, mapping.end);
+        let hashes = code.chunks(PAGE as usize).map(hash_page).collect();
+        self.files.push(ReportedFile {
             mapping: mapping.clone(),
             sent: Some((mapping.start, hashes)),
         });
-        let start = maps::start_of_file(tid, &mapping);
-        let head = start.map_or_else(Vec::new, |start| read(tid, start, start + PAGE));
-        Change::Mapped(mapping, Some(Contents { head, code }))
+        let start = mappings::file_start_address(tid, &mapping);
+        let head = start.map_or_else(Vec::new, |start| read_range(tid, start, start + PAGE));
+        CodeChange::Mapped(mapping, Some(MappingContents { head, code }))
     }
 
-    /// Whether it is a part of one that was sent.
+    /// Returns whether the mapping is part of one that was sent.
     fn was_sent(&self, mapping: &Mapping) -> bool {
         let is_part = |whole: &Mapping| {
             whole.start <= mapping.start
@@ -275,15 +284,15 @@ impl Space {
             .any(|file| file.sent.is_some() && is_part(&file.mapping))
     }
 
-    /// Whether memory without a file has the bytes of the files that were mapped there before: a program moved its code
-    /// to other pages. Then the reader goes by the files.
+    /// Returns whether memory without a file has the bytes of the files mapped there before, because the program has
+    /// moved its code. The reader then keeps using the files.
     fn still_shows_files(&self, tid: pid_t, mapping: &Mapping) -> bool {
         let pages = (mapping.start..mapping.end).step_by(PAGE as usize);
         mapping.inode == 0
             && mapping.end - mapping.start <= LARGEST
             && pages
                 .into_iter()
-                .all(|page| self.reader_has(page, &read(tid, page, page + PAGE)))
+                .all(|page| self.reader_has(page, &read_range(tid, page, page + PAGE)))
     }
 
     fn reader_has(&self, page: u64, bytes: &[u8]) -> bool {
@@ -291,11 +300,11 @@ impl Space {
             .files
             .iter()
             .find(|file| file.mapping.overlaps(page, page + PAGE));
-        there.is_some_and(|file| file.has(page, bytes))
+        there.is_some_and(|file| file.has_bytes(page, bytes))
     }
 
-    /// The reader has something else there.
-    fn forget_files(&mut self, start: u64, end: u64) {
+    /// Forgets the files in a range, because the reader has other bytes there now.
+    fn forget_file_bytes(&mut self, start: u64, end: u64) {
         let files = std::mem::take(&mut self.files);
         self.files = files
             .into_iter()
@@ -303,35 +312,35 @@ impl Space {
             .collect();
     }
 
-    /// The instruction that `tid` executes next at `ip`, and what must be reported before it does.
-    pub(crate) fn fetch(
+    /// Returns the instruction that `tid` executes next at `ip`, and appends the reports that must precede it.
+    pub(crate) fn fetch_instruction(
         &mut self,
         tid: pid_t,
         ip: u64,
         mode: Mode,
-        changes: &mut Vec<Change>,
-    ) -> Fetched {
+        changes: &mut Vec<CodeChange>,
+    ) -> FetchedInstruction {
         if mode == Mode::Bits64 {
             if let Some(&instruction) = self.decoded.get(&ip) {
-                return Fetched {
+                return FetchedInstruction {
                     instruction: Some(instruction),
-                    ..Fetched::default()
+                    ..FetchedInstruction::default()
                 };
             }
         }
         if self.mapping_at(ip).is_none() {
-            // The stack grew, or a process that shares the memory mapped code.
-            changes.extend(self.refresh(tid));
+            // The stack grew, or a process that shares the memory has mapped code.
+            changes.extend(self.reread_mappings(tid));
         }
         let mut bytes = [0u8; MAX_LENGTH];
-        let count = memory::read(tid, ip, &mut bytes);
+        let count = remote_memory::read_bytes(tid, ip, &mut bytes);
         let bytes = &bytes[..count];
         let mapping = match self.mapping_at(ip) {
             Some(mapping) if !bytes.is_empty() => mapping,
             _ => {
-                return Fetched {
+                return FetchedInstruction {
                     hidden: procfs::is_hidden(tid),
-                    ..Fetched::default()
+                    ..FetchedInstruction::default()
                 };
             }
         };
@@ -341,21 +350,31 @@ impl Space {
         let interrupts = instruction.is_some_and(|i| i.class == Class::SoftwareInterrupt);
         let inside = ip.saturating_add(length as u64) <= mapping.end;
         if !(mapping.is_stable() && inside && !self.unsettled.contains(&mapping.start)) {
-            self.report(tid, ip, bytes, changes);
+            self.report_code(tid, ip, bytes, changes);
         } else if let Some(instruction) = instruction {
             if mode == Mode::Bits64 && !interrupts {
                 self.decoded.insert(ip, instruction);
             }
         }
-        Fetched {
+        FetchedInstruction {
             instruction,
-            vector: if interrupts { vector(bytes) } else { 0 },
+            vector: if interrupts {
+                interrupt_vector(bytes)
+            } else {
+                0
+            },
             hidden: false,
         }
     }
 
-    /// Reports the pages of `bytes` at `address` unless these bytes are known already.
-    fn report(&mut self, tid: pid_t, address: u64, bytes: &[u8], changes: &mut Vec<Change>) {
+    /// Reports the pages of `bytes` at `address`, unless these bytes are known.
+    fn report_code(
+        &mut self,
+        tid: pid_t,
+        address: u64,
+        bytes: &[u8],
+        changes: &mut Vec<CodeChange>,
+    ) {
         let mut done = 0;
         while done < bytes.len() {
             let at = address.wrapping_add(done as u64);
@@ -366,11 +385,11 @@ impl Space {
             let known = self.reported.get(&page);
             if known.and_then(|known| known.get(offset..offset + count)) != Some(now) {
                 let mut whole = vec![0u8; PAGE as usize];
-                let readable = memory::read(tid, page, &mut whole);
+                let readable = remote_memory::read_bytes(tid, page, &mut whole);
                 whole.truncate(readable);
                 if known.is_some() || !self.reader_has(page, &whole) {
-                    changes.extend(difference(page, known.map(Rc::as_ref), &whole));
-                    self.forget_files(page, page + PAGE);
+                    changes.extend(changed_bytes(page, known.map(Rc::as_ref), &whole));
+                    self.forget_file_bytes(page, page + PAGE);
                 }
                 self.reported.insert(page, whole.into());
             }
@@ -379,32 +398,32 @@ impl Space {
     }
 }
 
-/// What is in memory from `start` on, up to `end` or what cannot be read.
-fn read(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
+/// Reads from `start` to `end`, or to the first unreadable page.
+fn read_range(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0u8; (end - start) as usize];
-    let count = memory::read(tid, start, &mut bytes);
+    let count = remote_memory::read_bytes(tid, start, &mut bytes);
     bytes.truncate(count);
     bytes
 }
 
-fn hash(page: &[u8]) -> u64 {
+fn hash_page(page: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(page);
     hasher.finish()
 }
 
-/// The part of a page that differs from what was reported.
-fn difference(page: u64, known: Option<&[u8]>, now: &[u8]) -> Option<Change> {
+/// Returns the part of a page that differs from the reported bytes.
+fn changed_bytes(page: u64, known: Option<&[u8]>, now: &[u8]) -> Option<CodeChange> {
     let known = known.unwrap_or_default();
     let differs = |index: &usize| known.get(*index) != now.get(*index);
     let first = (0..now.len()).find(differs)?;
     let last = (0..now.len()).rfind(differs)?;
     let bytes = now.get(first..=last)?.to_vec();
-    Some(Change::Code(page + first as u64, bytes))
+    Some(CodeChange::Code(page + first as u64, bytes))
 }
 
-/// The vector of a software interrupt instruction: CD ib, CC, F1 or CE, perhaps after prefixes.
-fn vector(bytes: &[u8]) -> u8 {
+/// Returns the vector of a software interrupt instruction: CD ib, CC, F1 or CE, perhaps with prefixes.
+fn interrupt_vector(bytes: &[u8]) -> u8 {
     match bytes {
         [.., 0xcd, vector] => *vector,
         [.., 0xcc] => 3,
@@ -420,47 +439,47 @@ mod tests {
     #[test]
     fn only_what_changed_in_a_page_is_reported() {
         let known = [1u8, 2, 3, 4, 5];
-        assert_eq!(difference(0x1000, Some(&known), &known), None);
+        assert_eq!(changed_bytes(0x1000, Some(&known), &known), None);
         assert_eq!(
-            difference(0x1000, Some(&known), &[1, 9, 3, 8, 5]),
-            Some(Change::Code(0x1001, vec![9, 3, 8]))
+            changed_bytes(0x1000, Some(&known), &[1, 9, 3, 8, 5]),
+            Some(CodeChange::Code(0x1001, vec![9, 3, 8]))
         );
         assert_eq!(
-            difference(0x1000, None, &known),
-            Some(Change::Code(0x1000, known.to_vec()))
+            changed_bytes(0x1000, None, &known),
+            Some(CodeChange::Code(0x1000, known.to_vec()))
         );
-        assert_eq!(difference(0x1000, None, &[]), None);
+        assert_eq!(changed_bytes(0x1000, None, &[]), None);
     }
 
     #[test]
     fn vectors_of_software_interrupts() {
-        assert_eq!(vector(&[0xcc]), 3);
-        assert_eq!(vector(&[0xf1]), 1);
-        assert_eq!(vector(&[0xcd, 0x80]), 0x80);
-        assert_eq!(vector(&[0xcd, 0xcc]), 0xcc);
-        assert_eq!(vector(&[0x48, 0xcd, 0x03]), 3);
+        assert_eq!(interrupt_vector(&[0xcc]), 3);
+        assert_eq!(interrupt_vector(&[0xf1]), 1);
+        assert_eq!(interrupt_vector(&[0xcd, 0x80]), 0x80);
+        assert_eq!(interrupt_vector(&[0xcd, 0xcc]), 0xcc);
+        assert_eq!(interrupt_vector(&[0x48, 0xcd, 0x03]), 3);
     }
 
     #[test]
     fn our_own_code_is_fetched_once_and_found_again() {
         let ip = our_own_code_is_fetched_once_and_found_again as fn() as usize as u64;
         let tid = std::process::id() as pid_t;
-        let mut space = Space::default();
+        let mut space = AddressSpace::default();
         let mut changes = Vec::new();
-        let first = space.fetch(tid, ip, Mode::Bits64, &mut changes);
+        let first = space.fetch_instruction(tid, ip, Mode::Bits64, &mut changes);
         assert!(first.instruction.is_some());
         assert!(changes
             .iter()
-            .any(|c| matches!(c, Change::Mapped(m, _) if m.is_vdso())));
+            .any(|c| matches!(c, CodeChange::Mapped(m, _) if m.is_vdso())));
         changes.clear();
-        let again = space.fetch(tid, ip, Mode::Bits64, &mut changes);
+        let again = space.fetch_instruction(tid, ip, Mode::Bits64, &mut changes);
         assert_eq!((again.instruction, changes.len()), (first.instruction, 0));
     }
 
     #[test]
     fn nothing_is_at_an_address_that_is_not_mapped() {
-        let mut space = Space::default();
-        let fetched = space.fetch(
+        let mut space = AddressSpace::default();
+        let fetched = space.fetch_instruction(
             std::process::id() as pid_t,
             8,
             Mode::Bits64,

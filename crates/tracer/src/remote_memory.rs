@@ -1,14 +1,14 @@
-//! Reading and writing the memory of a traced thread.
+//! Reads and writes the memory of a traced thread.
 
 use std::io;
 
 use libc::{c_void, iovec, pid_t};
 
-use crate::sys;
+use crate::ptrace;
 
 const PAGE: u64 = 4096;
 
-fn vectors(local: *mut u8, address: u64, length: usize) -> (iovec, iovec) {
+fn io_vectors(local: *mut u8, address: u64, length: usize) -> (iovec, iovec) {
     let local = iovec {
         iov_base: local.cast::<c_void>(),
         iov_len: length,
@@ -20,12 +20,12 @@ fn vectors(local: *mut u8, address: u64, length: usize) -> (iovec, iovec) {
     (local, remote)
 }
 
-/// Reads from `address` as far as pages are there; 0 bytes if none can be read.
-pub(crate) fn read(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
+/// Reads from `address` to the first unreadable page and returns the number of bytes.
+pub(crate) fn read_bytes(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
     let mut done = 0;
     while done < out.len() {
         let at = address.wrapping_add(done as u64);
-        // Page by page: a transfer over two pages of which one is missing may fail as a whole.
+        // Page by page: a transfer over a missing page may fail as a whole.
         let in_page = (PAGE - at % PAGE) as usize;
         let end = out.len().min(done + in_page);
         let got = read_page(tid, at, &mut out[done..end]);
@@ -38,21 +38,21 @@ pub(crate) fn read(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
 }
 
 fn read_page(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
-    let (local, remote) = vectors(out.as_mut_ptr(), address, out.len());
+    let (local, remote) = io_vectors(out.as_mut_ptr(), address, out.len());
     // SAFETY: `local` describes `out`.
     let got = unsafe { libc::process_vm_readv(tid, &local, 1, &remote, 1, 0) };
     if got > 0 {
         return got as usize;
     }
-    peek_page(tid, address, out)
+    peek_words(tid, address, out)
 }
 
-/// Execute-only pages are readable for a tracer by words.
-fn peek_page(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
+/// A tracer can read execute-only pages by words.
+fn peek_words(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
     let mut done = 0;
     while done < out.len() {
         let at = address.wrapping_add(done as u64);
-        let Ok(word) = sys::peek(tid, at & !7) else {
+        let Ok(word) = ptrace::peek_word(tid, at & !7) else {
             break;
         };
         let skip = (at & 7) as usize;
@@ -66,12 +66,12 @@ fn peek_page(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
 
 pub(crate) fn read_u64(tid: pid_t, address: u64) -> Option<u64> {
     let mut bytes = [0u8; 8];
-    (read(tid, address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
+    (read_bytes(tid, address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
 }
 
 /// Writes to memory that the thread itself may write.
-pub(crate) fn write(tid: pid_t, address: u64, bytes: &[u8]) -> io::Result<()> {
-    let (local, remote) = vectors(bytes.as_ptr().cast_mut(), address, bytes.len());
+pub(crate) fn write_bytes(tid: pid_t, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let (local, remote) = io_vectors(bytes.as_ptr().cast_mut(), address, bytes.len());
     // SAFETY: `local` describes `bytes`, which the call only reads.
     let put = unsafe { libc::process_vm_writev(tid, &local, 1, &remote, 1, 0) };
     if put < 0 || put as usize != bytes.len() {

@@ -1,4 +1,4 @@
-//! What the tracer saw, as runs for the truth file.
+//! Writes what the tracer saw to the truth file, as runs of instructions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,12 +7,13 @@ use rtit_truth::{RunHash, Writer};
 
 use crate::Error;
 
-/// A run's length must fit its field. No other limit: a cut in the middle would look like a branch's target.
+/// A run's length must fit its field. There is no shorter limit: a cut within straight code would look like a branch
+/// target.
 const LONGEST_RUN: u32 = 1 << 31;
-/// A recorder that is killed loses at most this much.
+/// A killed recorder loses at most this much time.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// Instructions that one thread executes one after the other.
+/// Consecutive instructions of one thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenRun {
     start: u64,
@@ -20,15 +21,15 @@ pub(crate) struct OpenRun {
 }
 
 /// The truth file, if there is one.
-pub(crate) struct Truth {
+pub(crate) struct TruthOutput {
     /// `Options::cut_at_branches`
     pub(crate) cut_at_branches: bool,
     file: Option<(Writer, PathBuf)>,
     flushed: Instant,
 }
 
-impl Truth {
-    pub(crate) fn new(path: Option<&Path>, cut_at_branches: bool) -> Result<Truth, Error> {
+impl TruthOutput {
+    pub(crate) fn new(path: Option<&Path>, cut_at_branches: bool) -> Result<TruthOutput, Error> {
         let file = match path {
             Some(path) => {
                 let writer = Writer::create(path).map_err(|error| Error::Truth {
@@ -39,15 +40,15 @@ impl Truth {
             }
             None => None,
         };
-        Ok(Truth {
+        Ok(TruthOutput {
             cut_at_branches,
             file,
             flushed: Instant::now(),
         })
     }
 
-    /// Does `write`; after an error the file is left as it is. Returns that error once.
-    fn write(
+    /// Calls `write`. After an error the file is left as it is; returns that error once.
+    fn write_or_close(
         &mut self,
         write: impl FnOnce(&mut Writer) -> Result<(), rtit_truth::Error>,
     ) -> Option<String> {
@@ -58,30 +59,35 @@ impl Truth {
         Some(text)
     }
 
-    pub(crate) fn thread(&mut self, tid: u32, pid: u32) -> Option<String> {
-        self.write(|writer| writer.thread(tid, pid))
+    pub(crate) fn begin_thread(&mut self, tid: u32, pid: u32) -> Option<String> {
+        self.write_or_close(|writer| writer.thread(tid, pid))
     }
 
     /// Adds an instruction to the thread's run.
-    pub(crate) fn retire(&mut self, tid: u32, run: &mut OpenRun, ip: u64) -> Option<String> {
+    pub(crate) fn add_instruction(
+        &mut self,
+        tid: u32,
+        run: &mut OpenRun,
+        ip: u64,
+    ) -> Option<String> {
         if run.hash.instructions == 0 {
             run.start = ip;
         }
         run.hash.push(ip);
         if run.hash.instructions >= LONGEST_RUN {
-            return self.cut(tid, run);
+            return self.end_run(tid, run);
         }
         None
     }
 
-    /// Ends the thread's run: control was transferred, or an event came.
-    pub(crate) fn cut(&mut self, tid: u32, run: &mut OpenRun) -> Option<String> {
+    /// Ends the thread's run at a control transfer or an event.
+    pub(crate) fn end_run(&mut self, tid: u32, run: &mut OpenRun) -> Option<String> {
         let run = std::mem::take(run);
         let due = self.flushed.elapsed() >= FLUSH_EVERY;
         if due {
             self.flushed = Instant::now();
         }
-        self.write(|writer| {
+        self.write_or_close(|writer| {
             writer.run(tid, run.start, run.hash.instructions, run.hash.hash)?;
             if due {
                 writer.flush()?;
@@ -90,15 +96,15 @@ impl Truth {
         })
     }
 
-    pub(crate) fn tracing(&mut self, tid: u32, on: bool) -> Option<String> {
-        self.write(|writer| writer.tracing(tid, on))
+    pub(crate) fn write_tracing(&mut self, tid: u32, on: bool) -> Option<String> {
+        self.write_or_close(|writer| writer.tracing(tid, on))
     }
 
-    pub(crate) fn end(&mut self, tid: u32, status: u32) -> Option<String> {
-        self.write(|writer| writer.end(tid, status))
+    pub(crate) fn end_thread(&mut self, tid: u32, status: u32) -> Option<String> {
+        self.write_or_close(|writer| writer.end(tid, status))
     }
 
     pub(crate) fn finish(&mut self) -> Option<String> {
-        self.write(Writer::finish)
+        self.write_or_close(Writer::finish)
     }
 }

@@ -1,20 +1,18 @@
-//! The system calls of a tracer, with Rust types. All of them act on threads that the calling thread traces.
+//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces.
 
-use std::io;
-use std::mem;
-use std::ptr;
+use std::{io, mem, ptr};
 
 use libc::{c_int, c_long, c_void, pid_t};
 
 pub(crate) type Registers = libc::user_regs_struct;
 
-/// CS of 64-bit user code.
+/// CS of 64-bit user code, and of 32-bit code.
 const CODE64: u64 = 0x33;
 const CODE32: u64 = 0x23;
 /// EFLAGS.TF
 pub(crate) const TRAP_FLAG: u64 = 1 << 8;
 
-/// What si_code of a SIGTRAP says about its origin.
+/// si_code of a SIGTRAP, by origin.
 pub(crate) mod trap {
     /// A step over a system call, or INT1.
     pub(crate) const BREAKPOINT: i32 = 1;
@@ -26,91 +24,91 @@ pub(crate) mod trap {
     pub(crate) const KERNEL: i32 = 0x80;
 }
 
-/// How a thread goes on.
+/// How to resume a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Go {
-    /// One instruction.
+pub(crate) enum ResumeMode {
+    /// For one instruction.
     Step,
-    /// To the entry or the exit of a system call.
-    Call,
+    /// Until the entry or exit of a system call.
+    UntilSyscall,
     /// Without stops.
     Free,
-    /// Stopped as a group is, until SIGCONT.
+    /// Stay stopped with the group, until SIGCONT.
     Listen,
 }
 
 /// What waitpid reported about a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Status {
-    /// Wait status of a thread that is gone.
+pub(crate) enum StopStatus {
+    /// The thread has ended, with this wait status.
     Ended(i32),
-    /// A PTRACE_EVENT and the signal that goes with it.
+    /// A PTRACE_EVENT, with its signal.
     Event(c_int, c_int),
     /// Entry to or exit from a system call.
-    Call,
+    Syscall,
     Signal(c_int),
 }
 
-impl Status {
-    fn from_raw(raw: c_int) -> Status {
+impl StopStatus {
+    fn from_raw(raw: c_int) -> StopStatus {
         if !libc::WIFSTOPPED(raw) {
-            return Status::Ended(raw);
+            return StopStatus::Ended(raw);
         }
         match (raw >> 16, libc::WSTOPSIG(raw)) {
-            (0, signal) if signal == libc::SIGTRAP | 0x80 => Status::Call,
-            (0, signal) => Status::Signal(signal),
-            (event, signal) => Status::Event(event, signal),
+            (0, signal) if signal == libc::SIGTRAP | 0x80 => StopStatus::Syscall,
+            (0, signal) => StopStatus::Signal(signal),
+            (event, signal) => StopStatus::Event(event, signal),
         }
     }
 }
 
-/// Waits for any (`tid` -1) or one of this thread's children and tracees; None if there is none.
+/// Waits for one (or, with -1, any) of this thread's children and tracees; None if there are none.
 ///
-/// `__WNOTHREAD` keeps away from children that other threads of this process have started.
-pub(crate) fn wait(tid: pid_t) -> io::Result<Option<(pid_t, Status)>> {
-    match wait_with(tid, 0)? {
-        Waited::Status(tid, status) => Ok(Some((tid, status))),
-        Waited::Nothing | Waited::Nobody => Ok(None),
+/// `__WNOTHREAD` leaves children of other threads of this process alone.
+pub(crate) fn wait_for_stop(tid: pid_t) -> io::Result<Option<(pid_t, StopStatus)>> {
+    match wait_with_options(tid, 0)? {
+        WaitResult::Status(tid, status) => Ok(Some((tid, status))),
+        WaitResult::NoneStopped | WaitResult::NoTracees => Ok(None),
     }
 }
 
-/// What [`poll`] found.
+/// The result of [`poll_for_stop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Waited {
-    Status(pid_t, Status),
+pub(crate) enum WaitResult {
+    Status(pid_t, StopStatus),
     /// All of them run.
-    Nothing,
+    NoneStopped,
     /// There is no child and no tracee.
-    Nobody,
+    NoTracees,
 }
 
-/// As [`wait`] for any, without waiting.
-pub(crate) fn poll() -> io::Result<Waited> {
-    wait_with(-1, libc::WNOHANG)
+/// As [`wait_for_stop`] for any, without waiting.
+pub(crate) fn poll_for_stop() -> io::Result<WaitResult> {
+    wait_with_options(-1, libc::WNOHANG)
 }
 
-fn wait_with(tid: pid_t, options: c_int) -> io::Result<Waited> {
+fn wait_with_options(tid: pid_t, options: c_int) -> io::Result<WaitResult> {
     let mut raw = 0;
     let options = options | libc::__WALL | libc::__WNOTHREAD;
     loop {
         // SAFETY: `raw` outlives the call.
         let got = unsafe { libc::waitpid(tid, &mut raw, options) };
         if got > 0 {
-            return Ok(Waited::Status(got, Status::from_raw(raw)));
+            return Ok(WaitResult::Status(got, StopStatus::from_raw(raw)));
         }
         if got == 0 {
-            return Ok(Waited::Nothing);
+            return Ok(WaitResult::NoneStopped);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ECHILD) => return Ok(Waited::Nobody),
+            Some(libc::ECHILD) => return Ok(WaitResult::NoTracees),
             _ => return Err(error),
         }
     }
 }
 
-fn request(request: u32, tid: pid_t, address: usize, data: usize) -> io::Result<()> {
+fn ptrace_request(request: u32, tid: pid_t, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: only requests that take plain values, or pointers that the callers below keep alive, come here.
     let result = unsafe {
         libc::ptrace(
@@ -133,28 +131,28 @@ const EVENTS: c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEEXIT;
 
-/// Begins to trace `tid` and all that it starts; if this thread ends, they are killed.
+/// Traces `tid` and all that it starts. They are killed if this thread ends.
 pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
     let options = EVENTS | libc::PTRACE_O_EXITKILL;
-    request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+    ptrace_request(libc::PTRACE_SEIZE, tid, 0, options as usize)
 }
 
-/// Begins to trace a thread that runs already, and all that it starts; they outlive this thread.
+/// Traces a running thread and all that it starts. They outlive this thread.
 pub(crate) fn seize_running(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, tid, 0, EVENTS as usize)
+    ptrace_request(libc::PTRACE_SEIZE, tid, 0, EVENTS as usize)
 }
 
-/// Makes a thread stop, also one that waits in a system call.
-pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+/// Stops a thread, also one that waits in a system call.
+pub(crate) fn interrupt_thread(tid: pid_t) -> io::Result<()> {
+    ptrace_request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Lets a stopped thread go for good; without the trap flag that a step sets.
-pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
-    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+/// Detaches from a stopped thread, clearing the trap flag that a step sets.
+pub(crate) fn detach_thread(tid: pid_t, signal: c_int) -> io::Result<()> {
+    ptrace_request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
 
-/// Whether the trap of a step waits in the thread's queue: without a tracer it would kill the program.
+/// Returns whether the trap of a step is pending for the thread: without a tracer it would kill the program.
 pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
     const AT_ONCE: usize = 32;
     // SAFETY: structs of integers.
@@ -180,21 +178,21 @@ pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
     }))
 }
 
-/// Lets a stopped thread go on and delivers `signal` unless 0.
-pub(crate) fn resume(tid: pid_t, go: Go, signal: c_int) -> io::Result<()> {
+/// Resumes a stopped thread and delivers `signal` unless 0.
+pub(crate) fn resume_thread(tid: pid_t, go: ResumeMode, signal: c_int) -> io::Result<()> {
     let code = match go {
-        Go::Step => libc::PTRACE_SINGLESTEP,
-        Go::Call => libc::PTRACE_SYSCALL,
-        Go::Free => libc::PTRACE_CONT,
-        Go::Listen => libc::PTRACE_LISTEN,
+        ResumeMode::Step => libc::PTRACE_SINGLESTEP,
+        ResumeMode::UntilSyscall => libc::PTRACE_SYSCALL,
+        ResumeMode::Free => libc::PTRACE_CONT,
+        ResumeMode::Listen => libc::PTRACE_LISTEN,
     };
-    request(code, tid, 0, signal as usize)
+    ptrace_request(code, tid, 0, signal as usize)
 }
 
-pub(crate) fn registers(tid: pid_t) -> io::Result<Registers> {
+pub(crate) fn read_registers(tid: pid_t) -> io::Result<Registers> {
     // SAFETY: a struct of integers.
     let mut registers: Registers = unsafe { mem::zeroed() };
-    request(
+    ptrace_request(
         libc::PTRACE_GETREGS,
         tid,
         0,
@@ -203,8 +201,8 @@ pub(crate) fn registers(tid: pid_t) -> io::Result<Registers> {
     Ok(registers)
 }
 
-pub(crate) fn set_registers(tid: pid_t, registers: &Registers) -> io::Result<()> {
-    request(
+pub(crate) fn write_registers(tid: pid_t, registers: &Registers) -> io::Result<()> {
+    ptrace_request(
         libc::PTRACE_SETREGS,
         tid,
         0,
@@ -216,21 +214,21 @@ pub(crate) fn is_64_bit(registers: &Registers) -> bool {
     registers.cs == CODE64
 }
 
-/// Whether code runs in a segment that the program made itself: its addresses and its width can be any.
-pub(crate) fn is_own_segment(registers: &Registers) -> bool {
+/// Returns whether the code runs in a segment that the program made: its base and width can be any.
+pub(crate) fn is_custom_segment(registers: &Registers) -> bool {
     ![CODE64, CODE32].contains(&registers.cs)
 }
 
-/// si_code of the signal that stopped the thread.
+/// Returns si_code of the signal that stopped the thread.
 pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
     signal_info(tid).map(|info| info.si_code)
 }
 
-/// What is known of the signal that stopped the thread.
+/// Returns siginfo of the signal that stopped the thread.
 pub(crate) fn signal_info(tid: pid_t) -> io::Result<libc::siginfo_t> {
     // SAFETY: a struct of integers.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-    request(
+    ptrace_request(
         libc::PTRACE_GETSIGINFO,
         tid,
         0,
@@ -239,9 +237,9 @@ pub(crate) fn signal_info(tid: pid_t) -> io::Result<libc::siginfo_t> {
     Ok(info)
 }
 
-/// Makes `info` what the thread's handler gets, if the thread goes on with its signal.
+/// Sets the siginfo that the thread's handler gets for the current signal.
 pub(crate) fn set_signal_info(tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
-    request(
+    ptrace_request(
         libc::PTRACE_SETSIGINFO,
         tid,
         0,
@@ -250,7 +248,7 @@ pub(crate) fn set_signal_info(tid: pid_t, info: &libc::siginfo_t) -> io::Result<
 }
 
 /// Sends a signal to one thread.
-pub(crate) fn send(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
+pub(crate) fn send_signal(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
     if result < 0 {
@@ -259,10 +257,10 @@ pub(crate) fn send(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a signal to one thread again, with what is known of it as far as the kernel lets us say that.
-pub(crate) fn queue(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
+/// Sends a signal to one thread again, with as much of its siginfo as the kernel permits.
+pub(crate) fn requeue_signal(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
     if info.si_code >= 0 || info.si_code == libc::SI_TKILL {
-        return send(pid, tid, info.si_signo);
+        return send_signal(pid, tid, info.si_signo);
     }
     let signal = info.si_signo;
     // SAFETY: reads one siginfo.
@@ -281,13 +279,13 @@ pub(crate) fn queue(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> io::Resul
     Ok(())
 }
 
-/// SIGTRAP in a set of signals.
-pub(crate) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+/// SIGTRAP in a signal set.
+pub(crate) const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;
     let size = mem::size_of_val(&mask);
-    request(
+    ptrace_request(
         libc::PTRACE_GETSIGMASK,
         tid,
         size,
@@ -297,7 +295,7 @@ pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
 }
 
 pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
-    request(
+    ptrace_request(
         libc::PTRACE_SETSIGMASK,
         tid,
         mem::size_of_val(&mask),
@@ -305,27 +303,27 @@ pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
     )
 }
 
-/// Takes SIGTRAP out of the signals that the thread blocks; says whether it was in.
+/// Removes SIGTRAP from the signals that the thread blocks; returns whether it was blocked.
 ///
-/// A step while SIGTRAP is blocked would make the kernel throw away the program's handler for it.
+/// A step while SIGTRAP is blocked would make the kernel drop the program's handler for it.
 pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<bool> {
     let mask = signal_mask(tid)?;
-    let blocked = mask & TRAP != 0;
+    let blocked = mask & SIGTRAP_BIT != 0;
     if blocked {
-        set_signal_mask(tid, mask & !TRAP)?;
+        set_signal_mask(tid, mask & !SIGTRAP_BIT)?;
     }
     Ok(blocked)
 }
 
-/// Puts SIGTRAP back into the signals that the thread blocks.
+/// Adds SIGTRAP to the signals that the thread blocks.
 pub(crate) fn block_trap(tid: pid_t) -> io::Result<()> {
-    set_signal_mask(tid, signal_mask(tid)? | TRAP)
+    set_signal_mask(tid, signal_mask(tid)? | SIGTRAP_BIT)
 }
 
-/// What an event stop says: the tid of a new thread, the former tid of one that called exec.
+/// Returns the message of an event stop: the tid of a new thread, or the former tid of one that called exec.
 pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
     let mut message: libc::c_ulong = 0;
-    request(
+    ptrace_request(
         libc::PTRACE_GETEVENTMSG,
         tid,
         0,
@@ -337,11 +335,11 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
 /// Writes debug register `index`.
 pub(crate) fn set_debug_register(tid: pid_t, index: usize, value: u64) -> io::Result<()> {
     let offset = mem::offset_of!(libc::user, u_debugreg) + 8 * index;
-    request(libc::PTRACE_POKEUSER, tid, offset, value as usize)
+    ptrace_request(libc::PTRACE_POKEUSER, tid, offset, value as usize)
 }
 
-/// A word of memory, also where the thread itself could not read it.
-pub(crate) fn peek(tid: pid_t, address: u64) -> io::Result<u64> {
+/// Reads a word of memory, also where the thread itself may not read.
+pub(crate) fn peek_word(tid: pid_t, address: u64) -> io::Result<u64> {
     let mut word: c_long = 0;
     // The raw system call stores the word; the library's function returns it, with -1 standing for both.
     // SAFETY: `word` outlives the call.
@@ -360,7 +358,7 @@ pub(crate) fn peek(tid: pid_t, address: u64) -> io::Result<u64> {
     Ok(word as u64)
 }
 
-/// Keeps thread `tid` (0: this one) on the CPUs of `mask`.
+/// Restricts thread `tid` (0: this one) to the CPUs of `mask`.
 pub(crate) fn set_affinity(tid: pid_t, mask: &[u8]) -> io::Result<()> {
     // SAFETY: the mask is readable for its length.
     let result =
@@ -371,7 +369,7 @@ pub(crate) fn set_affinity(tid: pid_t, mask: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The CPUs that this thread may run on, one bit each, as many bytes as the kernel writes.
+/// Returns the CPUs on which this thread may run, one bit each.
 pub(crate) fn affinity() -> io::Result<Vec<u8>> {
     let mut mask = vec![0u8; 8192];
     // SAFETY: the mask is writable for its length.
@@ -390,7 +388,7 @@ pub(crate) fn affinity() -> io::Result<Vec<u8>> {
     Ok(mask)
 }
 
-/// A descriptor that means this process and no later one of the same number.
+/// Opens a descriptor that refers to this process and to no later one with its number.
 pub(crate) fn pidfd_open(pid: pid_t) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     // SAFETY: no pointers.
@@ -426,18 +424,21 @@ mod tests {
 
     #[test]
     fn wait_statuses_are_told_apart() {
-        assert_eq!(Status::from_raw(0x0000), Status::Ended(0));
-        assert_eq!(Status::from_raw(0x0300), Status::Ended(0x300));
-        assert_eq!(Status::from_raw(0x0089), Status::Ended(0x89));
-        assert_eq!(Status::from_raw(0x057f), Status::Signal(libc::SIGTRAP));
-        assert_eq!(Status::from_raw(0x857f), Status::Call);
+        assert_eq!(StopStatus::from_raw(0x0000), StopStatus::Ended(0));
+        assert_eq!(StopStatus::from_raw(0x0300), StopStatus::Ended(0x300));
+        assert_eq!(StopStatus::from_raw(0x0089), StopStatus::Ended(0x89));
         assert_eq!(
-            Status::from_raw(0x4057f),
-            Status::Event(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP)
+            StopStatus::from_raw(0x057f),
+            StopStatus::Signal(libc::SIGTRAP)
+        );
+        assert_eq!(StopStatus::from_raw(0x857f), StopStatus::Syscall);
+        assert_eq!(
+            StopStatus::from_raw(0x4057f),
+            StopStatus::Event(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP)
         );
         assert_eq!(
-            Status::from_raw(0x80137f),
-            Status::Event(libc::PTRACE_EVENT_STOP, libc::SIGSTOP)
+            StopStatus::from_raw(0x80137f),
+            StopStatus::Event(libc::PTRACE_EVENT_STOP, libc::SIGSTOP)
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Threads and processes: how they begin, become another program, and end.
+//! Threads and processes: start, exec and end.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,33 +8,33 @@ use std::rc::Rc;
 
 use libc::pid_t;
 
-use crate::engine::state::Engine;
+use crate::address_space::AddressSpace;
+use crate::engine::engine_state::Engine;
 use crate::event::{Kind, Record, Resume, SHARES_MEMORY, TOOK_SIGNAL, WAITS};
-use crate::space::Space;
-use crate::sys::{self, Go};
-use crate::task::{Call, Position, Task};
-use crate::{memory, procfs};
+use crate::ptrace::{self, ResumeMode};
+use crate::task::{Position, SystemCall, Task};
+use crate::{procfs, remote_memory};
 
 impl Engine<'_> {
-    pub(super) fn announce(
+    pub(super) fn announce_thread(
         &mut self,
         task: &mut Task,
         parent: pid_t,
         parent_process: pid_t,
         shares_memory: bool,
     ) {
-        if let Some(text) = self.truth.thread(task.id(), task.pid as u32) {
+        if let Some(text) = self.truth.begin_thread(task.id(), task.pid as u32) {
             self.warn(task.tid, &text);
         }
-        let waits = self.window.waits();
+        let waits = self.window.starts_untraced();
         task.tracing = !waits;
         if waits {
-            if let Some(text) = self.truth.tracing(task.id(), false) {
+            if let Some(text) = self.truth.write_tracing(task.id(), false) {
                 self.warn(task.tid, &text);
             }
         }
         let shares = if shares_memory { SHARES_MEMORY } else { 0 };
-        self.emit(Record {
+        self.emit_record(Record {
             flags: shares | if waits { WAITS } else { 0 },
             ip: task.pid as u64,
             target: parent as u64,
@@ -43,34 +43,34 @@ impl Engine<'_> {
         });
     }
 
-    /// The first program is at its exec.
-    pub(super) fn began(&mut self, task: &mut Task) -> io::Result<()> {
-        self.new_program(task)?;
+    /// Starts the trace of the first program at its exec.
+    pub(super) fn begin_first_program(&mut self, task: &mut Task) -> io::Result<()> {
+        self.begin_program(task)?;
         task.trap_ignored
-            .set(procfs::ignores(task.tid, libc::SIGTRAP));
-        // There is no earlier code that anything could rely on.
-        task.stale = false;
-        self.go(task, 0)
+            .set(procfs::ignores_signal(task.tid, libc::SIGTRAP));
+        // No earlier code matters.
+        task.code_changed = false;
+        self.resume_task(task, 0)
     }
 
-    /// A new thread stops for the first time, in user code.
-    pub(super) fn began_thread(&mut self, task: &mut Task) -> io::Result<()> {
+    /// Handles the first stop of a new thread, in user code.
+    pub(super) fn begin_thread(&mut self, task: &mut Task) -> io::Result<()> {
         if task.traced {
-            let registers = sys::registers(task.tid)?;
-            self.arrive(task, &registers);
+            let registers = ptrace::read_registers(task.tid)?;
+            self.set_next_instruction(task, &registers);
         }
         Ok(())
     }
 
-    /// The thread started another one.
-    pub(super) fn created(&mut self, task: &mut Task) -> io::Result<()> {
-        let tid = sys::event_message(task.tid)? as pid_t;
-        task.starting = false;
-        self.adopt(task, tid);
+    /// Handles the report of a new thread by its parent.
+    pub(super) fn on_new_thread(&mut self, task: &mut Task) -> io::Result<()> {
+        let tid = ptrace::event_message(task.tid)? as pid_t;
+        task.starting_thread = false;
+        self.adopt_thread(task, tid);
         Ok(())
     }
 
-    fn adopt(&mut self, parent: &Task, tid: pid_t) {
+    fn adopt_thread(&mut self, parent: &Task, tid: pid_t) {
         let flags = match &parent.position {
             Position::Kernel(call) => clone_flags(parent.tid, call),
             _ if procfs::process_of(tid) == Some(parent.pid) => THREAD_FLAGS,
@@ -84,38 +84,38 @@ impl Engine<'_> {
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
         let mut task = parent.child(tid, pid, shares_memory);
         if pid == tid {
-            self.shared.add(pid);
+            self.shared.add_process(pid);
         }
-        self.announce(&mut task, parent.tid, parent.pid, shares_memory);
+        self.announce_thread(&mut task, parent.tid, parent.pid, shares_memory);
         self.tasks.insert(tid, task);
         self.newborn.push(tid);
     }
 
-    /// The thread's process runs a new program; all its other threads are gone.
-    pub(super) fn executed(&mut self, task: &mut Task) -> io::Result<()> {
-        let former = sys::event_message(task.tid)? as pid_t;
+    /// Handles an exec: the process runs a new program, and its other threads are gone.
+    pub(super) fn on_exec(&mut self, task: &mut Task) -> io::Result<()> {
+        let former = ptrace::event_message(task.tid)? as pid_t;
         if former != task.tid {
             if let Some(mut caller) = self.tasks.remove(&former) {
-                // The caller goes on under the number of the process's first thread.
+                // The calling thread continues under the number of the process's first thread.
                 task.position = caller.position.clone();
-                task.own_affinity = caller.own_affinity;
+                task.chose_affinity = caller.chose_affinity;
                 task.trap_blocked = caller.trap_blocked;
-                task.held = caller.held;
+                task.deferred = caller.deferred;
                 task.trap = caller.trap;
                 task.traced = caller.traced;
                 self.end(&mut caller, 0);
             }
         }
-        self.new_program(task)?;
-        self.go(task, 0)
+        self.begin_program(task)?;
+        self.resume_task(task, 0)
     }
 
-    fn new_program(&mut self, task: &mut Task) -> io::Result<()> {
-        let registers = sys::registers(task.tid)?;
-        task.space = Rc::new(RefCell::new(Space::default()));
-        self.own_trap_action(task);
-        let path = procfs::executable(task.tid).unwrap_or_default();
-        self.emit_blob(
+    fn begin_program(&mut self, task: &mut Task) -> io::Result<()> {
+        let registers = ptrace::read_registers(task.tid)?;
+        task.space = Rc::new(RefCell::new(AddressSpace::default()));
+        self.unshare_trap_action(task);
+        let path = procfs::executable_path(task.tid).unwrap_or_default();
+        self.emit_with_blob(
             Record {
                 ip: task.pid as u64,
                 ..Record::new(Kind::Exec, task.id())
@@ -124,58 +124,59 @@ impl Engine<'_> {
         );
         self.write_name(task, true);
         self.warn_of_privilege(task, &path);
-        task.outside = Some(Resume::Exec);
-        task.injected = None;
-        if !sys::is_64_bit(&registers) {
-            self.give_up(task, "it is a 32-bit program");
+        task.reentry = Some(Resume::Exec);
+        task.delivered = None;
+        if !ptrace::is_64_bit(&registers) {
+            self.release_with_warning(task, "it is a 32-bit program");
             return Ok(());
         }
         task.traced = true;
-        if self.shared.released() {
-            self.release(task);
+        if self.shared.is_released() {
+            self.release_task(task);
             return Ok(());
         }
-        let changes = task.space.borrow_mut().refresh(task.tid);
-        self.change(task, changes);
-        task.stale = true;
+        let changes = task.space.borrow_mut().reread_mappings(task.tid);
+        self.report_changes(task, changes);
+        task.code_changed = true;
         let call = match std::mem::replace(&mut task.position, Position::Exiting) {
             Position::Kernel(call) => Some(call),
             _ => None,
         };
-        task.position = Position::Kernel(Call {
+        task.position = Position::Kernel(SystemCall {
             exec: true,
             ..call.unwrap_or_default()
         });
         Ok(())
     }
 
-    /// `release`, with a warning.
-    pub(super) fn give_up(&mut self, task: &mut Task, why: &str) {
-        let name = procfs::executable(task.tid).or_else(|| procfs::name(task.tid));
+    /// Stops tracing the thread, with a warning.
+    pub(super) fn release_with_warning(&mut self, task: &mut Task, why: &str) {
+        let name = procfs::executable_path(task.tid).or_else(|| procfs::thread_name(task.tid));
         let name = String::from_utf8_lossy(name.as_deref().unwrap_or_default()).into_owned();
         self.warn(
             task.tid,
             &format!("process {} ({name}) runs untraced: {why}", task.pid),
         );
-        self.release(task);
+        self.release_task(task);
     }
 
-    /// The thread goes on, still followed, but without its path.
-    pub(super) fn release(&mut self, task: &mut Task) {
-        self.leave(task, 0);
+    /// Lets the thread run untraced. Its end is still reported.
+    pub(super) fn release_task(&mut self, task: &mut Task) {
+        self.leave_context(task, 0);
         task.traced = false;
         task.position = Position::Exiting;
         // It may have been killed.
-        let _ = self.give_back(task);
-        if let (Some(all), false) = (&self.affinity, task.own_affinity) {
-            // Untraced, it need not share our CPU; if it may not move, it stays.
-            let _ = sys::set_affinity(task.tid, all);
+        let _ = self.restore_signals(task);
+        if let (Some(all), false) = (&self.affinity, task.chose_affinity) {
+            // An untraced thread need not share the tracer's CPU; if it may not move, it stays.
+            let _ = ptrace::set_affinity(task.tid, all);
         }
     }
 
     fn warn_of_privilege(&mut self, task: &Task, path: &[u8]) {
         let file = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
-        let (Ok(metadata), Some((user, group))) = (file.metadata(), procfs::identity(task.tid))
+        let (Ok(metadata), Some((user, group))) =
+            (file.metadata(), procfs::effective_ids(task.tid))
         else {
             return;
         };
@@ -199,53 +200,53 @@ impl Engine<'_> {
         }
     }
 
-    /// The thread is on its way out.
-    pub(super) fn exiting(&mut self, task: &mut Task) -> io::Result<()> {
+    /// Handles a thread that is about to exit.
+    pub(super) fn on_exit_stop(&mut self, task: &mut Task) -> io::Result<()> {
         let signal = task
-            .injected
+            .delivered
             .map_or(libc::SIGKILL, |injected| injected.signal);
-        self.leave(task, signal);
+        self.leave_context(task, signal);
         if task.traced {
             task.position = Position::Exiting;
         }
-        sys::resume(task.tid, Go::Free, 0)
+        ptrace::resume_thread(task.tid, ResumeMode::Free, 0)
     }
 
-    /// The thread was waited for.
-    pub(super) fn ended(&mut self, mut task: Task, raw: i32) {
-        self.leave(&mut task, libc::SIGKILL);
+    /// Handles the end of a thread.
+    pub(super) fn on_ended(&mut self, mut task: Task, raw: i32) {
+        self.leave_context(&mut task, libc::SIGKILL);
         if task.tid == self.root {
             self.status = raw;
         }
         if task.tid == task.pid {
-            self.shared.remove(task.pid);
+            self.shared.remove_process(task.pid);
             self.traps.retain(|&(of, _)| of != task.pid);
         }
         let took = task
-            .injected
+            .delivered
             .is_some_and(|injected| raw & 0x7f == injected.signal);
-        self.end_with(&mut task, raw, if took { TOOK_SIGNAL } else { 0 });
-        // A thread that is killed while it starts another one never says so.
-        if task.starting && !self.tasks.values().any(|other| other.starting) {
+        self.end_thread(&mut task, raw, if took { TOOK_SIGNAL } else { 0 });
+        // A thread that is killed while it starts another one never reports it.
+        if task.starting_thread && !self.tasks.values().any(|other| other.starting_thread) {
             let orphans: Vec<pid_t> = self.early.keys().copied().collect();
             for tid in orphans {
-                self.adopt(&task, tid);
+                self.adopt_thread(&task, tid);
             }
-            self.on_newborn();
+            self.handle_early_stops();
         }
     }
 
     fn end(&mut self, task: &mut Task, raw: i32) {
-        self.end_with(task, raw, 0);
+        self.end_thread(task, raw, 0);
     }
 
-    /// The thread's trace ends; `flags` are those of [`Kind::Exit`].
-    pub(super) fn end_with(&mut self, task: &mut Task, raw: i32, flags: u8) {
-        self.cut(task);
-        if let Some(text) = self.truth.end(task.id(), raw as u32) {
+    /// Ends the thread's trace; `flags` are those of [`Kind::Exit`].
+    pub(super) fn end_thread(&mut self, task: &mut Task, raw: i32, flags: u8) {
+        self.end_run(task);
+        if let Some(text) = self.truth.end_thread(task.id(), raw as u32) {
             self.warn(task.tid, &text);
         }
-        self.emit(Record {
+        self.emit_record(Record {
             flags,
             ip: u64::from(raw as u32),
             extra: task.retired,
@@ -256,8 +257,8 @@ impl Engine<'_> {
 
 const THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_VM) as u64;
 
-/// Whether the call starts a thread or process.
-pub(super) fn starts_thread(call: &Call) -> bool {
+/// Returns whether the call starts a thread or process.
+pub(super) fn starts_thread(call: &SystemCall) -> bool {
     let calls: &[u64] = if call.compat { &COMPAT_CALLS } else { &CALLS };
     calls.contains(&call.number)
 }
@@ -266,13 +267,13 @@ pub(super) fn starts_thread(call: &Call) -> bool {
 const CALLS: [u64; 4] = [56, 57, 58, 435];
 const COMPAT_CALLS: [u64; 4] = [120, 2, 190, 435];
 
-fn clone_flags(tid: pid_t, call: &Call) -> u64 {
+fn clone_flags(tid: pid_t, call: &SystemCall) -> u64 {
     let calls = if call.compat { COMPAT_CALLS } else { CALLS };
     match calls.iter().position(|&number| number == call.number) {
         Some(0) => call.arguments[0],
         Some(2) => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
         // The flags are the first field of the structure.
-        Some(3) => memory::read_u64(tid, call.arguments[0]).unwrap_or(0),
+        Some(3) => remote_memory::read_u64(tid, call.arguments[0]).unwrap_or(0),
         _ => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! The executable mappings of a process, from /proc/PID/maps.
+//! The mappings of a process, from /proc/PID/maps.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,38 +11,38 @@ use libc::pid_t;
 
 use crate::event::Mapping;
 
-/// Where the legacy vsyscall page is; its code cannot be read and the kernel emulates it.
+/// The legacy vsyscall page. Its code cannot be read; the kernel emulates it.
 pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
-/// The kernel ends the path of a file that has no name any more so. A file may really be called so.
+/// The kernel appends this to the path of a deleted file. A file may have such a name as well.
 const DELETED: &[u8] = b" (deleted)";
 
-/// The executable mappings of `pid` in address order; None if the process cannot be looked at.
-pub(crate) fn executable(pid: pid_t) -> Option<Vec<Mapping>> {
-    let mut mappings = all(pid)?;
+/// Returns the executable mappings of `pid` in address order; None if they cannot be read.
+pub(crate) fn executable_mappings(pid: pid_t) -> Option<Vec<Mapping>> {
+    let mut mappings = all_mappings(pid)?;
     mappings.retain(|mapping| {
         mapping.protection & libc::PROT_EXEC as u32 != 0 && mapping.start < VSYSCALL
     });
     Some(mappings)
 }
 
-/// Where the first byte of the file is that `mapping` shows a later part of.
-pub(crate) fn start_of_file(pid: pid_t, mapping: &Mapping) -> Option<u64> {
+/// Returns the address of the first byte of the file that `mapping` shows a later part of.
+pub(crate) fn file_start_address(pid: pid_t, mapping: &Mapping) -> Option<u64> {
     let of_file = |m: &Mapping| (m.major, m.minor, m.inode);
     let starts = |m: &Mapping| m.offset == 0 && m.start <= mapping.start;
-    let mappings = all(pid)?;
+    let mappings = all_mappings(pid)?;
     let mut found = mappings
         .iter()
         .filter(|m| starts(m) && of_file(m) == of_file(mapping));
     found.next_back().map(|m| m.start)
 }
 
-fn all(pid: pid_t) -> Option<Vec<Mapping>> {
+fn all_mappings(pid: pid_t) -> Option<Vec<Mapping>> {
     let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
     Some(text.split(|&b| b == b'\n').filter_map(parse_line).collect())
 }
 
-/// Whether paths mean the same files to `tid` as to us: mount namespace and root directory are ours.
+/// Returns whether paths mean the same files to `tid` as to the tracer: equal mount namespace and root directory.
 pub(crate) fn shares_our_paths(tid: pid_t) -> bool {
     let view = |who: &str| {
         let namespace = fs::read_link(format!("/proc/{who}/ns/mnt")).ok()?;
@@ -53,8 +53,8 @@ pub(crate) fn shares_our_paths(tid: pid_t) -> bool {
     theirs.is_some() && theirs == view("self")
 }
 
-/// The first recording of this process began then, less what the clocks of file systems are late.
-fn began() -> SystemTime {
+/// Returns when the first recording of this process began, less the lateness of file-system clocks.
+fn recording_start() -> SystemTime {
     static BEGAN: OnceLock<SystemTime> = OnceLock::new();
     const LATE: Duration = Duration::from_secs(2);
     *BEGAN.get_or_init(|| {
@@ -64,7 +64,7 @@ fn began() -> SystemTime {
 }
 
 fn parse_line(line: &[u8]) -> Option<Mapping> {
-    // address perms offset dev inode, blanks, path: the path may have blanks in it
+    // address perms offset dev inode, blanks, path: the path may contain blanks
     let mut rest = line;
     let mut field = || {
         let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
@@ -111,7 +111,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The kernel writes a line feed in a path as `\012`.
+/// Decodes `\012`, as which the kernel writes a line feed in a path.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -128,26 +128,26 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 }
 
 impl Mapping {
-    /// Whether the bytes are those of the file (or the vDSO) as long as the mapping stands.
+    /// Returns whether the bytes are those of the file (or vDSO) as long as the mapping exists.
     pub(crate) fn is_stable(&self) -> bool {
         let writable = self.protection & libc::PROT_WRITE as u32 != 0;
         let shared = self.flags & libc::MAP_SHARED as u32 != 0;
         !writable && !shared && (self.inode != 0 || self.is_vdso())
     }
 
-    /// Whether our path of this name leads to the mapped file, and that has not changed since the recording began: what
-    /// is mapped can be read from it later. Only for who `shares_our_paths`.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Returns whether the mapped bytes can be read from the file later: the path leads to the mapped file, which has
+    /// not changed since the recording began. The process must share the tracer's paths.
+    pub(crate) fn is_readable_later(&self) -> bool {
         let Ok(found) = fs::metadata(OsStr::from_bytes(&self.path)) else {
             return false;
         };
-        let began = began().duration_since(SystemTime::UNIX_EPOCH);
+        let began = recording_start().duration_since(SystemTime::UNIX_EPOCH);
         let began = began.map_or(0, |since| since.as_nanos() as i128);
         let changed = i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec());
         found.ino() == self.inode && changed < began
     }
 
-    /// Fills `into` with the file's bytes from `offset` on, and zeros after its end; false if that cannot be.
+    /// Fills `into` with the file's bytes from `offset` on, and zeros after its end; false if it cannot be read.
     pub(crate) fn read_file(&self, offset: u64, into: &mut [u8]) -> bool {
         let Ok(file) = fs::File::open(OsStr::from_bytes(&self.path)) else {
             return false;
@@ -162,7 +162,7 @@ impl Mapping {
         }
     }
 
-    /// Whether this is `old`, of which the file has been deleted meanwhile.
+    /// Returns whether this is `old` after its file was deleted.
     pub(crate) fn is_deleted(&self, old: &Mapping) -> bool {
         let former = self.path.strip_suffix(DELETED);
         former == Some(&old.path)
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn our_own_code_is_found() {
         let here = our_own_code_is_found as fn() as usize as u64;
-        let maps = executable(std::process::id() as pid_t).unwrap();
+        let maps = executable_mappings(std::process::id() as pid_t).unwrap();
         assert!(maps
             .iter()
             .any(|mapping| mapping.start <= here && here < mapping.end));

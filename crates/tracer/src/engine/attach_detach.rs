@@ -1,0 +1,313 @@
+//! Attaches to running programs and detaches from them.
+//!
+//! To attach, all threads are stopped, and the trace gets what it must know of them before they continue. To detach,
+//! each thread leaves at its next stop, in the state that it would have without a tracer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+
+use crate::address_space::AddressSpace;
+use crate::engine::engine_state::Engine;
+use crate::engine::instruction_steps;
+use crate::engine::syscalls::syscall_from_registers;
+use crate::engine::syscalls::{failed_by_stop, restart_call, RESTARTS};
+use crate::event::{Resume, DETACHED};
+use crate::event_stream::TracerState;
+use crate::ptrace::{self, ResumeMode, StopStatus, WaitResult};
+use crate::task::{Position, Task};
+use crate::truth_output::TruthOutput;
+use crate::{error, procfs, Error};
+
+/// The other threads continue after this time. One that the kernel keeps from stopping joins later.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// The life of the tracing process. It detaches when its child `control_watcher` exits. `started` gets the result of
+/// attaching.
+pub(crate) fn main(
+    shared: &TracerState,
+    pids: &[pid_t],
+    truth: TruthOutput,
+    control_watcher: pid_t,
+    started: impl FnOnce(Result<(), Error>),
+) {
+    let mut engine = Engine {
+        control_watcher: Some(control_watcher),
+        ..Engine::new(
+            shared,
+            truth,
+            pids.first().copied().unwrap_or(0),
+            instruction_steps::breakpoints_work(),
+        )
+    };
+    match engine.attach(pids) {
+        Ok(()) => started(Ok(())),
+        // The kernel detaches from those that were attached when this process ends; they have not continued yet.
+        Err(error) => return started(Err(error)),
+    }
+    engine.handle_first_stops();
+    engine.run_attached_loop();
+    engine.finish_trace();
+}
+
+impl Engine<'_> {
+    /// Stops all threads and reports them.
+    fn attach(&mut self, pids: &[pid_t]) -> Result<(), Error> {
+        let mut processes = Vec::new();
+        for &pid in pids {
+            processes.push((pid, seize_process(pid)?));
+        }
+        self.wait_for_stops(&processes);
+        for (pid, tids) in processes {
+            let has_ended = |tid: &pid_t| {
+                let stops = self.early.get(tid).map(Vec::as_slice);
+                matches!(stops, Some([StopStatus::Ended(_)]))
+            };
+            let (ended, tids): (Vec<_>, Vec<_>) = tids.into_iter().partition(has_ended);
+            for tid in ended {
+                self.early.remove(&tid);
+            }
+            if tids.is_empty() {
+                return Err(ended_meanwhile(pid));
+            }
+            self.report_process(pid, &tids);
+        }
+        Ok(())
+    }
+
+    fn wait_for_stops(&mut self, processes: &[(pid_t, Vec<pid_t>)]) {
+        let begin = Instant::now();
+        let missing = |engine: &Self| {
+            let mut tids = processes.iter().flat_map(|(_, tids)| tids);
+            tids.any(|tid| !engine.early.contains_key(tid))
+        };
+        while missing(self) && begin.elapsed() < ATTACH_TIMEOUT {
+            match ptrace::poll_for_stop() {
+                Ok(WaitResult::Status(tid, _)) if Some(tid) == self.control_watcher => {
+                    self.shared.kill_all()
+                }
+                Ok(WaitResult::Status(tid, status)) => {
+                    self.early.entry(tid).or_default().push(status)
+                }
+                Ok(WaitResult::NoneStopped) => std::thread::sleep(POLL_INTERVAL),
+                Ok(WaitResult::NoTracees) | Err(_) => break,
+            }
+        }
+    }
+
+    /// Writes the threads of a process, their names and the mappings.
+    fn report_process(&mut self, pid: pid_t, tids: &[pid_t]) {
+        self.shared.add_process(pid);
+        let space = Rc::new(RefCell::new(AddressSpace::default()));
+        let ignored = Rc::new(Cell::new(procfs::ignores_signal(pid, libc::SIGTRAP)));
+        let mut parent = 0;
+        for &tid in tids {
+            let mut task = Task::new(tid, pid, space.clone());
+            task.position = Position::Attaching;
+            task.trap_ignored = Rc::clone(&ignored);
+            let parent_process = if parent == 0 { 0 } else { pid };
+            self.announce_thread(&mut task, parent, parent_process, parent != 0);
+            self.write_name(&task, false);
+            if parent == 0 {
+                let changes = space.borrow_mut().reread_mappings(tid);
+                self.report_changes(&mut task, changes);
+                parent = tid;
+            }
+            // No earlier code of this trace matters.
+            task.code_changed = false;
+            self.tasks.insert(tid, task);
+        }
+    }
+
+    /// Handles the first stops.
+    fn handle_first_stops(&mut self) {
+        self.newborn = self.tasks.keys().copied().collect();
+        self.handle_early_stops();
+    }
+
+    /// Finds out where a thread that ran untraced has stopped.
+    pub(super) fn on_first_stop(&mut self, task: &mut Task, status: StopStatus) -> io::Result<()> {
+        let mut registers = ptrace::read_registers(task.tid)?;
+        task.trap_blocked = ptrace::unblock_trap(task.tid)?;
+        let in_call = registers.orig_rax as i64 >= 0;
+        task.reentry = Some(if in_call {
+            Resume::SystemCall
+        } else {
+            Resume::Other
+        });
+        let starts_another = matches!(
+            status,
+            StopStatus::Event(
+                libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK,
+                _
+            )
+        );
+        if in_call && failed_by_stop(&registers) {
+            restart_call(task.tid, &mut registers)?;
+        }
+        let restarts = RESTARTS.contains(&(registers.rax as i64));
+        if !in_call || !(restarts || starts_another) {
+            self.set_next_instruction(task, &registers);
+            return Ok(());
+        }
+        // Both system call instructions have two bytes.
+        let call = syscall_from_registers(
+            self.fetch_next(task, registers.rip.wrapping_sub(2), &registers, 0),
+            &registers,
+        );
+        task.position = if starts_another {
+            Position::Kernel(call)
+        } else {
+            Position::Restart(call)
+        };
+        Ok(())
+    }
+}
+
+fn ended_meanwhile(pid: pid_t) -> Error {
+    Error::Attach {
+        why: format!("process {pid} ended while it was being attached to"),
+    }
+}
+
+/// Traces all threads of a process, the first one first, and stops them.
+fn seize_process(pid: pid_t) -> Result<Vec<pid_t>, Error> {
+    // SAFETY: no arguments.
+    let tracer = unsafe { libc::gettid() };
+    let mut known = HashSet::new();
+    let mut seized = Vec::new();
+    loop {
+        let mut grew = false;
+        for tid in procfs::thread_ids(pid) {
+            if !known.insert(tid) {
+                continue;
+            }
+            match ptrace::seize_running(tid) {
+                Ok(()) => {
+                    seized.push(tid);
+                    grew = true;
+                    // If it has ended, that is reported.
+                    let _ = ptrace::interrupt_thread(tid);
+                }
+                // It has ended, or a traced thread has just started it and will report it.
+                Err(_) if procfs::has_ended(tid) => {}
+                Err(_) if procfs::seccomp_and_tracer(tid).1 == tracer as u32 => {}
+                Err(error) => {
+                    return Err(Error::Attach {
+                        why: error::explain_attach_error(pid, &error),
+                    });
+                }
+            }
+        }
+        if !grew {
+            break;
+        }
+    }
+    if seized.is_empty() {
+        return Err(ended_meanwhile(pid));
+    }
+    Ok(seized)
+}
+
+/// A thread that the kernel keeps from stopping (waiting for the child of a vfork, or a disk) is left after this time.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Engine<'_> {
+    /// Follows attached threads until they have ended or been detached.
+    pub(super) fn run_attached_loop(&mut self) {
+        while !self.tasks.is_empty() {
+            if self.shared.is_killed() {
+                self.interrupt_all();
+            }
+            let found = match self.detaching {
+                Some(since) => {
+                    if self.may_stop_waiting(since) {
+                        break;
+                    }
+                    ptrace::poll_for_stop()
+                }
+                None => ptrace::wait_for_stop(-1).map(|found| match found {
+                    Some((tid, status)) => WaitResult::Status(tid, status),
+                    None => WaitResult::NoTracees,
+                }),
+            };
+            match found {
+                Ok(WaitResult::Status(tid, _)) if Some(tid) == self.control_watcher => {
+                    self.interrupt_all()
+                }
+                Ok(WaitResult::Status(tid, status)) => {
+                    self.on_status(tid, status);
+                    self.publish_counts();
+                }
+                Ok(WaitResult::NoneStopped) => std::thread::sleep(POLL_INTERVAL),
+                Ok(WaitResult::NoTracees) | Err(_) => break,
+            }
+        }
+        // The kernel detaches from the rest when this process ends; none of them is under a step.
+        for (_, mut task) in std::mem::take(&mut self.tasks) {
+            self.end_detached(&mut task);
+        }
+    }
+
+    /// Makes every thread stop once more.
+    fn interrupt_all(&mut self) {
+        if self.detaching.is_some() {
+            return;
+        }
+        self.detaching = Some(Instant::now());
+        for &tid in self.tasks.keys() {
+            // It may have ended.
+            let _ = ptrace::interrupt_thread(tid);
+        }
+    }
+
+    /// Returns whether waiting longer gains nothing. A thread under a step is always waited for.
+    fn may_stop_waiting(&self, since: Instant) -> bool {
+        let mut left = self.tasks.values();
+        let late = since.elapsed() >= DETACH_TIMEOUT;
+        left.all(|task| match task.position {
+            Position::Exiting => task.traced || late,
+            Position::Kernel(_) | Position::Restart(_) | Position::Attaching => late,
+            Position::New | Position::User(_) => false,
+        })
+    }
+
+    /// Detaches from a stopped thread and delivers `signal` unless 0.
+    pub(super) fn detach_task(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+        if signal == 0 && ptrace::trap_is_pending(task.tid)? {
+            // Its step has ended, and its next stop is for the trap, before it runs.
+            return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
+        }
+        self.restore_signals(task)?;
+        self.end_detached(task);
+        task.detached = true;
+        if task.tid == task.pid {
+            self.shared.remove_process(task.pid);
+        }
+        ptrace::detach_thread(task.tid, signal)
+    }
+
+    /// Tells the kernel what was hidden from it: that SIGTRAP is blocked, and delayed signals.
+    pub(super) fn restore_signals(&mut self, task: &mut Task) -> io::Result<()> {
+        if std::mem::take(&mut task.trap_blocked) {
+            ptrace::block_trap(task.tid)?;
+        }
+        self.take_process_trap(task);
+        let trap = task.trap.take().map(|trap| trap.info);
+        let held = task.deferred.take().map(|held| held.info);
+        for info in trap.into_iter().chain(held) {
+            ptrace::send_signal(task.pid, task.tid, info.si_signo)?;
+        }
+        Ok(())
+    }
+
+    fn end_detached(&mut self, task: &mut Task) {
+        self.leave_context(task, 0);
+        self.end_thread(task, 0, DETACHED);
+    }
+}

@@ -1,0 +1,341 @@
+//! The state that the tracing thread and the [`crate::Tracer`] share; above all the queue of event batches between
+//! them.
+//!
+//! The tracing thread appends to the open batch. A full batch moves to the queue; while the queue is full, the thread
+//! waits. A reader that has waited for `MAX_OPEN_TIME` takes the open batch as it is, so that the events before a sleep
+//! arrive.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+
+use crate::event::Record;
+use crate::ptrace;
+
+/// A batch is full when its records and blobs have this many bytes.
+const BATCH_SIZE: usize = 64 * 1024;
+/// Full batches in the queue.
+const MAX_QUEUED: usize = 16;
+/// A reader takes the open batch after this time.
+const MAX_OPEN_TIME: Duration = Duration::from_millis(50);
+
+/// Records, and the blobs that they refer to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// A multiple of [`Record::SIZE`] bytes.
+    pub records: Vec<u8>,
+    pub blobs: Vec<Vec<u8>>,
+}
+
+impl Batch {
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Returns the records in order.
+    pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
+        self.records
+            .chunks(Record::SIZE)
+            .filter_map(Record::from_bytes)
+    }
+}
+
+#[derive(Default)]
+struct QueueState {
+    open: Batch,
+    size: usize,
+    ready: VecDeque<Batch>,
+    ended: bool,
+    abandoned: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct EventStream {
+    state: Mutex<QueueState>,
+    written: Condvar,
+    taken: Condvar,
+}
+
+impl EventStream {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Appends a record with an optional blob, the index of which becomes `extra`. False if the reader is gone.
+    pub(crate) fn push_record(&self, mut record: Record, blob: Option<Vec<u8>>) -> bool {
+        let mut state = self.lock();
+        if state.abandoned {
+            return false;
+        }
+        if let Some(blob) = blob {
+            record.extra = state.open.blobs.len() as u64;
+            state.size += blob.len();
+            state.open.blobs.push(blob);
+        }
+        state.open.records.extend_from_slice(&record.to_bytes());
+        state.size += Record::SIZE;
+        if state.size >= BATCH_SIZE {
+            while state.ready.len() >= MAX_QUEUED && !state.abandoned {
+                state = self
+                    .taken
+                    .wait(state)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+            state.queue_open();
+            self.written.notify_one();
+        }
+        !state.abandoned
+    }
+
+    /// Appends a complete batch. False if the reader is gone.
+    pub(crate) fn push_batch(&self, batch: Batch) -> bool {
+        let mut state = self.lock();
+        state.queue_open();
+        while state.ready.len() >= MAX_QUEUED && !state.abandoned {
+            state = self
+                .taken
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        state.ready.push_back(batch);
+        self.written.notify_one();
+        !state.abandoned
+    }
+
+    /// Ends the stream.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.queue_open();
+        state.ended = true;
+        self.written.notify_all();
+    }
+
+    /// Lets the writer continue without a reader.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.taken.notify_all();
+    }
+
+    /// Returns the next batch; an empty one if there is none within `timeout`; None at the end.
+    pub(crate) fn next_batch(&self, timeout: Duration) -> Option<Batch> {
+        let start = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if let Some(batch) = state.ready.pop_front() {
+                self.taken.notify_one();
+                return Some(batch);
+            }
+            if state.ended {
+                return None;
+            }
+            let waited = start.elapsed();
+            let limit = timeout.min(MAX_OPEN_TIME);
+            if waited >= limit && (waited >= timeout || !state.open.is_empty()) {
+                return Some(state.take_open());
+            }
+            let rest = if waited < limit {
+                limit - waited
+            } else {
+                MAX_OPEN_TIME.min(timeout - waited)
+            };
+            state = self
+                .written
+                .wait_timeout(state, rest)
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .0;
+        }
+    }
+}
+
+impl QueueState {
+    fn take_open(&mut self) -> Batch {
+        self.size = 0;
+        std::mem::take(&mut self.open)
+    }
+
+    fn queue_open(&mut self) {
+        if !self.open.is_empty() {
+            let batch = self.take_open();
+            self.ready.push_back(batch);
+        }
+    }
+}
+
+pub(crate) struct TracerState {
+    pub(crate) stream: EventStream,
+    pub(crate) retired: AtomicU64,
+    pub(crate) stops: AtomicU64,
+    /// Processes of the separate tracing process.
+    pub(crate) processes_elsewhere: AtomicUsize,
+    killed: AtomicBool,
+    /// The programs were attached to: the tracer detaches instead of killing.
+    attached: bool,
+    pub(crate) released: AtomicBool,
+    processes: Mutex<HashMap<pid_t, Option<OwnedFd>>>,
+    pub(crate) started: Instant,
+    ended: Mutex<Option<Instant>>,
+}
+
+impl TracerState {
+    pub(crate) fn new(attached: bool) -> TracerState {
+        TracerState {
+            stream: EventStream::default(),
+            retired: AtomicU64::new(0),
+            stops: AtomicU64::new(0),
+            processes_elsewhere: AtomicUsize::new(0),
+            killed: AtomicBool::new(false),
+            attached,
+            released: AtomicBool::new(false),
+            processes: Mutex::default(),
+            started: Instant::now(),
+            ended: Mutex::new(None),
+        }
+    }
+
+    fn processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
+        self.processes
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Adds a process that has not been waited for, so that its number cannot be reused.
+    pub(crate) fn add_process(&self, pid: pid_t) {
+        let fd = ptrace::pidfd_open(pid).ok();
+        self.processes().entry(pid).or_insert(fd);
+    }
+
+    /// Removes a process that has ended.
+    pub(crate) fn remove_process(&self, pid: pid_t) {
+        self.processes().remove(&pid);
+    }
+
+    /// Sends a signal to a process; fails with ESRCH if it has ended.
+    pub(crate) fn signal_process(&self, pid: pid_t, signal: i32) -> io::Result<()> {
+        match self.processes().get(&pid) {
+            Some(Some(fd)) => ptrace::pidfd_signal(fd, signal),
+            // SAFETY: no pointers.
+            Some(None) => match unsafe { libc::kill(pid, signal) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
+            None => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    }
+
+    /// How many processes exist.
+    pub(crate) fn process_count(&self) -> usize {
+        self.processes().len() + self.processes_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Kills every process; the tracing thread kills those that appear later. Attached programs are detached by the
+    /// tracing thread instead.
+    pub(crate) fn kill_all(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        if self.attached {
+            return;
+        }
+        let pids: Vec<pid_t> = self.processes().keys().copied().collect();
+        for pid in pids {
+            // It may have ended.
+            let _ = self.signal_process(pid, libc::SIGKILL);
+        }
+    }
+
+    /// Returns whether every thread runs untraced from its next stop on.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+
+    /// Returns when the tracing thread ended.
+    pub(crate) fn end_time(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.ended
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::event::Kind;
+
+    use super::*;
+
+    fn record(clock: u64) -> Record {
+        Record {
+            clock,
+            ..Record::new(Kind::Code, 1)
+        }
+    }
+
+    #[test]
+    fn a_reader_gets_an_open_batch_and_then_the_end() {
+        let stream = EventStream::default();
+        assert!(stream.push_record(record(1), Some(vec![7])));
+        assert!(stream.push_record(record(2), Some(vec![8, 9])));
+        let batch = stream.next_batch(Duration::ZERO).unwrap();
+        assert_eq!(
+            batch.iter().map(|r| (r.clock, r.extra)).collect::<Vec<_>>(),
+            [(1, 0), (2, 1)]
+        );
+        assert_eq!(batch.blobs, [vec![7], vec![8, 9]]);
+        assert_eq!(stream.next_batch(Duration::ZERO), Some(Batch::default()));
+        assert!(stream.push_record(record(3), Some(vec![])));
+        stream.close();
+        assert_eq!(
+            stream
+                .next_batch(Duration::ZERO)
+                .unwrap()
+                .iter()
+                .next()
+                .unwrap()
+                .extra,
+            0
+        );
+        assert_eq!(stream.next_batch(Duration::from_secs(9)), None);
+    }
+
+    #[test]
+    fn a_writer_waits_for_the_reader_and_loses_nothing() {
+        let stream = Arc::new(EventStream::default());
+        let writer = stream.clone();
+        let total = (MAX_QUEUED + 8) * BATCH_SIZE / Record::SIZE;
+        let thread = std::thread::spawn(move || {
+            for clock in 0..total as u64 {
+                writer.push_record(record(clock), None);
+            }
+            writer.close();
+        });
+        let mut expected = 0;
+        while let Some(batch) = stream.next_batch(Duration::from_secs(60)) {
+            assert!(batch.records.len() < BATCH_SIZE + Record::SIZE);
+            for record in batch.iter() {
+                assert_eq!(record.clock, expected);
+                expected += 1;
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(expected, total as u64);
+    }
+
+    #[test]
+    fn an_abandoned_writer_goes_on() {
+        let stream = EventStream::default();
+        stream.abandon();
+        for clock in 0..(MAX_QUEUED as u64 + 2) * BATCH_SIZE as u64 / 40 {
+            assert!(!stream.push_record(record(clock), None));
+        }
+    }
+}
