@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtit.capture import rust_events
 from rtit.capture.events import (
     RECORD,
     WITH_BLOB,
@@ -143,3 +144,9 @@ def test_branches_are_those_that_packets_tell_of() -> None:
     # Fields that hold the number of a kind do not count.
     records = b"".join(RECORD.pack(kind, 1, 1, 1, 1, 1, 1, 1) for kind in kinds)
     assert count_branches(records) == 6
+
+
+def test_rust_events_are_up_to_date() -> None:
+    if not rust_events.TARGET.parent.is_dir():
+        pytest.skip("no source tree")
+    assert rust_events.main(["--check"]) == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import OF_MAPPING, Event, Kind
+from rtit.capture.events import Event, Flag, Kind
 from rtit.capture.ptrace.session import start_ptrace
 from rtit.capture.ptrace.tracer import PtraceTracer
 from rtit.capture.request import Request
@@ -76,7 +76,7 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
     last: dict[int, Event] = {}
     mapped: Counter[int] = Counter()
     for event in live.log.events():
-        if event.kind == Kind.CODE and event.flags & OF_MAPPING:
+        if event.kind == Kind.CODE and event.flags & Flag.CODE_OF_MAPPING:
             continue  # of a program that was built a moment ago
         if event.kind in (Kind.MMAP, Kind.CODE):
             mapped[event.tid] += event.clock == 0

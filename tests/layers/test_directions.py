@@ -32,7 +32,7 @@ PYTHON = {
     "scenario": "processor unit registers packets",
     "perfdata": "_core",
     "image": "_core",
-    "capture": "processor unit registers perfdata image _core",
+    "capture": "generated processor unit registers perfdata image _core",
     "sideband": "perfdata image",
     "trace": "sideband image perfdata packets _core",
     "views": "trace _core",
@@ -46,14 +46,15 @@ PYTHON = {
 }
 CRATES = {
     "packet": "",
+    "events": "",
     "x86": "",
     "image": "",
     "truth": "",
-    "unit": "packet",
+    "unit": "packet events",
     "flow": "packet x86 image",
     "listing": "x86 image flow",
-    "tracer": "x86 truth",
-    "qemu": "x86 truth unit",
+    "tracer": "events x86 truth",
+    "qemu": "events x86 truth unit",
     "python": "packet x86 image truth flow listing tracer unit pyo3",
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use libc::{c_int, pid_t};
 
-use crate::event::{Kind, Record};
+use crate::event::{EventKind, Record};
 use crate::event_stream::Batch;
 use crate::event_stream::TracerState;
 use crate::program_start::{block_signals, create_pipe};
@@ -79,7 +79,7 @@ impl AttachedTracer {
     /// Forwards the batches of the tracing process until it ends.
     pub(crate) fn forward_batches(mut self, shared: &TracerState) {
         let mut ended = false;
-        let mut last = Record::new(Kind::End, 0);
+        let mut last = Record::new(EventKind::End, 0);
         let mut take = |counts: [u64; 3], batch: Batch| {
             shared.retired.store(counts[0], Ordering::Relaxed);
             shared.stops.store(counts[1], Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl AttachedTracer {
                 .processes_elsewhere
                 .store(counts[2] as usize, Ordering::Relaxed);
             if let Some(record) = batch.iter().last() {
-                ended = record.kind == Kind::End;
+                ended = record.kind == EventKind::End;
                 last.clock = record.clock;
                 last.tid = record.tid;
                 shared.stream.push_batch(batch);
@@ -102,7 +102,7 @@ impl AttachedTracer {
         if !ended {
             let text = b"the tracing process was killed; the trace ends here".to_vec();
             let warning = Record {
-                kind: Kind::Warning,
+                kind: EventKind::Warning,
                 ..last
             };
             shared.stream.push_record(warning, Some(text));

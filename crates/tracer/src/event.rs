@@ -1,97 +1,13 @@
 //! The events that a tracer reports: records of 40 bytes, and blobs for what does not fit.
 
-/// The kind of a record. The comments name the fields that matter besides `tid` and `clock`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Kind {
-    /// Jcc, JCXZ, LOOP at `ip` with taken target `target`; flags [`TAKEN`].
-    Conditional = 1,
-    Jump = 2,
-    Call = 3,
-    IndirectJump = 4,
-    IndirectCall = 5,
-    Return = 6,
-    /// A far transfer that stays in user mode; flags [`TO_NARROW`].
-    Far = 7,
-    /// SYSCALL at `ip`: user code is left.
-    Syscall = 8,
-    /// A signal before the instruction at `ip`; `extra` is its number.
-    Interrupt = 9,
-    /// The instruction at `ip` did not retire; `extra` is the signal, with its si_code from bit 32 on; `target` is its
-    /// si_addr.
-    Fault = 10,
-    /// INT3, INT1 or INT n at `ip`; `extra` is the vector. Not counted as retired.
-    SoftInt = 11,
-    /// User code continues at `target`; `flags` is a [`Resume`], perhaps with [`NARROW`]. Here, and at branches, system
-    /// calls, switches and exits, `extra` is the number of instructions that the thread has retired.
-    Resume = 12,
-    /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`], [`TURNS_ON`], [`TURNS_OFF`].
-    Switch = 13,
-    /// A new thread: `ip` is its process, `target` the parent's tid, `extra` the parent's process; flags [`SHARES_MEMORY`],
-    /// [`WAITS`].
-    Thread = 14,
-    /// A thread ended; `ip` is its wait status; flags [`DETACHED`], [`TOOK_SIGNAL`].
-    Exit = 15,
-    /// A new program in process `ip`; the blob is its path.
-    Exec = 16,
-    /// The thread's name, a blob; `ip` is its process; flags [`BY_EXEC`].
-    Comm = 17,
-    /// `target` bytes of executable mapping at `ip`; the blob is a [`Mapping`]; flags [`WITH_CONTENTS`].
-    Mmap = 18,
-    /// Code bytes at `ip`, the blob; flags [`OF_MAPPING`].
-    Code = 19,
-    /// A text, in the blob.
-    Warning = 20,
-    /// Nothing follows. `ip` is the wait status of the first program, `target` how many edges of the window were passed
-    /// (without a start edge: one more); flags [`KILLED`].
-    End = 21,
-}
-
-/// [`Kind::Conditional`]: the branch was taken.
-pub const TAKEN: u8 = 1;
-/// [`Kind::Far`]: `target` is 32-bit code.
-pub const TO_NARROW: u8 = 1;
-/// [`Kind::Resume`]: `target` is 32-bit code.
-pub const NARROW: u8 = 0x80;
-/// [`Kind::Switch`]: user code was interrupted at `ip`, which is not yet executed.
-pub const IN_CONTEXT: u8 = 1;
-/// [`Kind::Switch`]: tracing is on from here on; or off.
-pub const TURNS_ON: u8 = 2;
-pub const TURNS_OFF: u8 = 4;
-/// [`Kind::Thread`]: it runs in its parent's address space.
-pub const SHARES_MEMORY: u8 = 1;
-/// [`Kind::Thread`]: tracing is off until a Switch turns it on.
-pub const WAITS: u8 = 2;
-/// [`Kind::Comm`]: the name comes from exec.
-pub const BY_EXEC: u8 = 1;
-/// [`Kind::Exit`]: the thread lives on untraced.
-pub const DETACHED: u8 = 1;
-/// [`Kind::Exit`]: this thread took the signal that ended the process.
-pub const TOOK_SIGNAL: u8 = 2;
-/// [`Kind::Mmap`]: the blob continues with the first bytes of the file, and the next record has the mapped bytes. The
-/// reader may find another file by this path, or a changed one.
-pub const WITH_CONTENTS: u8 = 1;
-/// [`Kind::Code`]: the bytes are those of a mapping [`WITH_CONTENTS`].
-pub const OF_MAPPING: u8 = 1;
-/// [`Kind::End`]: the tracer killed the program.
-pub const KILLED: u8 = 1;
-
-/// Why user code continues ([`Kind::Resume`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Resume {
-    SystemCall = 0,
-    Handler = 1,
-    Exec = 2,
-    Thread = 3,
-    Other = 4,
-}
+use rtit_events::RECORD_SIZE;
+pub use rtit_events::{flag, EventKind, ResumeReason};
 
 /// One event. `clock` is the number of instructions that all threads have retired, including this one. `extra` is a
 /// value, or the index of a blob in the same batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    pub kind: Kind,
+    pub kind: EventKind,
     pub flags: u8,
     /// Length of the instruction at `ip` in bytes, 0 where there is none.
     pub length: u16,
@@ -104,9 +20,9 @@ pub struct Record {
 
 impl Record {
     /// Bytes of a record.
-    pub const SIZE: usize = 40;
+    pub const SIZE: usize = RECORD_SIZE;
 
-    pub(crate) fn new(kind: Kind, tid: u32) -> Record {
+    pub(crate) fn new(kind: EventKind, tid: u32) -> Record {
         Record {
             kind,
             flags: 0,
@@ -147,7 +63,7 @@ impl Record {
                 .fold(0, |v, &b| v << 8 | u64::from(b))
         };
         Some(Record {
-            kind: Kind::from_u8(bytes[0])?,
+            kind: EventKind::from_u8(bytes[0])?,
             flags: bytes[1],
             length: u16::from_le_bytes([bytes[2], bytes[3]]),
             tid: word(0).wrapping_shr(32) as u32,
@@ -159,38 +75,7 @@ impl Record {
     }
 }
 
-impl Kind {
-    /// All kinds, in the order of their numbers from 1.
-    pub const ALL: [Kind; 21] = [
-        Kind::Conditional,
-        Kind::Jump,
-        Kind::Call,
-        Kind::IndirectJump,
-        Kind::IndirectCall,
-        Kind::Return,
-        Kind::Far,
-        Kind::Syscall,
-        Kind::Interrupt,
-        Kind::Fault,
-        Kind::SoftInt,
-        Kind::Resume,
-        Kind::Switch,
-        Kind::Thread,
-        Kind::Exit,
-        Kind::Exec,
-        Kind::Comm,
-        Kind::Mmap,
-        Kind::Code,
-        Kind::Warning,
-        Kind::End,
-    ];
-
-    fn from_u8(value: u8) -> Option<Kind> {
-        Kind::ALL.get(usize::from(value).checked_sub(1)?).copied()
-    }
-}
-
-/// The blob of [`Kind::Mmap`].
+/// The blob of [`EventKind::Mmap`].
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Mapping {
     pub start: u64,
@@ -229,16 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_numbered_in_order() {
-        for (index, kind) in Kind::ALL.iter().enumerate() {
-            assert_eq!(*kind as usize, index + 1);
-        }
-    }
-
-    #[test]
     fn a_record_survives_its_bytes() {
         let record = Record {
-            kind: Kind::SoftInt,
+            kind: EventKind::SoftInt,
             flags: 0x81,
             length: 0x0203,
             tid: 0x0405_0607,

@@ -269,14 +269,14 @@ impl TracerState {
 mod tests {
     use std::sync::Arc;
 
-    use crate::event::Kind;
+    use crate::event::EventKind;
 
     use super::*;
 
     fn record(clock: u64) -> Record {
         Record {
             clock,
-            ..Record::new(Kind::Code, 1)
+            ..Record::new(EventKind::Code, 1)
         }
     }
 

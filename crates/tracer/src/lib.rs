@@ -47,7 +47,7 @@ mod tracer;
 mod truth_output;
 
 pub use error::Error;
-pub use event::{Kind, Mapping, Record};
+pub use event::{EventKind, Mapping, Record};
 pub use event_stream::Batch;
 pub use options::{Options, WindowEdge};
 pub use tracer::{Stats, Tracer};

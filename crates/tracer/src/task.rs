@@ -11,7 +11,7 @@ use libc::pid_t;
 use rtit_x86::Instruction;
 
 use crate::address_space::AddressSpace;
-use crate::event::Resume;
+use crate::event::ResumeReason;
 use crate::truth_output::OpenRun;
 
 /// The instruction that the thread executes next.
@@ -94,7 +94,7 @@ pub(crate) struct Task {
     pub(crate) space: Rc<RefCell<AddressSpace>>,
     pub(crate) position: Position,
     /// Out of context, and why user code will continue; None: in context.
-    pub(crate) reentry: Option<Resume>,
+    pub(crate) reentry: Option<ResumeReason>,
     /// Code or mappings have changed: a Switch event must precede the next instruction.
     pub(crate) code_changed: bool,
     /// The signal delivered at the last stop.
@@ -145,7 +145,7 @@ impl Task {
             pid,
             space,
             position: Position::New,
-            reentry: Some(Resume::Thread),
+            reentry: Some(ResumeReason::Thread),
             code_changed: false,
             delivered: None,
             after_sigreturn: false,

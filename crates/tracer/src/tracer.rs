@@ -142,7 +142,7 @@ impl Tracer {
     }
 
     /// Returns the events since the last call, in order. The batch is empty if nothing happens within `timeout`; None
-    /// after [`crate::Kind::End`].
+    /// after [`crate::EventKind::End`].
     pub fn next_batch(&self, timeout: Duration) -> Option<Batch> {
         self.shared.stream.next_batch(timeout)
     }

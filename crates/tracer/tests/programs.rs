@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rtit_tracer::{Kind, Options, Tracer};
+use rtit_tracer::{EventKind, Options, Tracer};
 use support::Walker;
 
 mod support;
@@ -87,7 +87,7 @@ fn same(name: &str, arguments: &[&str]) -> Option<Traced> {
     Some(traced)
 }
 
-fn count(traced: &Traced, kind: Kind) -> u64 {
+fn count(traced: &Traced, kind: EventKind) -> u64 {
     traced.walker.counts.get(&kind).copied().unwrap_or(0)
 }
 
@@ -97,10 +97,10 @@ fn signals_come_as_they_would() {
         return;
     };
     // write, call, ud2, divide, int, not canonical, rep, overflow
-    assert_eq!(count(&traced, Kind::Fault), 8);
+    assert_eq!(count(&traced, EventKind::Fault), 8);
     // int3 in two forms
-    assert_eq!(count(&traced, Kind::SoftInt), 2);
-    assert!(count(&traced, Kind::Interrupt) > 0);
+    assert_eq!(count(&traced, EventKind::SoftInt), 2);
+    assert!(count(&traced, EventKind::Interrupt) > 0);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn code_without_a_file_is_reported_when_it_changes() {
         return;
     };
     // The vDSO; a page written 5 times and the next one once; W^X; shared pages; patched; again, in the child, moved.
-    assert_eq!(count(&traced, Kind::Code), 1 + 6 + 3 + 5 + 1 + 3);
-    assert!(count(&traced, Kind::Switch) >= count(&traced, Kind::Code) - 1);
+    assert_eq!(count(&traced, EventKind::Code), 1 + 6 + 3 + 5 + 1 + 3);
+    assert!(count(&traced, EventKind::Switch) >= count(&traced, EventKind::Code) - 1);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn steps_leave_no_trace_in_the_program() {
     let Some(traced) = same("steps", &[]) else {
         return;
     };
-    assert!(count(&traced, Kind::SoftInt) >= 1);
+    assert!(count(&traced, EventKind::SoftInt) >= 1);
     // The repeated string instructions alone are 150,000 iterations.
     assert!(traced.walker.clock < 150_000);
 }
@@ -129,9 +129,12 @@ fn processes_and_threads_are_followed() {
         return;
     };
     assert_eq!(traced.status, 9);
-    assert_eq!(count(&traced, Kind::Thread), count(&traced, Kind::Exit));
+    assert_eq!(
+        count(&traced, EventKind::Thread),
+        count(&traced, EventKind::Exit)
+    );
     // the program; vfork, spawn, the thread that calls exec
-    assert_eq!(count(&traced, Kind::Exec), 1 + 3);
+    assert_eq!(count(&traced, EventKind::Exec), 1 + 3);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn everything_dies_by_kill() {
     while let Some(batch) = tracer.next_batch(Duration::from_millis(100)) {
         threads += batch
             .iter()
-            .filter(|record| record.kind == Kind::Thread)
+            .filter(|record| record.kind == EventKind::Thread)
             .count();
         walker.batch(&batch);
         if threads >= 4 {
@@ -156,7 +159,10 @@ fn everything_dies_by_kill() {
     assert_eq!(walker.errors, Vec::<String>::new());
     assert!(walker.killed);
     assert_eq!(walker.status, 9);
-    assert_eq!(walker.counts[&Kind::Thread], walker.counts[&Kind::Exit]);
+    assert_eq!(
+        walker.counts[&EventKind::Thread],
+        walker.counts[&EventKind::Exit]
+    );
 }
 
 #[test]

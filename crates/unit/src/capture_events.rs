@@ -5,60 +5,8 @@
 use crate::error::Error;
 use crate::unit::Unit;
 
-/// Bytes of a record, all fields little endian.
-pub const RECORD_SIZE: usize = 40;
-
-/// What happened; the fields of `CaptureEvent` say where.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum EventKind {
-    Conditional = 1,
-    Jump,
-    Call,
-    IndirectJump,
-    IndirectCall,
-    Return,
-    Far,
-    Syscall,
-    Interrupt,
-    Fault,
-    SoftInt,
-    Resume,
-    Switch,
-    Thread,
-    Exit,
-    /// The kinds from here on emit no packets.
-    Exec,
-    Comm,
-    Mmap,
-    Code,
-    Warning,
-    End,
-}
-
-const KINDS: [EventKind; 21] = [
-    EventKind::Conditional,
-    EventKind::Jump,
-    EventKind::Call,
-    EventKind::IndirectJump,
-    EventKind::IndirectCall,
-    EventKind::Return,
-    EventKind::Far,
-    EventKind::Syscall,
-    EventKind::Interrupt,
-    EventKind::Fault,
-    EventKind::SoftInt,
-    EventKind::Resume,
-    EventKind::Switch,
-    EventKind::Thread,
-    EventKind::Exit,
-    EventKind::Exec,
-    EventKind::Comm,
-    EventKind::Mmap,
-    EventKind::Code,
-    EventKind::Warning,
-    EventKind::End,
-];
+use rtit_events::flag;
+pub use rtit_events::{EventKind, RECORD_SIZE};
 
 /// The fields of a record from which packets follow. `ip` and `length`: the instruction; `clock`: retired instructions
 /// including it. Bit 0 of `flags`: taken (Conditional), or interrupted in user mode (Switch).
@@ -78,14 +26,14 @@ impl CaptureEvent {
     /// # Errors `Error::UnknownKind`.
     pub fn from_bytes(record: &[u8; RECORD_SIZE]) -> Result<CaptureEvent, Error> {
         let [kind, flags, low, high, ..] = *record;
-        let found = KINDS.get(usize::from(kind).wrapping_sub(1));
+        let found = EventKind::from_u8(kind);
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&record[at..at + 8]);
             u64::from_le_bytes(bytes)
         };
         Ok(CaptureEvent {
-            kind: *found.ok_or(Error::UnknownKind(kind))?,
+            kind: found.ok_or(Error::UnknownKind(kind))?,
             flags,
             length: u16::from_le_bytes([low, high]),
             ip: word(8),
@@ -135,7 +83,11 @@ impl Unit {
         }
         match event.kind {
             EventKind::Conditional => {
-                self.conditional(event.next_ip(), event.target, event.flags & 1 == 1);
+                self.conditional(
+                    event.next_ip(),
+                    event.target,
+                    event.flags & flag::CONDITIONAL_TAKEN != 0,
+                );
             }
             EventKind::Jump => self.jump(event.target),
             EventKind::Call => self.call(event.next_ip(), event.target),
@@ -148,7 +100,8 @@ impl Unit {
             EventKind::Fault => self.exception(event.ip),
             EventKind::SoftInt => self.software_interrupt(event.ip),
             EventKind::Resume => self.switch_in(event.target),
-            EventKind::Switch => self.switch_out_and_in((event.flags & 1 == 1).then_some(event.ip)),
+            EventKind::Switch => self
+                .switch_out_and_in((event.flags & flag::SWITCH_IN_USER != 0).then_some(event.ip)),
             EventKind::Exit => self.disable(),
             EventKind::Thread
             | EventKind::Exec

@@ -32,7 +32,7 @@ class Kind(IntEnum):
     """
 
     CONDITIONAL = 1
-    """ip, target if taken; flags bit 0: taken. The fall-through is ip + length."""
+    """At ip, with its target if taken. The fall-through is ip + length."""
     JUMP = 2
     CALL = 3
     """Direct; a target of ip + length is the call that only reads the IP."""
@@ -40,7 +40,7 @@ class Kind(IntEnum):
     INDIRECT_CALL = 5
     RETURN = 6
     FAR = 7
-    """A far transfer that stays in user mode; flags bit 0: to 32-bit code."""
+    """A far transfer that stays in user mode."""
     SYSCALL = 8
     """At ip: user code is left."""
     INTERRUPT = 9
@@ -51,29 +51,26 @@ class Kind(IntEnum):
     SOFT_INT = 11
     """INT3, INT1, INT n at ip; extra: the vector."""
     RESUME = 12
-    """User code goes on at target; flags: a `Resume`, bit 7: it is 32-bit code."""
+    """User code continues at target; flags: a `Resume`."""
     SWITCH = 13
-    """The thread is switched out and in at ip. flags bit 0: user code was interrupted there;
-    bit 1: tracing is on from here on; bit 2: it is off."""
+    """The thread is switched out and in at ip."""
     THREAD = 14
-    """A new thread. ip: its process; target, extra: the parent's tid and process; flags bit 0: it
-    shares the parent's memory."""
+    """A new thread. ip: its process; target, extra: the parent's tid and process."""
     EXIT = 15
-    """ip: the wait status; flags bit 0: the thread lives on, but is not traced any more; bit 1: the
-    signal that ended the process was this thread's; bit 2 (QEMU): the whole process ended so."""
+    """A thread ended. ip: the wait status."""
     EXEC = 16
     """Process ip runs a new program, the blob's; its mappings are gone."""
     COMM = 17
-    """The thread's name is the blob's; ip: its process; flags bit 0: by exec."""
+    """The thread's name is in the blob; ip: its process."""
     MMAP = 18
-    """`target` bytes of executable mapping at ip; the blob: see `parse_mmap`. flags bit 0: the file
-    may change, or is another to us; `CODE` with bit 0 has what is mapped."""
+    """`target` bytes of executable mapping at ip; the blob: see `parse_mmap`."""
     CODE = 19
-    """The blob's bytes are at ip. flags bit 0: they are what the last mapping there shows."""
+    """The blob's bytes are at ip."""
     WARNING = 20
-    """The blob's text."""
+    """A text, in the blob."""
     END = 21
-    """Nothing follows. ip: the first program's wait status; flags bit 0: the tracer killed it."""
+    """Nothing follows. ip: the first program's wait status; target: how many edges of the recording
+    window were passed (without a start edge: one more)."""
 
 
 class Resume(IntEnum):
@@ -84,6 +81,49 @@ class Resume(IntEnum):
     EXEC = 2
     THREAD = 3
     OTHER = 4
+
+
+class Flag:
+    """Bits of a record's flags. Each name begins with the kind of the record."""
+
+    CONDITIONAL_TAKEN = 1
+    FAR_TO_32_BIT = 1
+    """`target` is 32-bit code."""
+    RESUME_32_BIT = 0x80
+    """`target` is 32-bit code. The other bits are a `Resume`."""
+    SWITCH_IN_USER = 1
+    """User code was interrupted at `ip`, which has not been executed."""
+    SWITCH_TURNS_ON = 2
+    """Tracing is on from here on."""
+    SWITCH_TURNS_OFF = 4
+    """Tracing is off from here on."""
+    THREAD_SHARES_MEMORY = 1
+    """The thread runs in the address space of its parent."""
+    THREAD_UNTRACED = 2
+    """Tracing is off until a SWITCH turns it on."""
+    EXIT_DETACHED = 1
+    """The thread lives on untraced."""
+    EXIT_TOOK_SIGNAL = 2
+    """This thread took the signal that ended the process."""
+    EXIT_WHOLE_PROCESS = 4
+    """The whole process ended so (QEMU)."""
+    COMM_BY_EXEC = 1
+    """The name comes from exec."""
+    MMAP_WITH_CONTENTS = 1
+    """The blob continues with the first bytes of the file, and CODE with CODE_OF_MAPPING has the
+    mapped bytes: the reader may find another file by this path, or a changed one."""
+    CODE_OF_MAPPING = 1
+    """The bytes are those of the last mapping there, which is MMAP_WITH_CONTENTS."""
+    WARNING_LEAVES = 2
+    """Process `ip` is about to run a program unrecorded (QEMU)."""
+    WARNING_STAYS = 4
+    """Process `ip` stays recorded, because its exec has failed (QEMU)."""
+    WARNING_UNCOUNTED = 8
+    """The counts of a process are missing (QEMU)."""
+    END_KILLED = 1
+    """The tracer killed the program."""
+    PACKETS_CONTINUE = 1
+    """The blob continues in the next message of this thread (QEMU)."""
 
 
 WITH_BLOB = frozenset({Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING})
@@ -132,19 +172,13 @@ def count_branches(records: bytes) -> int:
     return sum(map(kinds.count, BRANCHES))
 
 
-WITH_CONTENTS = 1
-"""A flag of `Kind.MMAP`."""
-OF_MAPPING = 1
-"""A flag of `Kind.CODE`."""
-
-
 def parse_mmap(blob: bytes) -> Mapping:
     """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
     return parse_contents(blob)[0]
 
 
 def parse_contents(blob: bytes) -> tuple[Mapping, bytes]:
-    """The same, and the beginning of the file, which follows in mappings `WITH_CONTENTS`."""
+    """The same, and the beginning of the file, which follows if `Flag.MMAP_WITH_CONTENTS`."""
     end = blob.find(b"\0", _MMAP.size)
     if end < 0:
         raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import RECORD, Flag, Kind
 from rtit.capture.options import PtOptions
-from rtit.capture.qemu.messages import LEAVES, STAYS, Message
+from rtit.capture.qemu.messages import Message
 from rtit.capture.qemu.sink import Sink
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
@@ -63,15 +63,15 @@ def test_a_sequence_without_its_end_is_kept(sink: Sink, tmp_path: Path) -> None:
 
 def test_who_leaves_is_not_killed(sink: Sink) -> None:
     sink.feed(message(Kind.THREAD))
-    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=LEAVES))
+    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
     sink.close()
     assert sink.totals.warnings == [f"thread {TID}: it runs unrecorded"]
 
 
 def test_who_stays_after_all_may_be_killed(sink: Sink) -> None:
     sink.feed(message(Kind.THREAD))
-    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=LEAVES))
-    sink.feed(message(Kind.WARNING, b"it goes on", flags=STAYS))
+    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
+    sink.feed(message(Kind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
     sink.close()
     assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
 

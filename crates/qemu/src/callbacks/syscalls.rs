@@ -1,6 +1,7 @@
 //! A system call begins or returns. The thread leaves and enters user code, and some calls change what must be
 //! recorded: threads, programs, mappings, signal actions, names.
 
+use rtit_events::{flag, EventKind};
 use std::sync::atomic::Ordering;
 
 use crate::callbacks::unsupported_syscalls;
@@ -11,7 +12,7 @@ use crate::process::exec::{kernel_limits, run_under_qemu, target_program};
 use crate::process::process_end::{leave_kernel, stop_others};
 use crate::process::{fault_causes, lifecycle, lifeline};
 use crate::shared::block_ring;
-use crate::shared::recorder_link::{Message, MessageKind, WHOLE_PROCESS};
+use crate::shared::recorder_link::Message;
 use crate::shared::shared_state::{shared, SharedState};
 use crate::shared::thread_table::{set_multithreaded, thread_of};
 use crate::thread::thread_state::{PendingSyscall, Thread, MODE_KERNEL};
@@ -68,7 +69,7 @@ pub(crate) extern "C" fn on_syscall(
         }
         libc::SYS_exit_group => {
             stop_others(wait_status(a1));
-            thread.end_trace(wait_status(a1), WHOLE_PROCESS);
+            thread.end_trace(wait_status(a1), flag::EXIT_WHOLE_PROCESS);
             // QEMU would wait for the threads that have been stopped, in vain.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };
@@ -191,7 +192,7 @@ fn closed_descriptors(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u6
 
 fn report_thread_name(shared: &SharedState, thread: &Thread, name: u64) {
     if let Some(name) = guest_memory::read_c_string(name, 4096) {
-        let mut message = Message::new(MessageKind::Comm, thread.tid, thread.now());
+        let mut message = Message::new(EventKind::Comm, thread.tid, thread.now());
         message.ip = shared.pid().into();
         shared.send(message, &name[..name.len().min(15)]);
     }

@@ -1,6 +1,7 @@
 //! The start of the process, the start and end of its threads, and fork. The lock stays held over a fork, and the child
 //! starts its recording anew.
 
+use rtit_events::{EventKind, MessageKind};
 use std::sync::atomic::Ordering;
 
 use rtit_unit::Unit;
@@ -16,7 +17,7 @@ use crate::process::{fault_causes, lifeline, process_end};
 use crate::shared::block_counters::BlockCounters;
 use crate::shared::block_ring;
 use crate::shared::config::RecordingConfig;
-use crate::shared::recorder_link::{Message, MessageKind, RecorderLink};
+use crate::shared::recorder_link::{Message, RecorderLink};
 use crate::shared::shared_clock::SharedClock;
 use crate::shared::shared_state::{process_and_thread_id, shared, SharedState};
 use crate::shared::thread_table::{current_thread, keep_only_thread, set_thread, FIRST_THREAD};
@@ -49,8 +50,8 @@ pub(crate) fn start_process(
     let now = shared.clock.latest() + shared.clock.tsc_tick;
     shared.clock.publish(now);
     for (kind, blob) in [
-        (MessageKind::Exec, &shared.config.program),
-        (MessageKind::Comm, &shared.config.comm),
+        (EventKind::Exec, &shared.config.program),
+        (EventKind::Comm, &shared.config.comm),
     ] {
         let mut message = Message::new(kind, tid, now);
         message.ip = pid.into();
@@ -59,7 +60,7 @@ pub(crate) fn start_process(
     }
     if let Some(warning) = kernel_limits::privilege_warning(&shared.config.program) {
         shared.send(
-            Message::new(MessageKind::Warning, tid, now),
+            Message::new(EventKind::Warning, tid, now),
             warning.as_bytes(),
         );
     }
@@ -126,7 +127,7 @@ pub(crate) fn begin_thread(vcpu: u32, state: *const QemuCpuState) -> *mut Thread
 }
 
 pub(super) fn announce_thread(shared: &SharedState, thread: &Thread, parent: u32, parent_pid: u32) {
-    let mut message = thread.new_message(MessageKind::Thread);
+    let mut message = thread.new_message(EventKind::Thread);
     message.target = parent.into();
     message.extra = parent_pid.into();
     shared.send(message, &[]);

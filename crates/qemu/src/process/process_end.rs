@@ -1,11 +1,12 @@
 //! Ends the recording of a process: every thread stops where it is, by exit, a deadly signal or an exec.
 
+use rtit_events::{flag, EventKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::process::fault_causes;
 use crate::shared::block_ring;
-use crate::shared::recorder_link::{Message, MessageKind, TOOK_SIGNAL, WHOLE_PROCESS};
+use crate::shared::recorder_link::Message;
 use crate::shared::shared_state::shared;
 use crate::shared::signal_frames::is_fault_signal;
 use crate::shared::thread_table::current_thread;
@@ -35,7 +36,9 @@ pub(super) fn reset_in_child() {
 
 /// Ends the recording of all threads but the calling one.
 pub(crate) fn stop_others(status: u32) {
-    stop_other_threads(false, |thread| thread.end_trace(status, WHOLE_PROCESS));
+    stop_other_threads(false, |thread| {
+        thread.end_trace(status, flag::EXIT_WHOLE_PROCESS)
+    });
 }
 
 /// Ends the recording of all threads before an exec, and returns the state for the new program, which runs in the first
@@ -67,7 +70,7 @@ pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
     let thread = &mut *thread;
     if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.rip()) {
         if let Some(cause) = fault_causes::fault_cause(thread, signal, ip, told) {
-            let mut message = Message::new(MessageKind::Fault, thread.tid, thread.now());
+            let mut message = Message::new(EventKind::Fault, thread.tid, thread.now());
             message.ip = ip;
             message.target = cause.address;
             message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
@@ -76,9 +79,12 @@ pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
     }
     thread.leave_at_current_ip(is_fault_signal(signal));
     stop_other_threads(dumps_core(signal), |other| {
-        other.end_trace(signal as u32, WHOLE_PROCESS);
+        other.end_trace(signal as u32, flag::EXIT_WHOLE_PROCESS);
     });
-    thread.end_trace(signal as u32, WHOLE_PROCESS | TOOK_SIGNAL);
+    thread.end_trace(
+        signal as u32,
+        flag::EXIT_WHOLE_PROCESS | flag::EXIT_TOOK_SIGNAL,
+    );
 }
 
 /// Stops every other thread and calls `work` for each. `excluded`: QEMU has stopped them already, between two blocks,
@@ -127,7 +133,7 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
             if begun.elapsed() > STOP_TIMEOUT {
                 // SAFETY: the tid never changes.
                 let message = Message::new(
-                    MessageKind::Warning,
+                    EventKind::Warning,
                     unsafe { (*thread).tid },
                     shared.clock.latest(),
                 );

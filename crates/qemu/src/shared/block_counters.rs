@@ -11,6 +11,7 @@
 //!
 //! Only the tables are written without the lock. A forked process starts a file of its own with the same blocks.
 
+use rtit_events::{flag, EventKind, MessageKind};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use libc::c_int;
 
 use crate::fatal_error::exit_with_error;
 use crate::shared::file_mappings::FileMapping;
-use crate::shared::recorder_link::{Message, MessageKind, RecorderLink, UNCOUNTED};
+use crate::shared::recorder_link::{Message, RecorderLink};
 use crate::thread::thread_counters::Counter;
 use crate::thread::translation_block::{BlockExit, TranslationBlock};
 
@@ -275,8 +276,8 @@ fn create_file(link: &RecorderLink, pid: u32, old: *mut u8, tables: usize) -> (*
         match map_new_file(link, pid, old, size) {
             Ok(base) => return (base, tables),
             Err(error) if tables <= 2 => {
-                let mut message = Message::new(MessageKind::Warning, pid, 0);
-                message.flags = UNCOUNTED;
+                let mut message = Message::new(EventKind::Warning, pid, 0);
+                message.flags = flag::WARNING_UNCOUNTED;
                 let text = format!("the counts of process {pid} are missing: {error}");
                 link.send(message, text.as_bytes());
                 return (map_anonymous(old, size), tables);

@@ -1,12 +1,11 @@
 //! The blocks of the process, and the reports of its code. Before a new block runs, the recorder gets the code that it
 //! lacks, with a time that separates the old code from the new.
 
+use rtit_events::{flag, EventKind};
 use std::sync::atomic::{fence, Ordering};
 
 use crate::shared::file_mappings::FileMapping;
-use crate::shared::recorder_link::{
-    Message, MessageKind, CODE_OF_MAPPING, MAX_MESSAGE, WITH_CONTENTS,
-};
+use crate::shared::recorder_link::{Message, MAX_MESSAGE};
 use crate::shared::reported_code::{CodeChange, MappingContents};
 use crate::shared::shared_state::{process_and_thread_id, LockedState, SharedState};
 use crate::shared::thread_table::current_thread;
@@ -117,7 +116,7 @@ impl SharedState {
     }
 
     fn send_code(&self, tid: u32, time: u64, address: u64, flags: u8, bytes: &[u8]) {
-        let mut message = Message::new(MessageKind::Code, tid, time);
+        let mut message = Message::new(EventKind::Code, tid, time);
         message.flags = flags;
         message.ip = address;
         message.extra = self.pid().into();
@@ -131,7 +130,7 @@ impl SharedState {
         mapped: &FileMapping,
         contents: Option<&MappingContents>,
     ) {
-        let mut message = Message::new(MessageKind::Mmap, tid, time);
+        let mut message = Message::new(EventKind::Mmap, tid, time);
         message.ip = mapped.start;
         message.target = mapped.end - mapped.start;
         message.extra = self.pid().into();
@@ -147,7 +146,7 @@ impl SharedState {
         let Some(contents) = contents else {
             return self.send(message, &blob);
         };
-        message.flags = WITH_CONTENTS;
+        message.flags = flag::MMAP_WITH_CONTENTS;
         blob.extend(&contents.head);
         self.send(message, &blob);
         for (part, at) in contents
@@ -155,7 +154,7 @@ impl SharedState {
             .chunks(MAX_MESSAGE)
             .zip((mapped.start..).step_by(MAX_MESSAGE))
         {
-            self.send_code(tid, time, at, CODE_OF_MAPPING, part);
+            self.send_code(tid, time, at, flag::CODE_OF_MAPPING, part);
         }
     }
 

@@ -8,61 +8,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use libc::c_int;
+use rtit_events::{flag, MessageKind, RECORD_SIZE};
 
 use crate::fatal_error::exit_with_error;
 use crate::shared::hidden_descriptor::HiddenDescriptor;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum MessageKind {
-    /// The instruction at `ip` ends the process. `extra`: the signal, and its si_code from bit 32 on; `target`: its
-    /// si_addr.
-    Fault = 10,
-    Thread = 14,
-    Exit = 15,
-    Exec = 16,
-    Comm = 17,
-    Mmap = 18,
-    Code = 19,
-    Warning = 20,
-    /// A process connects; `ip` is its pid. The recorder answers with one byte.
-    Hello = 40,
-    /// Packets of the thread's trace unit. Flags: `HAS_MORE`.
-    Packets = 41,
-    /// Records of a truth file.
-    Truth = 42,
-    /// Of the thread's execution so far, `target` instructions and `extra` branches are traced.
-    Traced = 43,
-    /// With a descriptor: the counts of process `ip`, from now on (`block_counters`). Without one: the thread continues
-    /// in another program and has executed `target` instructions in this one.
-    Counts = 44,
-}
-
-/// The blob continues in the next message of this thread.
-pub(crate) const HAS_MORE: u8 = 1;
-/// Of a warning: process `ip` is about to run a program unrecorded.
-pub(crate) const LEAVES_RECORDING: u8 = 2;
-/// Of a warning: process `ip` stays recorded, because its exec has failed.
-pub(crate) const STAYS_RECORDED: u8 = 4;
-/// Of a warning: the counts of a process are missing.
-pub(crate) const UNCOUNTED: u8 = 8;
-
-/// Of a mapping: the blob continues with the first bytes of the file, and messages with `CODE_OF_MAPPING` carry the
-/// mapped bytes. The recorder may find another file by this path, or a changed one.
-pub(crate) const WITH_CONTENTS: u8 = 1;
-/// Of code: the bytes are those of a mapping `WITH_CONTENTS`.
-pub(crate) const CODE_OF_MAPPING: u8 = 1;
-/// Of an exit: this thread took the signal that ends the process.
-pub(crate) const TOOK_SIGNAL: u8 = 2;
-/// Of an exit: the whole process ends.
-pub(crate) const WHOLE_PROCESS: u8 = 4;
 
 /// Bytes of a blob in one message. The default socket buffer holds twice as much.
 pub(crate) const MAX_MESSAGE: usize = 96 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
-    pub(crate) kind: MessageKind,
+    pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) tid: u32,
     pub(crate) ip: u64,
@@ -72,9 +28,9 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(kind: MessageKind, tid: u32, clock: u64) -> Message {
+    pub(crate) fn new(kind: impl Into<u8>, tid: u32, clock: u64) -> Message {
         Message {
-            kind,
+            kind: kind.into(),
             flags: 0,
             tid,
             ip: 0,
@@ -84,9 +40,9 @@ impl Message {
         }
     }
 
-    fn to_bytes(self) -> [u8; 40] {
-        let mut bytes = [0; 40];
-        bytes[0] = self.kind as u8;
+    fn to_bytes(self) -> [u8; RECORD_SIZE] {
+        let mut bytes = [0; RECORD_SIZE];
+        bytes[0] = self.kind;
         bytes[1] = self.flags;
         bytes[4..8].copy_from_slice(&self.tid.to_le_bytes());
         let words = [self.ip, self.target, self.clock, self.extra];
@@ -120,7 +76,11 @@ impl RecorderLink {
         let mut part = parts.next().unwrap_or_default();
         loop {
             let next = parts.next();
-            let more = if next.is_some() { HAS_MORE } else { 0 };
+            let more = if next.is_some() {
+                flag::PACKETS_CONTINUE
+            } else {
+                0
+            };
             let sent = self.send_one(
                 Message {
                     flags: message.flags | more,

@@ -1,10 +1,11 @@
 //! Sends packets, executed path and counts of a thread to the recorder: when much has gathered, at some system calls,
 //! and at the thread's end.
 
+use rtit_events::{EventKind, MessageKind};
 use std::sync::atomic::Ordering;
 
 use crate::shared::block_counters::BlockCounters;
-use crate::shared::recorder_link::{Message, MessageKind};
+use crate::shared::recorder_link::Message;
 use crate::shared::shared_state::{shared, SharedState};
 use crate::thread::thread_counters::ThreadCounters;
 use crate::thread::thread_state::{InheritedState, Thread, CHECK_INTERVAL};
@@ -23,7 +24,7 @@ impl Thread {
             let records = self.path.end_records(self.tid, status);
             shared.send(self.new_message(MessageKind::Truth), &records);
         }
-        let mut message = self.new_message(MessageKind::Exit);
+        let mut message = self.new_message(EventKind::Exit);
         message.ip = status.into();
         message.target = self.end_counting(shared).unwrap_or(message.target);
         message.flags = flags;
@@ -78,7 +79,7 @@ impl Thread {
     }
 
     /// Creates a message with the pid in `ip`, retired instructions in `target` and branches in `extra`.
-    pub(crate) fn new_message(&self, kind: MessageKind) -> Message {
+    pub(crate) fn new_message(&self, kind: impl Into<u8>) -> Message {
         let mut message = Message::new(kind, self.tid, self.now());
         message.ip = u64::from(shared().pid());
         message.target = self.retired();

@@ -4,10 +4,11 @@
 //! leaves user code by a system call, by a signal, or for good. If the plugin does not know how the thread got where it
 //! is, the trace has an overflow (`lose_path`).
 
+use rtit_events::EventKind;
 use std::sync::atomic::Ordering;
 
 use crate::fatal_error::exit_with_error;
-use crate::shared::recorder_link::{Message, MessageKind};
+use crate::shared::recorder_link::Message;
 use crate::shared::shared_state::shared;
 use crate::shared::signal_frames::Interruption;
 use crate::shared::trace_selection::ProcessRanges;
@@ -189,7 +190,7 @@ impl Thread {
         let now = self.now();
         let place = format!("{why} (after the block at {:#x})", self.block.start);
         shared.send(
-            Message::new(MessageKind::Warning, self.tid, now),
+            Message::new(EventKind::Warning, self.tid, now),
             place.as_bytes(),
         );
         self.sync_unit_clock();

@@ -16,7 +16,7 @@ use crate::engine::engine_state::Engine;
 use crate::engine::instruction_steps;
 use crate::engine::syscalls::syscall_from_registers;
 use crate::engine::syscalls::{failed_by_stop, restart_call, RESTARTS};
-use crate::event::{Resume, DETACHED};
+use crate::event::{flag, ResumeReason};
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, ResumeMode, StopStatus, WaitResult};
 use crate::task::{Position, Task};
@@ -136,9 +136,9 @@ impl Engine<'_> {
         task.trap_blocked = ptrace::unblock_trap(task.tid)?;
         let in_call = registers.orig_rax as i64 >= 0;
         task.reentry = Some(if in_call {
-            Resume::SystemCall
+            ResumeReason::SystemCall
         } else {
-            Resume::Other
+            ResumeReason::Other
         });
         let starts_another = matches!(
             status,
@@ -308,6 +308,6 @@ impl Engine<'_> {
 
     fn end_detached(&mut self, task: &mut Task) {
         self.leave_context(task, 0);
-        self.end_thread(task, 0, DETACHED);
+        self.end_thread(task, 0, flag::EXIT_DETACHED);
     }
 }

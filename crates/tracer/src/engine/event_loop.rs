@@ -32,7 +32,7 @@ use crate::address_space::AddressSpace;
 use crate::engine::engine_state::Engine;
 use crate::engine::ignored_sigtrap::is_ignore_lost;
 use crate::engine::sigtrap::hide_trap;
-use crate::event::{Kind, Record, KILLED};
+use crate::event::{flag, EventKind, Record};
 use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{NextInstruction, Position, Task};
 
@@ -75,8 +75,8 @@ impl Engine<'_> {
         self.emit_record(Record {
             ip: self.status as u32 as u64,
             target: self.window.phase as u64,
-            flags: if self.killing { KILLED } else { 0 },
-            ..Record::new(Kind::End, root as u32)
+            flags: if self.killing { flag::END_KILLED } else { 0 },
+            ..Record::new(EventKind::End, root as u32)
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::address_space::CodeChange;
 use crate::engine::engine_state::Engine;
-use crate::event::{Kind, Record, Resume, IN_CONTEXT, NARROW, OF_MAPPING, WITH_CONTENTS};
+use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::task::{NextInstruction, Position, Task};
 
 impl Engine<'_> {
@@ -18,7 +18,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn warn(&mut self, tid: libc::pid_t, text: &str) {
-        let record = Record::new(Kind::Warning, tid as u32);
+        let record = Record::new(EventKind::Warning, tid as u32);
         self.emit_with_blob(record, Some(text.as_bytes().to_vec()));
     }
 
@@ -38,14 +38,14 @@ impl Engine<'_> {
             self.emit_record(Record {
                 ip: next.ip,
                 extra: task.retired,
-                ..Record::new(Kind::Switch, task.id())
+                ..Record::new(EventKind::Switch, task.id())
             });
         }
         self.emit_record(Record {
-            flags: reason as u8 | if next.narrow { NARROW } else { 0 },
+            flags: reason as u8 | if next.narrow { flag::RESUME_32_BIT } else { 0 },
             target: next.ip,
             extra: task.retired,
-            ..Record::new(Kind::Resume, task.id())
+            ..Record::new(EventKind::Resume, task.id())
         });
     }
 
@@ -61,9 +61,9 @@ impl Engine<'_> {
         self.emit_record(Record {
             ip,
             extra: signal as u64,
-            ..Record::new(Kind::Interrupt, task.id())
+            ..Record::new(EventKind::Interrupt, task.id())
         });
-        task.reentry = Some(Resume::Other);
+        task.reentry = Some(ResumeReason::Other);
     }
 
     /// Switches the thread out and in if code has changed since its last instruction.
@@ -80,9 +80,9 @@ impl Engine<'_> {
         self.end_run(task);
         self.emit_record(Record {
             ip,
-            flags: IN_CONTEXT,
+            flags: flag::SWITCH_IN_USER,
             extra: task.retired,
-            ..Record::new(Kind::Switch, task.id())
+            ..Record::new(EventKind::Switch, task.id())
         });
     }
 
@@ -98,26 +98,26 @@ impl Engine<'_> {
                     let mut record = Record {
                         ip: mapping.start,
                         target: mapping.end - mapping.start,
-                        ..Record::new(Kind::Mmap, task.id())
+                        ..Record::new(EventKind::Mmap, task.id())
                     };
                     let Some(contents) = contents else {
                         self.emit_with_blob(record, Some(blob));
                         continue;
                     };
-                    record.flags = WITH_CONTENTS;
+                    record.flags = flag::MMAP_WITH_CONTENTS;
                     blob.extend_from_slice(&contents.head);
                     self.emit_with_blob(record, Some(blob));
                     let record = Record {
                         ip: mapping.start,
-                        flags: OF_MAPPING,
-                        ..Record::new(Kind::Code, task.id())
+                        flags: flag::CODE_OF_MAPPING,
+                        ..Record::new(EventKind::Code, task.id())
                     };
                     self.emit_with_blob(record, Some(contents.code));
                 }
                 CodeChange::Code(address, bytes) => self.emit_with_blob(
                     Record {
                         ip: address,
-                        ..Record::new(Kind::Code, task.id())
+                        ..Record::new(EventKind::Code, task.id())
                     },
                     Some(bytes),
                 ),

@@ -11,7 +11,7 @@ use libc::pid_t;
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
 use crate::engine::engine_state::Engine;
-use crate::event::{Kind, Record, Resume, TAKEN, TO_NARROW};
+use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::mappings::VSYSCALL;
 use crate::ptrace::{self, Registers, ResumeMode, StopStatus, TRAP_FLAG};
 use crate::remote_memory;
@@ -141,9 +141,9 @@ impl Engine<'_> {
         self.emit_record(Record {
             ip: next.ip,
             extra: libc::SIGSEGV as u64,
-            ..Record::new(Kind::Fault, task.id())
+            ..Record::new(EventKind::Fault, task.id())
         });
-        task.reentry = Some(Resume::Other);
+        task.reentry = Some(ResumeReason::Other);
     }
 
     /// Accounts for a retired instruction that led to `to`.
@@ -168,16 +168,20 @@ impl Engine<'_> {
             ip: next.ip,
             target: to,
             extra: task.retired,
-            ..Record::new(Kind::Jump, task.id())
+            ..Record::new(EventKind::Jump, task.id())
         };
         match instruction.class {
             Class::Conditional => {
                 let taken =
                     to != after || instruction.target == after && is_taken(task.tid, &instruction);
                 let known = !taken || to == instruction.target;
-                record.kind = Kind::Conditional;
+                record.kind = EventKind::Conditional;
                 record.target = instruction.target;
-                record.flags = if taken && known { TAKEN } else { 0 };
+                record.flags = if taken && known {
+                    flag::CONDITIONAL_TAKEN
+                } else {
+                    0
+                };
                 self.emit_record(record);
                 if !known {
                     // The continuation is written, since no packet would show it.
@@ -194,21 +198,21 @@ impl Engine<'_> {
                 return;
             }
             Class::Jump => {}
-            Class::Call => record.kind = Kind::Call,
-            Class::IndirectJump => record.kind = Kind::IndirectJump,
-            Class::IndirectCall => record.kind = Kind::IndirectCall,
-            Class::Return => record.kind = Kind::Return,
+            Class::Call => record.kind = EventKind::Call,
+            Class::IndirectJump => record.kind = EventKind::IndirectJump,
+            Class::IndirectCall => record.kind = EventKind::IndirectCall,
+            Class::Return => record.kind = EventKind::Return,
             Class::FarTransfer => {
-                record.kind = Kind::Far;
+                record.kind = EventKind::Far;
                 // It has ended: the registers show the new mode.
                 let narrow =
                     ptrace::read_registers(task.tid).is_ok_and(|now| !ptrace::is_64_bit(&now));
-                record.flags = if narrow { TO_NARROW } else { 0 };
+                record.flags = if narrow { flag::FAR_TO_32_BIT } else { 0 };
             }
             Class::Syscall => {
-                record.kind = Kind::Syscall;
+                record.kind = EventKind::Syscall;
                 record.target = 0;
-                task.reentry = Some(Resume::SystemCall);
+                task.reentry = Some(ResumeReason::SystemCall);
             }
             _ => {
                 if to != after {
@@ -249,9 +253,9 @@ impl Engine<'_> {
         self.end_run(task);
         self.emit_record(Record {
             ip,
-            ..Record::new(Kind::Interrupt, task.id())
+            ..Record::new(EventKind::Interrupt, task.id())
         });
-        task.reentry = Some(Resume::Other);
+        task.reentry = Some(ResumeReason::Other);
         self.enter_context(
             task,
             &NextInstruction {

@@ -2,7 +2,7 @@
 //! instruction.
 
 use crate::engine::engine_state::{Engine, PHASE_TRACED};
-use crate::event::{Kind, Record, IN_CONTEXT, TURNS_OFF, TURNS_ON};
+use crate::event::{flag, EventKind, Record};
 use crate::options::WindowEdge;
 use crate::task::Task;
 
@@ -37,9 +37,14 @@ impl Engine<'_> {
         }
         self.emit_record(Record {
             ip,
-            flags: IN_CONTEXT | if on { TURNS_ON } else { TURNS_OFF },
+            flags: flag::SWITCH_IN_USER
+                | if on {
+                    flag::SWITCH_TURNS_ON
+                } else {
+                    flag::SWITCH_TURNS_OFF
+                },
             extra: task.retired,
-            ..Record::new(Kind::Switch, task.id())
+            ..Record::new(EventKind::Switch, task.id())
         });
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use rtit_x86::Class;
 
 use crate::engine::engine_state::Engine;
-use crate::event::{Kind, Record, Resume};
+use crate::event::{EventKind, Record, ResumeReason};
 use crate::ptrace::{self, trap, Registers};
 use crate::remote_memory;
 use crate::task::{DeferredSignal, InjectedSignal, Position, Task};
@@ -51,7 +51,7 @@ impl Engine<'_> {
                 }
                 task.handler_start = task.retired;
                 hide_blocked_trap(task, &registers)?;
-                task.reentry = Some(Resume::Handler);
+                task.reentry = Some(ResumeReason::Handler);
                 self.set_next_instruction(task, &registers);
                 self.resume_task(task, 0)
             }
@@ -103,9 +103,9 @@ impl Engine<'_> {
             length: next.instruction.map_or(0, |i| u16::from(i.length)),
             ip: next.ip,
             extra: u64::from(next.vector),
-            ..Record::new(Kind::SoftInt, task.id())
+            ..Record::new(EventKind::SoftInt, task.id())
         });
-        task.reentry = Some(Resume::Other);
+        task.reentry = Some(ResumeReason::Other);
     }
 
     /// Handles a step that ended with the report of a system call: one made in a shadow, or repeated.
@@ -201,9 +201,9 @@ impl Engine<'_> {
             // SAFETY: the kernel's own signals for an instruction have the address.
             target: unsafe { info.si_addr() } as u64,
             extra: u64::from(info.si_signo as u32) | u64::from(info.si_code as u32) << 32,
-            ..Record::new(Kind::Fault, task.id())
+            ..Record::new(EventKind::Fault, task.id())
         });
-        task.reentry = Some(Resume::Other);
+        task.reentry = Some(ResumeReason::Other);
     }
 
     /// Delivers a signal that no instruction caused: the program may ignore it.

@@ -6,7 +6,7 @@ use libc::pid_t;
 
 use crate::engine::engine_state::Engine;
 use crate::engine::threads_processes::starts_thread;
-use crate::event::{Kind, Record, Resume};
+use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::ptrace::{self, Registers};
 use crate::task::{NextInstruction, Position, SystemCall, Task};
 use crate::{procfs, remote_memory};
@@ -60,7 +60,7 @@ impl Engine<'_> {
             // The shadow of MOV SS ends at a SYSCALL: instructions before it have retired.
             self.retire_up_to(task, registers.rip);
         }
-        task.reentry = Some(Resume::SystemCall);
+        task.reentry = Some(ResumeReason::SystemCall);
         let call = syscall_from_registers(next, &registers);
         if !compat && call.number == libc::SYS_rseq as u64 && self.control_watcher.is_none() {
             // Each stop restarts a restartable sequence, so it would never end. A program that was attached to has been
@@ -82,7 +82,7 @@ impl Engine<'_> {
             task.position = Position::User(next.clone());
             self.retire_up_to(task, next.ip.wrapping_add(2));
         }
-        task.reentry = Some(Resume::SystemCall);
+        task.reentry = Some(ResumeReason::SystemCall);
     }
 
     /// Handles the end of a call.
@@ -109,7 +109,7 @@ impl Engine<'_> {
             self.update_trap_mask(task, call, result)?;
         }
         if call.exec {
-            task.reentry = Some(Resume::Exec);
+            task.reentry = Some(ResumeReason::Exec);
         } else if !(-4095..0).contains(&result) {
             self.on_syscall_success(task, call, registers.rax)?;
         }
@@ -238,9 +238,9 @@ impl Engine<'_> {
         };
         self.emit_with_blob(
             Record {
-                flags: u8::from(by_exec) * crate::event::BY_EXEC,
+                flags: u8::from(by_exec) * flag::COMM_BY_EXEC,
                 ip: task.pid as u64,
-                ..Record::new(Kind::Comm, task.id())
+                ..Record::new(EventKind::Comm, task.id())
             },
             Some(name),
         );

@@ -10,7 +10,7 @@ use libc::pid_t;
 
 use crate::address_space::AddressSpace;
 use crate::engine::engine_state::Engine;
-use crate::event::{Kind, Record, Resume, SHARES_MEMORY, TOOK_SIGNAL, WAITS};
+use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::ptrace::{self, ResumeMode};
 use crate::task::{Position, SystemCall, Task};
 use crate::{procfs, remote_memory};
@@ -33,13 +33,17 @@ impl Engine<'_> {
                 self.warn(task.tid, &text);
             }
         }
-        let shares = if shares_memory { SHARES_MEMORY } else { 0 };
+        let shares = if shares_memory {
+            flag::THREAD_SHARES_MEMORY
+        } else {
+            0
+        };
         self.emit_record(Record {
-            flags: shares | if waits { WAITS } else { 0 },
+            flags: shares | if waits { flag::THREAD_UNTRACED } else { 0 },
             ip: task.pid as u64,
             target: parent as u64,
             extra: parent_process as u64,
-            ..Record::new(Kind::Thread, task.id())
+            ..Record::new(EventKind::Thread, task.id())
         });
     }
 
@@ -118,13 +122,13 @@ impl Engine<'_> {
         self.emit_with_blob(
             Record {
                 ip: task.pid as u64,
-                ..Record::new(Kind::Exec, task.id())
+                ..Record::new(EventKind::Exec, task.id())
             },
             Some(path.clone()),
         );
         self.write_name(task, true);
         self.warn_of_privilege(task, &path);
-        task.reentry = Some(Resume::Exec);
+        task.reentry = Some(ResumeReason::Exec);
         task.delivered = None;
         if !ptrace::is_64_bit(&registers) {
             self.release_with_warning(task, "it is a 32-bit program");
@@ -225,7 +229,11 @@ impl Engine<'_> {
         let took = task
             .delivered
             .is_some_and(|injected| raw & 0x7f == injected.signal);
-        self.end_thread(&mut task, raw, if took { TOOK_SIGNAL } else { 0 });
+        self.end_thread(
+            &mut task,
+            raw,
+            if took { flag::EXIT_TOOK_SIGNAL } else { 0 },
+        );
         // A thread that is killed while it starts another one never reports it.
         if task.starting_thread && !self.tasks.values().any(|other| other.starting_thread) {
             let orphans: Vec<pid_t> = self.early.keys().copied().collect();
@@ -240,7 +248,7 @@ impl Engine<'_> {
         self.end_thread(task, raw, 0);
     }
 
-    /// Ends the thread's trace; `flags` are those of [`Kind::Exit`].
+    /// Ends the thread's trace; `flags` are those of [`EventKind::Exit`].
     pub(super) fn end_thread(&mut self, task: &mut Task, raw: i32, flags: u8) {
         self.end_run(task);
         if let Some(text) = self.truth.end_thread(task.id(), raw as u32) {
@@ -250,7 +258,7 @@ impl Engine<'_> {
             flags,
             ip: u64::from(raw as u32),
             extra: task.retired,
-            ..Record::new(Kind::Exit, task.id())
+            ..Record::new(EventKind::Exit, task.id())
         });
     }
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
 
-use rtit_tracer::event::OF_MAPPING;
-use rtit_tracer::{Batch, Kind, Record};
+use rtit_tracer::event::flag;
+use rtit_tracer::{Batch, EventKind, Record};
 use rtit_truth::{compare, threads, Outcome, Reader, Run, RunHash, ThreadRuns};
 use rtit_x86::{decode, Class, Instruction, Mode};
 
@@ -39,7 +39,7 @@ pub struct Walker {
     memories: HashMap<u64, Memory>,
     files: HashMap<Vec<u8>, Rc<Vec<u8>>>,
     finished: BTreeMap<u32, Vec<Run>>,
-    pub counts: BTreeMap<Kind, u64>,
+    pub counts: BTreeMap<EventKind, u64>,
     pub warnings: Vec<String>,
     pub errors: Vec<String>,
     pub status: u64,
@@ -52,7 +52,11 @@ impl Walker {
         for record in batch.iter() {
             let with_blob = matches!(
                 record.kind,
-                Kind::Exec | Kind::Comm | Kind::Mmap | Kind::Code | Kind::Warning
+                EventKind::Exec
+                    | EventKind::Comm
+                    | EventKind::Mmap
+                    | EventKind::Code
+                    | EventKind::Warning
             );
             let blob = if with_blob {
                 &batch.blobs[record.extra as usize][..]
@@ -60,7 +64,7 @@ impl Walker {
                 &[]
             };
             // Whether a program has changed so lately that its code is sent depends on the time of the day.
-            if record.kind != Kind::Code || record.flags & OF_MAPPING == 0 {
+            if record.kind != EventKind::Code || record.flags & flag::CODE_OF_MAPPING == 0 {
                 *self.counts.entry(record.kind).or_default() += 1;
             }
             if let Err(text) = self.record(&record, blob) {
@@ -77,25 +81,25 @@ impl Walker {
         }
         self.clock = record.clock;
         match record.kind {
-            Kind::Thread => return self.begin(record),
-            Kind::Exit => return self.finish(record),
-            Kind::Exec => {
+            EventKind::Thread => return self.begin(record),
+            EventKind::Exit => return self.finish(record),
+            EventKind::Exec => {
                 self.memories.insert(record.ip, Memory::default());
                 return Ok(());
             }
-            Kind::Mmap => return self.map(record, blob),
-            Kind::Code => return self.poke(record, blob),
-            Kind::Warning => {
+            EventKind::Mmap => return self.map(record, blob),
+            EventKind::Code => return self.poke(record, blob),
+            EventKind::Warning => {
                 self.warnings
                     .push(String::from_utf8_lossy(blob).into_owned());
                 return Ok(());
             }
-            Kind::End => {
+            EventKind::End => {
                 self.status = record.ip;
                 self.killed = record.flags & 1 == 1;
                 return Ok(());
             }
-            Kind::Comm => return Ok(()),
+            EventKind::Comm => return Ok(()),
             _ => {}
         }
         let mut thread = self.threads.remove(&record.tid).ok_or("no such thread")?;
@@ -279,18 +283,18 @@ impl Thread {
     fn step(&mut self, record: &Record, memory: &Memory) -> Result<(), String> {
         let out_of_context = self.place == Place::Outside;
         match record.kind {
-            Kind::Resume if out_of_context => {
+            EventKind::Resume if out_of_context => {
                 self.place = Place::At(record.target);
                 return Ok(());
             }
-            Kind::Resume => return Err(format!("resumed at {:x?}", self.place)),
-            Kind::Switch if record.flags & 1 == 0 && out_of_context => return Ok(()),
+            EventKind::Resume => return Err(format!("resumed at {:x?}", self.place)),
+            EventKind::Switch if record.flags & 1 == 0 && out_of_context => return Ok(()),
             _ => {}
         }
         self.walk(record.ip, memory)?;
         match record.kind {
-            Kind::Switch if record.flags & 1 == 1 => return Ok(()),
-            Kind::Interrupt | Kind::Fault => {
+            EventKind::Switch if record.flags & 1 == 1 => return Ok(()),
+            EventKind::Interrupt | EventKind::Fault => {
                 self.cut();
                 self.place = Place::Outside;
                 return Ok(());
@@ -299,37 +303,40 @@ impl Thread {
         }
         let instruction = fetch(memory, record.ip)?;
         let expected = match instruction.class {
-            Class::Conditional => Kind::Conditional,
-            Class::Jump => Kind::Jump,
-            Class::Call => Kind::Call,
-            Class::IndirectJump => Kind::IndirectJump,
-            Class::IndirectCall => Kind::IndirectCall,
-            Class::Return => Kind::Return,
-            Class::FarTransfer => Kind::Far,
-            Class::Syscall => Kind::Syscall,
-            Class::SoftwareInterrupt => Kind::SoftInt,
+            Class::Conditional => EventKind::Conditional,
+            Class::Jump => EventKind::Jump,
+            Class::Call => EventKind::Call,
+            Class::IndirectJump => EventKind::IndirectJump,
+            Class::IndirectCall => EventKind::IndirectCall,
+            Class::Return => EventKind::Return,
+            Class::FarTransfer => EventKind::Far,
+            Class::Syscall => EventKind::Syscall,
+            Class::SoftwareInterrupt => EventKind::SoftInt,
             other => return Err(format!("no event fits {other:?}")),
         };
-        let direct = matches!(expected, Kind::Conditional | Kind::Jump | Kind::Call);
+        let direct = matches!(
+            expected,
+            EventKind::Conditional | EventKind::Jump | EventKind::Call
+        );
         if expected != record.kind
             || u16::from(instruction.length) != record.length
             || direct && instruction.target != record.target
         {
             return Err(format!("it is {instruction:x?}"));
         }
-        if record.kind == Kind::SoftInt {
+        if record.kind == EventKind::SoftInt {
             self.cut();
             self.place = Place::Outside;
             return Ok(());
         }
         self.execute(record.ip);
-        if record.kind == Kind::Conditional && record.flags & 1 == 0 {
+        if record.kind == EventKind::Conditional && record.flags & 1 == 0 {
             self.place = Place::At(instruction.next());
             return Ok(());
         }
         self.cut();
         self.place = match record.kind {
-            Kind::Syscall => Place::Outside,
+            EventKind::Syscall => Place::Outside,
             _ => Place::At(record.target),
         };
         Ok(())

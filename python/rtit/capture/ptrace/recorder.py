@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtit.capture.clocks import LONGEST_SCHEDULED, instructions_a_tick
-from rtit.capture.events import BRANCHES, OF_MAPPING, RECORD, Kind, count_branches
+from rtit.capture.events import BRANCHES, RECORD, Flag, Kind, count_branches
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
 from rtit.capture.store.extent import Extent
@@ -39,17 +39,6 @@ INTERRUPT_ENTRY = 0xFFFF_FFFF_8100_2000
 _CHUNK_CLOCK = 1 << 14
 
 _TRACE_EN = 1 << 0
-
-# Flags of Kind.FAR and Kind.RESUME.
-_TO_NARROW = 1
-_NARROW = 0x80
-# Flags of Kind.SWITCH and Kind.THREAD.
-_TURNS_ON = 2
-_TURNS_OFF = 4
-_WAITS = 2
-# Flags of Kind.EXIT.
-_LIVES_ON = 1
-_TOOK_SIGNAL = 2
 
 
 @dataclass(slots=True)
@@ -142,7 +131,7 @@ class Recorder(Keeper):
                 elif kind == Kind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
-                    threads[tid].bits = 32 if flags & _TO_NARROW else 64
+                    threads[tid].bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
                     cs_l, cs_d = CODE_BITS[threads[tid].bits]
                     cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
                 if self._counts:
@@ -217,7 +206,7 @@ class Recorder(Keeper):
             if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
-            thread.bits = 32 if flags & _NARROW else 64
+            thread.bits = 32 if flags & Flag.RESUME_32_BIT else 64
             cpu.resume(target, bits=thread.bits)
         elif kind == Kind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
@@ -226,9 +215,9 @@ class Recorder(Keeper):
         elif kind == Kind.SOFT_INT:
             cpu.software_interrupt(ip, _FAULT_ENTRY)
         elif kind == Kind.SWITCH:
-            in_user = bool(flags & 1)
-            if flags & (_TURNS_ON | _TURNS_OFF):
-                thread.on = bool(flags & _TURNS_ON)
+            in_user = bool(flags & Flag.SWITCH_IN_USER)
+            if flags & (Flag.SWITCH_TURNS_ON | Flag.SWITCH_TURNS_OFF):
+                thread.on = bool(flags & Flag.SWITCH_TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             _disable(cpu)
@@ -282,7 +271,7 @@ class Recorder(Keeper):
             return
         if kind == Kind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
-            self._threads[tid].on = not flags & _WAITS
+            self._threads[tid].on = not flags & Flag.THREAD_UNTRACED
         elif kind == Kind.EXIT:
             if tid in self._threads:
                 self._threads[tid].retired = extra
@@ -292,7 +281,7 @@ class Recorder(Keeper):
                 self._warn_untimed("a program replaced itself (exec)")
             self._processes[ip] = self._new_process()
         elif kind == Kind.COMM:
-            writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & 1))
+            writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
         elif kind == Kind.MMAP:
             self._mapped(tid, ip, target, now, blob, flags)
         elif kind == Kind.CODE:
@@ -302,11 +291,11 @@ class Recorder(Keeper):
         elif kind == Kind.END:
             self.totals.status = ip
             self.totals.edges = target
-            self.totals.killed = bool(flags & 1)
+            self.totals.killed = bool(flags & Flag.END_KILLED)
 
     def _poke(self, thread: Thread, now: int, address: int, code: bytes, flags: int) -> None:
         self._write_code(Place(thread.pid, thread.tid, now, address, len(code)), code, flags)
-        if flags & OF_MAPPING:
+        if flags & Flag.CODE_OF_MAPPING:
             return
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
@@ -376,9 +365,9 @@ class Recorder(Keeper):
             return
         self._stop(thread, clock)
         self._store.end(tid)
-        if flags & _LIVES_ON:
+        if flags & Flag.EXIT_DETACHED:
             return
-        took = bool(flags & _TOOK_SIGNAL)
+        took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
         ending = None
         if status is not None and (took or tid == thread.pid):
             # The kernel gives the status of the process as that of its first thread.

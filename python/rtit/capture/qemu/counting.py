@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import RECORD, Flag, Kind
 from rtit.capture.qemu.child import Child
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.messages import LEAVES, STAYS, UNCOUNTED, Message
+from rtit.capture.qemu.messages import Message
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.recording import Totals, exit_code_of
@@ -90,11 +90,11 @@ class CountSink:
                 self._live[tid].instructions += target
         elif kind == Kind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & LEAVES:
+            if flags & Flag.WARNING_LEAVES:
                 self._leaving.add(ip)
-            elif flags & STAYS:
+            elif flags & Flag.WARNING_STAYS:
                 self._leaving.discard(ip)
-            elif flags & UNCOUNTED:
+            elif flags & Flag.WARNING_UNCOUNTED:
                 self.whole = False
 
     def counts(self, pid: int, file: int) -> None:

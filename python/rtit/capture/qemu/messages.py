@@ -1,25 +1,21 @@
-"""What the plugin says besides capture events."""
+"""Messages of the plugin that are no capture events."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-LEAVES = 2
-"""Of a warning: process `ip` is about to run a program without a recorder."""
-STAYS = 4
-"""Of a warning: process `ip` does not leave after all."""
-UNCOUNTED = 8
-"""Of a warning: what a program executes is not counted."""
-
 
 class Message(IntEnum):
-    """Kinds of messages that are no capture events."""
+    """Kinds of these messages."""
 
     HELLO = 40
+    """A process connects; ip: its pid. The recorder answers with one byte."""
     PACKETS = 41
+    """Packets of the thread's trace unit."""
     TRUTH = 42
+    """Records of a truth file."""
     TRACED = 43
-    """target, extra: of what the thread executed so far, traced instructions and branches."""
+    """target, extra: traced instructions and branches of the thread so far."""
     COUNTS = 44
     """With a file: the counts of process `ip`. Without: the thread, which goes on in another
     program, has executed `target` instructions in this one."""

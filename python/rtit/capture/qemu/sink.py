@@ -7,10 +7,10 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import RECORD, Flag, Kind
 from rtit.capture.named_file import NamedFile
 from rtit.capture.private import create
-from rtit.capture.qemu.messages import LEAVES, STAYS, Message
+from rtit.capture.qemu.messages import Message
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
@@ -29,11 +29,7 @@ _SMALL = {
 }
 """Which of ip, target and extra are processes, threads or a status: numbers of 31 bits."""
 _LARGEST_SMALL, _LARGEST_CLOCK = (1 << 31) - 1, 1 << 56
-_MORE = 1
 _OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
-_TOOK_SIGNAL = 2
-_OF_PROCESS = 4
-"""Of an exit: the whole process ends so."""
 
 
 @dataclass(slots=True)
@@ -106,7 +102,7 @@ class Sink(Keeper):
         now = self._model.tsc(clock)
         writer = self._writer
         if kind == Message.PACKETS:
-            self._packets(tid, blob, bool(flags & _MORE), now, target, extra)
+            self._packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), now, target, extra)
         elif kind == Message.TRACED:
             if tid in self._threads:
                 before = self._threads[tid].traced or (0, 0)
@@ -123,7 +119,7 @@ class Sink(Keeper):
             self._write_code(Place(extra, tid, now, ip, len(blob)), bytes(blob), flags)
         elif kind == Kind.COMM:
             name = os.fsdecode(bytes(blob))
-            writer.comm(ip, tid, now, name, by_exec=bool(flags & 1))
+            writer.comm(ip, tid, now, name, by_exec=bool(flags & Flag.COMM_BY_EXEC))
         elif kind == Kind.THREAD:
             self._begin(tid, ip, target, extra, now)
         elif kind == Kind.FAULT:
@@ -131,18 +127,18 @@ class Sink(Keeper):
                 self._threads[tid].fault = Fault(ip, extra >> 32, target)
         elif kind == Kind.EXIT:
             self._retired(tid, target, extra)
-            took = bool(flags & _TOOK_SIGNAL)
+            took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
             thread = self._threads.get(tid)
             fault = thread.fault if took and thread is not None else None
-            of_process = bool(flags & _OF_PROCESS)
+            of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
             known = thread.all_decodable if thread is not None else None
             self._end(tid, now, Ending(ip, of_process, took, fault), known)
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & LEAVES:
+            if flags & Flag.WARNING_LEAVES:
                 self._leaving.add(ip)
-            elif flags & STAYS:
+            elif flags & Flag.WARNING_STAYS:
                 self._leaving.discard(ip)
 
     def close(self) -> None:

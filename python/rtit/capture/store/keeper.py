@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtit.capture.events import OF_MAPPING, WITH_CONTENTS, Mapping, parse_contents
+from rtit.capture.events import Flag, Mapping, parse_contents
 from rtit.capture.recording import Totals
 from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.extent import Extent
@@ -51,7 +51,7 @@ class Keeper:
         """A file or memory was mapped to be executed; `blob` and `flags` of its event."""
         mapping, head = parse_contents(blob)
         build_id = None
-        if flags & WITH_CONTENTS:
+        if flags & Flag.MMAP_WITH_CONTENTS:
             build_id = build_id_in(head)
             self._vanished.sent(place, mapping, build_id)
         else:
@@ -62,7 +62,7 @@ class Keeper:
 
     def _write_code(self, place: Place, code: bytes, flags: int) -> None:
         """Code is there from now on; `flags` of its event."""
-        if flags & OF_MAPPING and self._vanished.take(place.pid, place.address, code):
+        if flags & Flag.CODE_OF_MAPPING and self._vanished.take(place.pid, place.address, code):
             return
         self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
 

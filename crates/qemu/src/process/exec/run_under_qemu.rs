@@ -3,6 +3,7 @@
 //!
 //! A call that fails the checks here is left to QEMU, which passes it to the kernel and returns the error.
 
+use rtit_events::{flag, EventKind};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,7 +20,7 @@ use crate::process::exec::target_program::{
 };
 use crate::process::process_end::stop_for_exec;
 use crate::shared::guest_environment::{qemu_environment, LONGEST_INHERITED};
-use crate::shared::recorder_link::{Message, MessageKind, LEAVES_RECORDING, STAYS_RECORDED};
+use crate::shared::recorder_link::Message;
 use crate::shared::shared_state::SharedState;
 use crate::thread::thread_state::Thread;
 
@@ -144,8 +145,8 @@ fn exec_qemu(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> i
 
 /// Warns that QEMU will run the program unrecorded.
 fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why: &str) {
-    let mut message = Message::new(MessageKind::Warning, thread.tid, thread.now());
-    message.flags = LEAVES_RECORDING;
+    let mut message = Message::new(EventKind::Warning, thread.tid, thread.now());
+    message.flags = flag::WARNING_LEAVES;
     message.ip = shared.pid().into();
     let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
     shared.send(message, text.as_bytes());
@@ -155,8 +156,8 @@ fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why:
 
 /// Reports that the exec has failed and the program continues, recorded.
 pub(crate) fn report_failed_exec(shared: &SharedState, thread: &Thread) {
-    let mut message = Message::new(MessageKind::Warning, thread.tid, thread.now());
-    message.flags = STAYS_RECORDED;
+    let mut message = Message::new(EventKind::Warning, thread.tid, thread.now());
+    message.flags = flag::WARNING_STAYS;
     message.ip = shared.pid().into();
     shared.send(message, b"its exec failed, and the process stays recorded");
 }
