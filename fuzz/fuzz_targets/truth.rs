@@ -2,17 +2,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_truth::{compare, threads, Error, Item, Options, Outcome, Reader, ThreadRuns, Writer};
+use rtit_truth::{
+    compare, summarize, CompareOptions, Error, Outcome, ThreadRuns, TruthItem, TruthReader,
+    TruthWriter,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Ok((items, error)) = items(data) else {
         return;
     };
-    let summary = reader(data).map(threads);
+    let summary = reader(data).map(summarize);
     assert_eq!(error.is_some(), matches!(summary, Ok(Err(_)) | Err(_)));
 
     for tid in tids(&items) {
-        let same = compare(runs(data, tid), runs(data, tid), Options::default());
+        let same = compare(runs(data, tid), runs(data, tid), CompareOptions::default());
         assert!(
             matches!(same, Err(_) | Ok(Outcome::Identical(_))),
             "{same:?}"
@@ -24,9 +27,9 @@ fuzz_target!(|data: &[u8]| {
     assert!(error.is_none(), "{error:?}");
     for tid in tids(&items) {
         // The writer groups runs by thread, and leaves out those without instructions.
-        let of = |items: &[Item]| -> Vec<Item> {
-            let own = |item: &&Item| match item {
-                Item::Run { tid: its, run } => *its == tid && run.instructions > 0,
+        let of = |items: &[TruthItem]| -> Vec<TruthItem> {
+            let own = |item: &&TruthItem| match item {
+                TruthItem::Run { tid: its, run } => *its == tid && run.instructions > 0,
                 _ => false,
             };
             items.iter().filter(own).copied().collect()
@@ -35,8 +38,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn reader(data: &[u8]) -> Result<Reader<&[u8]>, Error> {
-    Reader::new(data)
+fn reader(data: &[u8]) -> Result<TruthReader<&[u8]>, Error> {
+    TruthReader::new(data)
 }
 
 fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::Run, Error>> + '_ {
@@ -45,7 +48,7 @@ fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::Run, E
 }
 
 /// All items, and the error that ended them.
-fn items(data: &[u8]) -> Result<(Vec<Item>, Option<Error>), Error> {
+fn items(data: &[u8]) -> Result<(Vec<TruthItem>, Option<Error>), Error> {
     let mut reader = reader(data)?;
     let mut items = Vec::new();
     loop {
@@ -64,14 +67,17 @@ fn items(data: &[u8]) -> Result<(Vec<Item>, Option<Error>), Error> {
         }
         assert!(reader.offset() > before && reader.offset() <= data.len() as u64);
     }
-    assert_eq!(reader.complete(), items.last() == Some(&Item::Complete));
+    assert_eq!(
+        reader.is_complete(),
+        items.last() == Some(&TruthItem::Complete)
+    );
     Ok((items, None))
 }
 
-fn tids(items: &[Item]) -> Vec<u32> {
+fn tids(items: &[TruthItem]) -> Vec<u32> {
     let mut tids: Vec<u32> = Vec::new();
     for item in items {
-        if let Item::Thread { tid, .. } = item {
+        if let TruthItem::Thread { tid, .. } = item {
             if !tids.contains(tid) && tids.len() < 8 {
                 tids.push(*tid);
             }
@@ -80,17 +86,19 @@ fn tids(items: &[Item]) -> Vec<u32> {
     tids
 }
 
-fn write(items: &[Item]) -> Vec<u8> {
+fn write(items: &[TruthItem]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).expect("memory takes everything");
+    let mut writer = TruthWriter::new(&mut bytes).expect("memory takes everything");
     for item in items {
         let done = match *item {
-            Item::Thread { tid, pid } => writer.thread(tid, pid),
-            Item::Run { tid, run } => writer.run(tid, run.start, run.instructions, run.hash),
-            Item::End { tid, status, .. } => writer.end(tid, status),
-            Item::Tracing { tid, on } => writer.tracing(tid, on),
-            Item::Check { .. } | Item::Range { .. } => Ok(()),
-            Item::Complete => writer.finish(),
+            TruthItem::Thread { tid, pid } => writer.begin_thread(tid, pid),
+            TruthItem::Run { tid, run } => {
+                writer.add_run(tid, run.start, run.instructions, run.hash)
+            }
+            TruthItem::End { tid, status, .. } => writer.end_thread(tid, status),
+            TruthItem::Tracing { tid, on } => writer.set_tracing(tid, on),
+            TruthItem::Check { .. } | TruthItem::Range { .. } => Ok(()),
+            TruthItem::Complete => writer.finish(),
         };
         done.expect("what was read can be written");
     }

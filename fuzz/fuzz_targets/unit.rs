@@ -7,7 +7,10 @@
 use libfuzzer_sys::fuzz_target;
 use rtit_packet::Scanner;
 use rtit_unit::settings::{ctl, IpCompression, PsbOnEnable, TntForm};
-use rtit_unit::{CaptureEvent, EventKind, Output, Parameters, AddressRange, RangeKind, Settings, SavedState, Unit, RECORD_SIZE};
+use rtit_unit::{
+    AddressRange, CaptureEvent, EventKind, Output, Parameters, RangeKind, SavedState, Settings,
+    Unit, RECORD_SIZE,
+};
 
 const EVENT: usize = 12;
 const MOST: usize = 400;
@@ -32,7 +35,10 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     for record in &records {
         let known = CaptureEvent::from_bytes(record);
-        assert_eq!(known.is_ok(), record[0] > 0 && record[0] <= EventKind::End as u8);
+        assert_eq!(
+            known.is_ok(),
+            record[0] > 0 && record[0] <= EventKind::End as u8
+        );
     }
 
     let fed = unit.feed_records(&records.concat());
@@ -49,8 +55,13 @@ fuzz_target!(|data: &[u8]| {
         let state = SavedState::from_bytes(&bytes).expect("what was written can be read");
         assert_eq!(state.to_bytes(), bytes);
         let mut second = Unit::new(&settings).expect("as before");
-        second.restore_state(&state).expect("the state of such a unit");
-        assert_eq!(second.feed_records(&records[half..].concat()).is_ok(), fed.is_ok());
+        second
+            .restore_state(&state)
+            .expect("the state of such a unit");
+        assert_eq!(
+            second.feed_records(&records[half..].concat()).is_ok(),
+            fed.is_ok()
+        );
         if matches!(settings.output, Output::Stream) {
             parts.extend(second.take_output());
             assert_eq!(parts, whole);

@@ -10,8 +10,8 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use rtit_truth::{
-    compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Reason,
-    Run, Selected, ThreadRuns,
+    compare, summarize, CompareOptions, Difference, DifferenceReason, Error, Identical, Outcome,
+    PathFinder, Run, RunsAfter, SelectedRuns, ThreadRuns, TruthReader,
 };
 
 use crate::arguments::{os_text, Items, OsText};
@@ -58,7 +58,7 @@ impl TruthFile {
     /// `complete` says that the file holds the thread's end.
     fn threads(&self, py: Python<'_>) -> PyResult<Vec<ThreadRow>> {
         let contents = self.contents(py)?;
-        let row = |thread: &rtit_truth::Thread| {
+        let row = |thread: &rtit_truth::ThreadSummary| {
             let complete = thread.status.is_some();
             (
                 thread.tid,
@@ -68,7 +68,7 @@ impl TruthFile {
                 complete,
             )
         };
-        let extent = |thread: &rtit_truth::Thread| (thread.tid, thread.extent.clone());
+        let extent = |thread: &rtit_truth::ThreadSummary| (thread.tid, thread.extent.clone());
         self.extents
             .get_or_init(|| contents.threads.iter().map(extent).collect());
         Ok(contents.threads.iter().map(row).collect())
@@ -131,12 +131,12 @@ impl TruthFile {
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
         let bound = if prefix { u64::MAX } else { 0 };
-        let options = Options {
+        let options = CompareOptions {
             shortfall: bound,
             excess: bound,
         };
         let outcome = py.detach(|| {
-            let truth = Behind::new(self.selected(tid, filters, stops)?, behind);
+            let truth = RunsAfter::new(self.selected(tid, filters, stops)?, behind);
             compare(truth, decoded, options)
         });
         match outcome {
@@ -160,10 +160,10 @@ impl TruthFile {
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
         let found = py.detach(|| {
-            let part = Part::of(decoded)?;
+            let part = PathFinder::from_runs(decoded)?;
             let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
             match part.find(truth()?)? {
-                None => part.find_open(truth),
+                None => part.find_with_open_loops(truth),
                 found => Ok(found),
             }
         });
@@ -200,13 +200,13 @@ impl TruthFile {
 }
 
 impl TruthFile {
-    fn reader(&self) -> Result<Reader, Error> {
-        Reader::open(&self.path)
+    fn reader(&self) -> Result<TruthReader, Error> {
+        TruthReader::open(&self.path)
     }
 
-    fn reader_of(&self, tid: u32) -> Result<Reader, Error> {
+    fn reader_of(&self, tid: u32) -> Result<TruthReader, Error> {
         match self.extents.get().and_then(|extents| extents.get(&tid)) {
-            Some(extent) => self.reader()?.only(tid, extent),
+            Some(extent) => self.reader()?.for_thread(tid, extent),
             None => self.reader(),
         }
     }
@@ -219,7 +219,7 @@ impl TruthFile {
         stops: Items<(u64, u64)>,
     ) -> Result<impl Iterator<Item = Result<Run, Failure>> + use<>, Failure> {
         let reader = self.reader_of(tid).map_err(Failure::Truth)?;
-        let runs = Selected::new(reader, tid, filters.0, stops.0);
+        let runs = SelectedRuns::new(reader, tid, filters.0, stops.0);
         Ok(runs.map(|run| run.map_err(Failure::Truth)))
     }
 
@@ -230,8 +230,8 @@ impl TruthFile {
         }
     }
 
-    fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::Contents> {
-        py.detach(|| threads(self.reader()?))
+    fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::TruthSummary> {
+        py.detach(|| summarize(self.reader()?))
             .map_err(|error| self.error(error))
     }
 
@@ -287,7 +287,7 @@ fn different_dict<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Bou
     dict.set_item("truth", row(difference.truth))?;
     dict.set_item("decoded", row(difference.decoded))?;
     let until = match difference.reason {
-        Reason::Path { until } => Some(until),
+        DifferenceReason::Path { until } => Some(until),
         _ => None,
     };
     dict.set_item("until", until)?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rtit_truth::{RunHash, Writer};
+use rtit_truth::{RunHash, TruthWriter};
 
 use crate::Error;
 
@@ -24,7 +24,7 @@ pub(crate) struct OpenRun {
 pub(crate) struct TruthOutput {
     /// `Options::cut_at_branches`
     pub(crate) cut_at_branches: bool,
-    file: Option<(Writer, PathBuf)>,
+    file: Option<(TruthWriter, PathBuf)>,
     flushed: Instant,
 }
 
@@ -32,7 +32,7 @@ impl TruthOutput {
     pub(crate) fn new(path: Option<&Path>, cut_at_branches: bool) -> Result<TruthOutput, Error> {
         let file = match path {
             Some(path) => {
-                let writer = Writer::create(path).map_err(|error| Error::Truth {
+                let writer = TruthWriter::create(path).map_err(|error| Error::Truth {
                     path: path.to_owned(),
                     error: error.to_string(),
                 })?;
@@ -50,7 +50,7 @@ impl TruthOutput {
     /// Calls `write`. After an error the file is left as it is; returns that error once.
     fn write_or_close(
         &mut self,
-        write: impl FnOnce(&mut Writer) -> Result<(), rtit_truth::Error>,
+        write: impl FnOnce(&mut TruthWriter) -> Result<(), rtit_truth::Error>,
     ) -> Option<String> {
         let (writer, path) = self.file.as_mut()?;
         let error = write(writer).err()?;
@@ -60,7 +60,7 @@ impl TruthOutput {
     }
 
     pub(crate) fn begin_thread(&mut self, tid: u32, pid: u32) -> Option<String> {
-        self.write_or_close(|writer| writer.thread(tid, pid))
+        self.write_or_close(|writer| writer.begin_thread(tid, pid))
     }
 
     /// Adds an instruction to the thread's run.
@@ -88,7 +88,7 @@ impl TruthOutput {
             self.flushed = Instant::now();
         }
         self.write_or_close(|writer| {
-            writer.run(tid, run.start, run.hash.instructions, run.hash.hash)?;
+            writer.add_run(tid, run.start, run.hash.instructions, run.hash.hash)?;
             if due {
                 writer.flush()?;
             }
@@ -97,14 +97,14 @@ impl TruthOutput {
     }
 
     pub(crate) fn write_tracing(&mut self, tid: u32, on: bool) -> Option<String> {
-        self.write_or_close(|writer| writer.tracing(tid, on))
+        self.write_or_close(|writer| writer.set_tracing(tid, on))
     }
 
     pub(crate) fn end_thread(&mut self, tid: u32, status: u32) -> Option<String> {
-        self.write_or_close(|writer| writer.end(tid, status))
+        self.write_or_close(|writer| writer.end_thread(tid, status))
     }
 
     pub(crate) fn finish(&mut self) -> Option<String> {
-        self.write_or_close(Writer::finish)
+        self.write_or_close(TruthWriter::finish)
     }
 }

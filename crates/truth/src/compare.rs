@@ -1,27 +1,27 @@
-//! Does a decoded path equal the truth?
+//! Compares a decoded path with the truth.
 //!
-//! Both sides are runs of one thread. They may cut a sequential stretch differently, so they are compared at the
-//! instruction counts at which both begin a run: there the chain hashes and the starts of the next runs must agree.
-//! Where the decoded path says that a loop may have gone round more often, the truth may have whole rounds more.
+//! Both paths are runs of one thread and may cut straight code differently. They are compared wherever both begin a run
+//! at the same number of instructions: the hashes up to there, and the starts of the next runs, must be equal. Where
+//! the decoder marks a loop without packets as possibly repeated, the truth may have more whole iterations.
 
 use std::fmt;
 
-use crate::rounds::{Ahead, Next, Round};
+use crate::loop_iterations::{LoopContinuation, LoopIteration, PeekableRuns};
 use crate::{Chain, Run};
 
-/// What may differ at the end.
+/// Permitted differences at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
-    /// Instructions by which the decoded path may end before the truth.
+pub struct CompareOptions {
+    /// Instructions by which the decoded path may end early.
     pub shortfall: u64,
-    /// Instructions by which it may go on after the truth (a killed recorder loses the truth that it had buffered).
+    /// Instructions by which it may exceed the truth: a killed recorder loses the truth that it has buffered.
     pub excess: u64,
 }
 
 /// The paths agree as far as both go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identical {
-    /// Instructions that were compared and are equal.
+    /// Instructions that were compared and agree.
     pub instructions: u64,
     /// Runs of the truth that were compared.
     pub runs: u64,
@@ -29,36 +29,35 @@ pub struct Identical {
     pub shortfall: u64,
     /// Decoded instructions after the truth's end.
     pub excess: u64,
-    /// Instructions of the truth in whole rounds of loops that the decoded path leaves open; they are among
-    /// `instructions`.
+    /// Instructions of the truth in additional iterations of loops; `instructions` includes them.
     pub repeated: u64,
-    /// Decoded instructions at the end that lie inside a run of the truth, where no hash can tell.
+    /// Decoded instructions at the end that lie within a run of the truth, which no hash covers.
     pub unchecked: u64,
 }
 
-/// The first place where the paths part.
+/// The first point at which the paths differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Instructions up to the last place where they agree.
+    /// Instructions up to the last point at which they agree.
     pub instructions: u64,
-    /// Run numbers, from 0, of the runs that follow there.
+    /// Indices, from 0, of the runs that follow there.
     pub truth_index: u64,
     pub decoded_index: u64,
     /// The runs that follow there; None at an end.
     pub truth: Option<Run>,
     pub decoded: Option<Run>,
-    pub reason: Reason,
+    pub reason: DifferenceReason,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum DifferenceReason {
     /// The next runs start at different addresses.
     Start,
-    /// The paths from there to the next common boundary (a count of instructions) pass other addresses.
+    /// The paths differ before the next common boundary, a number of instructions.
     Path { until: u64 },
-    /// The decoded path ends here and the truth goes on by more than may be.
+    /// The decoded path ends here, and the truth continues by more than is permitted.
     DecodedEnds { missing: u64 },
-    /// The truth ends here and the decoded path goes on by more than may be.
+    /// The truth ends here, and the decoded path continues by more than is permitted.
     TruthEnds { extra: u64 },
 }
 
@@ -68,17 +67,17 @@ pub enum Outcome {
     Different(Difference),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for DifferenceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Start => write!(f, "the next runs start at different addresses"),
-            Reason::Path { until } => {
+            DifferenceReason::Start => write!(f, "the next runs start at different addresses"),
+            DifferenceReason::Path { until } => {
                 write!(f, "other addresses were passed up to instruction {until}")
             }
-            Reason::DecodedEnds { missing } => {
+            DifferenceReason::DecodedEnds { missing } => {
                 write!(f, "the decoded path ends {missing} instructions early")
             }
-            Reason::TruthEnds { extra } => {
+            DifferenceReason::TruthEnds { extra } => {
                 write!(
                     f,
                     "the decoded path has {extra} instructions that were not executed"
@@ -88,27 +87,27 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One side: its runs and how far it has been read.
-struct Side<I: Iterator> {
-    runs: Ahead<I>,
-    /// Runs taken so far.
-    taken: u64,
+/// One of the paths, and how far it has been read.
+struct PathSide<I: Iterator> {
+    runs: PeekableRuns<I>,
+    /// Number of runs read.
+    run_index: u64,
     chain: Chain,
     next: Option<Run>,
-    /// It may say what could come again; of that, what stands before `next`.
+    /// The path may mark loops as repeated; those before `next`.
     is_open: bool,
-    rounds: Vec<Round>,
+    open_loops: Vec<LoopIteration>,
 }
 
-impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
+impl<E, I: Iterator<Item = Result<Run, E>>> PathSide<I> {
     fn new(runs: I, is_open: bool) -> Result<Self, E> {
-        let mut side = Side {
+        let mut side = PathSide {
             is_open,
-            runs: Ahead::new(runs),
-            taken: 0,
+            runs: PeekableRuns::new(runs),
+            run_index: 0,
             chain: Chain::default(),
             next: None,
-            rounds: Vec::new(),
+            open_loops: Vec::new(),
         };
         side.fetch()?;
         Ok(side)
@@ -122,43 +121,45 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
                 break;
             }
             if self.is_open && run.hash > 0 {
-                self.rounds.extend(Round::read(run, &mut self.runs)?);
+                self.open_loops
+                    .extend(LoopIteration::read(run, &mut self.runs)?);
             }
         }
         Ok(())
     }
 
-    /// Passes the next run; false at the end.
+    /// Reads the next run; false at the end.
     fn step(&mut self) -> Result<bool, E> {
         let Some(run) = self.next else {
             return Ok(false);
         };
         self.chain.push(&run);
-        self.taken += 1;
+        self.run_index += 1;
         self.fetch()?;
         Ok(true)
     }
 }
 
-/// Lets the decoded path go round as often as the truth did, as far as that can be seen here. Returns the instructions
-/// that it is given.
-fn go_round<E>(
-    truth: &mut Side<impl Iterator<Item = Result<Run, E>>>,
-    decoded: &mut Side<impl Iterator<Item = Result<Run, E>>>,
+/// Gives the decoded path as many iterations of open loops as the truth has here. Returns the number of instructions
+/// added.
+fn repeat_open_loops<E>(
+    truth: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
+    decoded: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
 ) -> Result<u64, E> {
     let mut given = 0;
-    let rounds = std::mem::take(&mut decoded.rounds);
-    // Of several places in one loop the last counts: what is given before may be missing there.
+    let rounds = std::mem::take(&mut decoded.open_loops);
+    // Of several points in one loop the last counts: iterations added before might be missing there.
     if let Some(round) = rounds.last() {
-        let but_one = match round.goes_on(decoded.next, &mut decoded.runs)? {
-            Next::IsOpenAgain => return Ok(0),
-            Next::GoesRoundOnce => true,
-            Next::Leaves => false,
+        let but_one = match round.continuation(decoded.next, &mut decoded.runs)? {
+            LoopContinuation::OpenAgain => return Ok(0),
+            LoopContinuation::OneIteration => true,
+            LoopContinuation::Leaves => false,
         };
         while truth.chain.instructions < decoded.chain.instructions && truth.step()? {}
-        // The next run has been taken out already.
+        // The next run has been read already.
         truth.runs.give_back(truth.next.take());
-        let found = round.most(decoded.chain, truth.chain, but_one, &mut truth.runs)?;
+        let found =
+            round.last_boundary_in_loop(decoded.chain, truth.chain, but_one, &mut truth.runs)?;
         truth.fetch()?;
         if let Some(chain) = found {
             given += chain.instructions - decoded.chain.instructions;
@@ -169,9 +170,9 @@ fn go_round<E>(
     Ok(given)
 }
 
-/// The last place where both sides agreed.
+/// The last point at which both paths agreed.
 #[derive(Clone, Copy)]
-struct Agreed {
+struct Agreement {
     instructions: u64,
     truth_index: u64,
     decoded_index: u64,
@@ -179,8 +180,8 @@ struct Agreed {
     decoded: Option<Run>,
 }
 
-impl Agreed {
-    fn differ(&self, reason: Reason) -> Outcome {
+impl Agreement {
+    fn differ(&self, reason: DifferenceReason) -> Outcome {
         Outcome::Different(Difference {
             instructions: self.instructions,
             truth_index: self.truth_index,
@@ -192,32 +193,34 @@ impl Agreed {
     }
 }
 
-/// Compares a decoded path with the truth in constant memory. Runs without instructions count as absent. An error of
-/// either iterator ends the comparison.
+/// Compares a decoded path with the truth in constant memory. Runs without instructions are ignored. An error of either
+/// iterator ends the comparison.
 pub fn compare<E>(
     truth: impl Iterator<Item = Result<Run, E>>,
     decoded: impl Iterator<Item = Result<Run, E>>,
-    options: Options,
+    options: CompareOptions,
 ) -> Result<Outcome, E> {
-    let mut truth = Side::new(truth, false)?;
-    let mut decoded = Side::new(decoded, true)?;
-    let mut repeated = go_round(&mut truth, &mut decoded)?;
+    let mut truth = PathSide::new(truth, false)?;
+    let mut decoded = PathSide::new(decoded, true)?;
+    let mut repeated = repeat_open_loops(&mut truth, &mut decoded)?;
     loop {
-        let agreed = Agreed {
+        let agreed = Agreement {
             instructions: truth.chain.instructions,
-            truth_index: truth.taken,
-            decoded_index: decoded.taken,
+            truth_index: truth.run_index,
+            decoded_index: decoded.run_index,
             truth: truth.next,
             decoded: decoded.next,
         };
         match (truth.next, decoded.next) {
-            (Some(t), Some(d)) if t.start != d.start => return Ok(agreed.differ(Reason::Start)),
+            (Some(t), Some(d)) if t.start != d.start => {
+                return Ok(agreed.differ(DifferenceReason::Start))
+            }
             (Some(_), Some(_)) => {}
-            _ => return finish(truth, decoded, agreed, options, repeated),
+            _ => return judge_end(truth, decoded, agreed, options, repeated),
         }
         truth.step()?;
         decoded.step()?;
-        repeated += go_round(&mut truth, &mut decoded)?;
+        repeated += repeat_open_loops(&mut truth, &mut decoded)?;
         while truth.chain.instructions != decoded.chain.instructions {
             let more = if truth.chain.instructions < decoded.chain.instructions {
                 truth.step()?
@@ -225,45 +228,45 @@ pub fn compare<E>(
                 decoded.step()?
             };
             if !more {
-                return finish(truth, decoded, agreed, options, repeated);
+                return judge_end(truth, decoded, agreed, options, repeated);
             }
-            repeated += go_round(&mut truth, &mut decoded)?;
+            repeated += repeat_open_loops(&mut truth, &mut decoded)?;
         }
         if truth.chain.hash != decoded.chain.hash {
-            return Ok(agreed.differ(Reason::Path {
+            return Ok(agreed.differ(DifferenceReason::Path {
                 until: truth.chain.instructions,
             }));
         }
     }
 }
 
-/// At least one side has ended: counts what the other still has and judges it.
-fn finish<E>(
-    mut truth: Side<impl Iterator<Item = Result<Run, E>>>,
-    mut decoded: Side<impl Iterator<Item = Result<Run, E>>>,
-    agreed: Agreed,
-    options: Options,
+/// Reads the rest of both paths after one of them has ended, and judges the difference.
+fn judge_end<E>(
+    mut truth: PathSide<impl Iterator<Item = Result<Run, E>>>,
+    mut decoded: PathSide<impl Iterator<Item = Result<Run, E>>>,
+    agreed: Agreement,
+    options: CompareOptions,
     repeated: u64,
 ) -> Result<Outcome, E> {
-    // Runs on each side since the last agreement. When each has several and no boundary is common, the paths have
-    // parted before the end: an honest cut leaves one unfinished run on one side.
-    let truth_runs = truth.taken - agreed.truth_index;
-    let decoded_runs = decoded.taken - agreed.decoded_index;
+    // Runs of each path since the last agreement. If each has several without a common boundary, the paths differed
+    // before the end: an early end leaves one unfinished run on one side.
+    let truth_runs = truth.run_index - agreed.truth_index;
+    let decoded_runs = decoded.run_index - agreed.decoded_index;
     let (truth_at, decoded_at) = (truth.chain.instructions, decoded.chain.instructions);
     while truth.step()? {}
     while decoded.step()? {
-        decoded.rounds.clear();
+        decoded.open_loops.clear();
     }
     let (all, got) = (truth.chain.instructions, decoded.chain.instructions);
     let (shortfall, excess) = (all.saturating_sub(got), got.saturating_sub(all));
     if shortfall > options.shortfall {
-        return Ok(agreed.differ(Reason::DecodedEnds { missing: shortfall }));
+        return Ok(agreed.differ(DifferenceReason::DecodedEnds { missing: shortfall }));
     }
     if excess > options.excess {
-        return Ok(agreed.differ(Reason::TruthEnds { extra: excess }));
+        return Ok(agreed.differ(DifferenceReason::TruthEnds { extra: excess }));
     }
     if truth_runs > 1 && decoded_runs > 1 {
-        return Ok(agreed.differ(Reason::Path {
+        return Ok(agreed.differ(DifferenceReason::Path {
             until: truth_at.min(decoded_at),
         }));
     }

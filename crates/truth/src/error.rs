@@ -1,21 +1,21 @@
-//! What can be wrong with a truth file. Offsets are in bytes from the start of the file.
+//! Errors of truth files. Offsets are in bytes from the start of the file.
 
 use std::fmt;
 use std::io;
 
 #[derive(Debug)]
 pub enum Error {
-    /// The operating system refused.
+    /// An error of the operating system.
     Io(io::Error),
     /// Not a truth file, or shorter than its header.
     Magic { found: Vec<u8> },
     /// A version that this reader does not know.
     Version { found: u32 },
-    /// A record type that the form does not have.
+    /// An unknown record type.
     Type { offset: u64, found: u32 },
     /// A payload size that the record's type or its run count contradicts.
     Size { offset: u64, kind: u32, found: u32 },
-    /// Runs, a check or an end of a thread that no THREAD record announced.
+    /// Runs, a check or an end of a thread without a THREAD record.
     UnknownThread { offset: u64, tid: u32 },
     /// CHECK or END disagrees with the runs before it.
     Chain {
@@ -26,16 +26,16 @@ pub enum Error {
     },
     /// A reserved field that is not zero.
     Reserved { offset: u64, found: u32 },
-    /// A thread had a range that the recording's filters do not give.
+    /// A thread had an address range that the recording's filters do not give.
     Range { tid: u32, first: u64, last: u64 },
     /// Bytes after COMPLETE.
     Trailing { offset: u64 },
-    /// The writer was given a thread that was not announced with `thread`.
+    /// The thread was not announced to the writer.
     NotAnnounced { tid: u32 },
 }
 
 impl Error {
-    /// Where in the file the error is.
+    /// Returns the offset of the error in the file.
     pub fn offset(&self) -> Option<u64> {
         match *self {
             Error::Io(_) | Error::NotAnnounced { .. } | Error::Range { .. } => None,
@@ -52,7 +52,7 @@ impl Error {
 }
 
 impl Error {
-    /// What is wrong, without the place.
+    /// Returns the message without the offset.
     pub fn message(&self) -> String {
         match self {
             Error::Io(error) => format!("{error}"),

@@ -1,16 +1,13 @@
-//! The hash over instruction addresses: a polynomial in [`K`] over mixed addresses, modulo 2^64.
+//! Runs, and the hash over instruction addresses: a polynomial in [`K`] over mixed addresses, modulo 2^64.
 //!
-//! Being a polynomial it does not depend on where a path is cut into runs: the chain hash after n instructions is the
-//! same for every way to split them.
-
-use crate::Run;
+//! The hash of a path does not depend on where the path is cut into runs.
 
 /// The base of the polynomial.
 pub const K: u64 = 0x9E37_79B9_7F4A_7C15;
 
 const MIX: u64 = 0xBF58_476D_1CE4_E5B9;
 
-/// K^n for the run lengths that nearly all programs have.
+/// K^n for common run lengths.
 const SMALL: [u64; 256] = small_powers();
 
 const fn small_powers() -> [u64; 256] {
@@ -23,20 +20,20 @@ const fn small_powers() -> [u64; 256] {
     powers
 }
 
-/// One address, spread over 64 bits.
+/// Spreads an address over 64 bits.
 #[inline]
 pub const fn mix(ip: u64) -> u64 {
     let x = (ip ^ (ip >> 29)).wrapping_mul(MIX);
     x ^ (x >> 32)
 }
 
-/// The hash of a path followed by the instruction at `ip`.
+/// Returns the hash of a path followed by the instruction at `ip`.
 #[inline]
 pub const fn extend(hash: u64, ip: u64) -> u64 {
     hash.wrapping_mul(K).wrapping_add(mix(ip))
 }
 
-/// K^n.
+/// Returns K^n.
 #[inline]
 pub fn power(n: u64) -> u64 {
     if let Some(&known) = usize::try_from(n).ok().and_then(|n| SMALL.get(n)) {
@@ -53,13 +50,13 @@ pub fn power(n: u64) -> u64 {
     result
 }
 
-/// The hash of a path followed by `n` instructions whose own hash is `next`.
+/// Returns the hash of a path followed by `n` instructions with the hash `next`.
 #[inline]
 pub fn combine(hash: u64, n: u64, next: u64) -> u64 {
     hash.wrapping_mul(power(n)).wrapping_add(next)
 }
 
-/// Hash and length of a run that grows by one instruction at a time.
+/// Hash and length of a run that grows by single instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunHash {
     pub instructions: u32,
@@ -74,7 +71,7 @@ impl RunHash {
     }
 }
 
-/// Hash and length of a thread's path so far.
+/// Hash and length of a thread's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chain {
     pub instructions: u64,
@@ -88,4 +85,19 @@ impl Chain {
         self.hash = combine(self.hash, n, run.hash);
         self.instructions = self.instructions.wrapping_add(n);
     }
+}
+
+/// Consecutive instructions in memory order.
+///
+/// In a decoded path, a run without instructions and with `hash` n marks a loop: the instructions at the `start`s of
+/// the next n runs, which have no instructions either, may have been executed there any number of additional times, all
+/// of them in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Number of instructions; a REP instruction counts once.
+    pub instructions: u32,
+    /// [`RunHash`](crate::RunHash) of their addresses.
+    pub hash: u64,
 }

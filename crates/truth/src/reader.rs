@@ -1,4 +1,4 @@
-//! The reading side: a file as a stream of items, in memory bounded by the number of threads.
+//! Reads a truth file as a stream of items, in memory bounded by the number of threads.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -10,11 +10,11 @@ use crate::format::{
     CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, MOST_RANGE, RANGE, RECORD_HEADER_SIZE, RUNS,
     RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Chain, Error, Range, Run};
+use crate::{Chain, Error, FilterRange, Run};
 
-/// One thing that the file says.
+/// An item of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Item {
+pub enum TruthItem {
     Thread {
         tid: u32,
         pid: u32,
@@ -32,12 +32,12 @@ pub enum Item {
         status: u32,
         chain: Chain,
     },
-    /// The driver's part has set an address range of the thread; number 0 takes those away that were.
+    /// An address range of the thread was set; number 0 removes the ranges before.
     Range {
         tid: u32,
-        range: Range,
+        range: FilterRange,
     },
-    /// The driver's part has set or cleared the thread's TraceEn for good.
+    /// The thread's TraceEn was set or cleared for good.
     Tracing {
         tid: u32,
         on: bool,
@@ -45,33 +45,33 @@ pub enum Item {
     Complete,
 }
 
-/// Reads a truth file item by item and checks every CHECK and END against the runs before it. A file that ends early,
-/// even inside a record, is a prefix: the items end without [`Item::Complete`].
-pub struct Reader<R: Read = File> {
+/// Reads a truth file and checks every CHECK and END against the runs before it. A file that ends early, even within a
+/// record, is a prefix: its items end without [`TruthItem::Complete`].
+pub struct TruthReader<R: Read = File> {
     input: BufReader<R>,
     offset: u64,
     /// Runs left in the current RUNS record.
     left: u32,
     tid: u32,
     chains: HashMap<u32, Chain>,
-    /// Their numbers may be those of others now.
+    /// Threads that have ended; their numbers can be reused.
     ended: HashSet<u32>,
-    /// The one thread whose runs are asked for, and where its last record ends.
+    /// The only thread to read, and the end of its last record.
     only: Option<(u32, u64)>,
     done: bool,
     complete: bool,
 }
 
-impl Reader<File> {
+impl TruthReader<File> {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Reader::new(File::open(path)?)
+        TruthReader::new(File::open(path)?)
     }
 }
 
-impl<R: Read + Seek> Reader<R> {
-    /// What a file says of one thread, whose records lie in `extent` ([`crate::Thread::extent`]). Runs of others are passed
-    /// over, and their chains are not checked: whoever knows the extent has read the whole file.
-    pub fn only(mut self, tid: u32, extent: &Extent<u64>) -> Result<Self, Error> {
+impl<R: Read + Seek> TruthReader<R> {
+    /// Reads only one thread, with its records in `extent` ([`crate::ThreadSummary::extent`]). Runs of others are
+    /// skipped and their hashes not checked: the extent comes from a read of the whole file.
+    pub fn for_thread(mut self, tid: u32, extent: &Extent<u64>) -> Result<Self, Error> {
         self.input.seek(SeekFrom::Start(extent.start))?;
         self.offset = extent.start;
         self.only = Some((tid, extent.end));
@@ -79,7 +79,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> TruthReader<R> {
     /// Reads and checks the header.
     pub fn new(input: R) -> Result<Self, Error> {
         let mut input = BufReader::with_capacity(1 << 16, input);
@@ -95,7 +95,7 @@ impl<R: Read> Reader<R> {
         if version != VERSION {
             return Err(Error::Version { found: version });
         }
-        Ok(Reader {
+        Ok(TruthReader {
             input,
             offset: HEADER_SIZE,
             left: 0,
@@ -108,17 +108,17 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Whether COMPLETE has been read.
-    pub fn complete(&self) -> bool {
+    /// Returns whether COMPLETE has been read.
+    pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Instructions and hash of a thread, from its runs so far; of the last one that had the number.
+    /// Returns number and hash of the instructions of a thread so far; of the last thread with this number.
     pub fn chain_of(&self, tid: u32) -> Option<Chain> {
         self.chains.get(&tid).copied()
     }
@@ -127,18 +127,18 @@ impl<R: Read> Reader<R> {
         self.only.is_none_or(|(only, _)| only == tid)
     }
 
-    /// The next item, or None at the end of the file or of what there is of it.
-    pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
+    /// Returns the next item; None at the end of the file, or where a prefix ends.
+    pub fn next_item(&mut self) -> Result<Option<TruthItem>, Error> {
         if self.done {
             return Ok(None);
         }
         let result = self.read_item();
-        // After an error the position in the file means nothing.
+        // After an error the position in the file is meaningless.
         self.done = !matches!(result, Ok(Some(_)));
         result
     }
 
-    fn read_item(&mut self) -> Result<Option<Item>, Error> {
+    fn read_item(&mut self) -> Result<Option<TruthItem>, Error> {
         loop {
             if self.left > 0 {
                 return self.read_run();
@@ -190,7 +190,7 @@ impl<R: Read> Reader<R> {
                 TRACING if size == 8 => self.read_tracing(offset)?,
                 COMPLETE if size == 0 => {
                     self.complete = true;
-                    Some(Item::Complete)
+                    Some(TruthItem::Complete)
                 }
                 THREAD | RUNS | CHECK | END | COMPLETE | RANGE | TRACING => return Err(bad_size),
                 _ => {
@@ -204,7 +204,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn read_thread(&mut self) -> Result<Option<Item>, Error> {
+    fn read_thread(&mut self) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 8];
         if !self.read(&mut payload)? {
             return Ok(None);
@@ -215,14 +215,14 @@ impl<R: Read> Reader<R> {
         if begins_anew {
             *chain = Chain::default();
         }
-        Ok(Some(Item::Thread { tid, pid }))
+        Ok(Some(TruthItem::Thread { tid, pid }))
     }
 
     fn chain(&mut self, tid: u32) -> &mut Chain {
         self.chains.entry(tid).or_default()
     }
 
-    fn read_run(&mut self) -> Result<Option<Item>, Error> {
+    fn read_run(&mut self) -> Result<Option<TruthItem>, Error> {
         let offset = self.offset;
         let mut payload = [0u8; RUN_SIZE as usize];
         if !self.read(&mut payload)? {
@@ -243,10 +243,10 @@ impl<R: Read> Reader<R> {
         };
         let tid = self.tid;
         self.chain(tid).push(&run);
-        Ok(Some(Item::Run { tid, run }))
+        Ok(Some(TruthItem::Run { tid, run }))
     }
 
-    fn read_chain(&mut self, kind: u32, offset: u64) -> Result<Option<Item>, Error> {
+    fn read_chain(&mut self, kind: u32, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 24];
         if !self.read(&mut payload)? {
             return Ok(None);
@@ -272,7 +272,7 @@ impl<R: Read> Reader<R> {
         }
         if kind == END {
             self.ended.insert(tid);
-            return Ok(Some(Item::End {
+            return Ok(Some(TruthItem::End {
                 tid,
                 status: value,
                 chain,
@@ -284,10 +284,10 @@ impl<R: Read> Reader<R> {
                 found: value,
             });
         }
-        Ok(Some(Item::Check { tid, chain }))
+        Ok(Some(TruthItem::Check { tid, chain }))
     }
 
-    fn read_range(&mut self, offset: u64) -> Result<Option<Item>, Error> {
+    fn read_range(&mut self, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 24];
         if !self.read(&mut payload)? {
             return Ok(None);
@@ -299,16 +299,16 @@ impl<R: Read> Reader<R> {
                 found: what,
             });
         }
-        let range = Range {
+        let range = FilterRange {
             number: what & 0xffff,
             stop: what >> 16 == 2,
             first: u64_at(&payload, 8),
             last: u64_at(&payload, 16),
         };
-        Ok(Some(Item::Range { tid, range }))
+        Ok(Some(TruthItem::Range { tid, range }))
     }
 
-    fn read_tracing(&mut self, offset: u64) -> Result<Option<Item>, Error> {
+    fn read_tracing(&mut self, offset: u64) -> Result<Option<TruthItem>, Error> {
         let mut payload = [0u8; 8];
         if !self.read(&mut payload)? {
             return Ok(None);
@@ -321,10 +321,10 @@ impl<R: Read> Reader<R> {
             });
         }
         let on = value == 1;
-        Ok(Some(Item::Tracing { tid, on }))
+        Ok(Some(TruthItem::Tracing { tid, on }))
     }
 
-    /// Whether the file had all the bytes asked for; if not, it ends here.
+    /// Fills `bytes`; false at the end of the file.
     fn read(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
         let size = fill(&mut self.input, bytes)?;
         self.offset += size as u64;
@@ -332,8 +332,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Item, Error>;
+impl<R: Read> Iterator for TruthReader<R> {
+    type Item = Result<TruthItem, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_item().transpose()

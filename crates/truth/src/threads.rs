@@ -1,4 +1,4 @@
-//! A file by threads: a summary, and the runs of one thread.
+//! The threads of a truth file: a summary, and the runs of one thread.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,34 +6,35 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::{Chain, Error, Item, Reader, Run};
+use crate::{Chain, Error, Run, TruthItem, TruthReader};
 
-/// What a file says of one thread.
+/// The summary of one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Thread {
+pub struct ThreadSummary {
     pub tid: u32,
     pub pid: u32,
-    /// Instructions and hash of all its runs in the file.
+    /// Number and hash of the instructions of all its runs.
     pub chain: Chain,
     pub runs: u64,
-    /// Wait status; None when the file does not hold the thread's end.
+    /// Wait status; None if the file does not contain the thread's end.
     pub status: Option<u32>,
-    /// Where its first record begins and its last one ends, or the last item of a file that was cut there.
+    /// From the start of its first record to the end of its last one (or the last item of a file that is cut off
+    /// there).
     pub extent: Range<u64>,
 }
 
-/// A summary of a file.
+/// The summary of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Contents {
-    /// In the order of their first THREAD record.
-    pub threads: Vec<Thread>,
-    /// Whether the recorder came to its end.
+pub struct TruthSummary {
+    /// In the order of their first THREAD records.
+    pub threads: Vec<ThreadSummary>,
+    /// The recorder finished.
     pub complete: bool,
 }
 
-/// Reads a whole file and sums it up; every check in it holds when this returns.
-pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
-    let mut contents = Contents::default();
+/// Reads a whole file and sums it up. All its checks hold when this returns.
+pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Error> {
+    let mut contents = TruthSummary::default();
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     loop {
         let start = reader.offset();
@@ -41,16 +42,19 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
             break;
         };
         let tid = match item {
-            Item::Thread { tid, .. } | Item::Run { tid, .. } | Item::End { tid, .. } => tid,
-            Item::Check { .. } | Item::Range { .. } | Item::Tracing { .. } | Item::Complete => {
-                continue
-            }
+            TruthItem::Thread { tid, .. }
+            | TruthItem::Run { tid, .. }
+            | TruthItem::End { tid, .. } => tid,
+            TruthItem::Check { .. }
+            | TruthItem::Range { .. }
+            | TruthItem::Tracing { .. }
+            | TruthItem::Complete => continue,
         };
         let place = *places.entry(tid).or_insert_with(|| {
-            contents.threads.push(Thread {
+            contents.threads.push(ThreadSummary {
                 tid,
                 extent: start..start,
-                ..Thread::default()
+                ..ThreadSummary::default()
             });
             contents.threads.len() - 1
         });
@@ -59,34 +63,34 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
         };
         thread.extent.end = reader.offset();
         match item {
-            Item::Thread { pid, .. } => thread.pid = pid,
-            Item::Run { run, .. } => {
+            TruthItem::Thread { pid, .. } => thread.pid = pid,
+            TruthItem::Run { run, .. } => {
                 thread.runs += 1;
                 thread.chain.push(&run);
                 thread.status = None;
             }
-            Item::End { status, .. } => thread.status = Some(status),
+            TruthItem::End { status, .. } => thread.status = Some(status),
             _ => {}
         }
     }
-    contents.complete = reader.complete();
+    contents.complete = reader.is_complete();
     Ok(contents)
 }
 
 /// The runs of one thread, in order.
 pub struct ThreadRuns<R: Read = File> {
-    reader: Reader<R>,
+    reader: TruthReader<R>,
     tid: u32,
 }
 
 impl ThreadRuns<File> {
     pub fn open(path: impl AsRef<Path>, tid: u32) -> Result<Self, Error> {
-        Ok(ThreadRuns::new(Reader::open(path)?, tid))
+        Ok(ThreadRuns::new(TruthReader::open(path)?, tid))
     }
 }
 
 impl<R: Read> ThreadRuns<R> {
-    pub fn new(reader: Reader<R>, tid: u32) -> Self {
+    pub fn new(reader: TruthReader<R>, tid: u32) -> Self {
         ThreadRuns { reader, tid }
     }
 }
@@ -97,7 +101,7 @@ impl<R: Read> Iterator for ThreadRuns<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.reader.next_item() {
-                Ok(Some(Item::Run { tid, run })) if tid == self.tid => return Some(Ok(run)),
+                Ok(Some(TruthItem::Run { tid, run })) if tid == self.tid => return Some(Ok(run)),
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(error) => return Some(Err(error)),

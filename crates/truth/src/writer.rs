@@ -1,4 +1,4 @@
-//! The writing side: what a tracer calls.
+//! Writes a truth file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::{Chain, Error, Run};
 
-/// A thread's runs leave the buffer before they take more bytes than this.
+/// A thread's buffered runs are written before they take more bytes than this.
 const FLUSH_SIZE: usize = 64 * 1024;
 const FLUSH_RUNS: usize = (FLUSH_SIZE - 16) / RUN_SIZE as usize;
 const CHECK_EVERY: u64 = 1 << 20;
@@ -25,14 +25,14 @@ struct Pending {
 }
 
 /// Writes a truth file. Every record reaches the operating system in one write, so that a killed recorder leaves a
-/// readable prefix; without [`Writer::finish`] the file says that it is one.
-pub struct Writer<W: Write = File> {
+/// readable prefix. Without [`TruthWriter::finish`] the file counts as one.
+pub struct TruthWriter<W: Write = File> {
     output: W,
     threads: BTreeMap<u32, Pending>,
 }
 
-impl Writer<File> {
-    /// Creates the file, for its owner alone, or empties it. A symbolic link to nothing is not followed.
+impl TruthWriter<File> {
+    /// Creates the file, or empties it, readable only by its owner. Does not follow a symbolic link to nothing.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
         let there = File::options().write(true).truncate(true).open(&path);
         let file = match there {
@@ -45,25 +45,25 @@ impl Writer<File> {
             }
             there => there?,
         };
-        Writer::new(file)
+        TruthWriter::new(file)
     }
 }
 
-impl<W: Write> Writer<W> {
-    /// Writes the header to `output`, which should not buffer: the writer does.
+impl<W: Write> TruthWriter<W> {
+    /// Writes the header to `output`, which should be unbuffered.
     pub fn new(mut output: W) -> Result<Self, Error> {
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&VERSION.to_le_bytes());
         output.write_all(&header)?;
-        Ok(Writer {
+        Ok(TruthWriter {
             output,
             threads: BTreeMap::new(),
         })
     }
 
-    /// Announces a thread; a tid that is announced again continues its chain (exec by another thread), or begins a new
-    /// one behind its end (reuse).
-    pub fn thread(&mut self, tid: u32, pid: u32) -> Result<(), Error> {
+    /// Announces a thread. A tid that is announced again continues its path (exec by another thread), or starts a new
+    /// one after its end.
+    pub fn begin_thread(&mut self, tid: u32, pid: u32) -> Result<(), Error> {
         self.flush_thread(tid)?;
         let pending = self.threads.entry(tid).or_default();
         if pending.ended {
@@ -75,9 +75,15 @@ impl<W: Write> Writer<W> {
         record(&mut self.output, THREAD, &payload)
     }
 
-    /// Adds a run; one without instructions is left out.
+    /// Adds a run; skips one without instructions.
     #[inline]
-    pub fn run(&mut self, tid: u32, start: u64, instructions: u32, hash: u64) -> Result<(), Error> {
+    pub fn add_run(
+        &mut self,
+        tid: u32,
+        start: u64,
+        instructions: u32,
+        hash: u64,
+    ) -> Result<(), Error> {
         if instructions == 0 {
             return Ok(());
         }
@@ -105,8 +111,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// The thread's unit is switched on or off here, for good.
-    pub fn tracing(&mut self, tid: u32, on: bool) -> Result<(), Error> {
+    /// Writes that TraceEn of the thread's unit is set or cleared for good.
+    pub fn set_tracing(&mut self, tid: u32, on: bool) -> Result<(), Error> {
         self.flush_thread(tid)?;
         let mut payload = [0u8; 8];
         payload[..4].copy_from_slice(&tid.to_le_bytes());
@@ -115,7 +121,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends a thread with its wait status.
-    pub fn end(&mut self, tid: u32, status: u32) -> Result<(), Error> {
+    pub fn end_thread(&mut self, tid: u32, status: u32) -> Result<(), Error> {
         let pending = self
             .threads
             .get_mut(&tid)
@@ -126,12 +132,12 @@ impl<W: Write> Writer<W> {
         chain_record(&mut self.output, END, tid, status, pending.chain)
     }
 
-    /// Instructions and hash of a thread so far.
+    /// Returns number and hash of a thread's instructions so far.
     pub fn chain_of(&self, tid: u32) -> Option<Chain> {
         self.threads.get(&tid).map(|pending| pending.chain)
     }
 
-    /// Writes out what is buffered.
+    /// Writes the buffered runs.
     pub fn flush(&mut self) -> Result<(), Error> {
         for (&tid, pending) in &mut self.threads {
             pending.write_runs(&mut self.output, tid)?;
@@ -139,7 +145,7 @@ impl<W: Write> Writer<W> {
         Ok(self.output.flush()?)
     }
 
-    /// Writes out what is buffered and says that the file is complete.
+    /// Writes the buffered runs and marks the file as complete.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.flush()?;
         record(&mut self.output, COMPLETE, &[])?;

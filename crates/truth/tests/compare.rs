@@ -1,6 +1,8 @@
 //! The rule that says when a decoded path equals the truth.
 
-use rtit_truth::{compare, Identical, Options, Outcome, Reason, Run, RunHash, Selector};
+use rtit_truth::{
+    compare, CompareOptions, DifferenceReason, Identical, Outcome, Run, RunHash, Selector,
+};
 
 /// A run of instructions of four bytes each.
 fn run(start: u64, instructions: u32) -> Run {
@@ -13,16 +15,16 @@ fn run(start: u64, instructions: u32) -> Run {
     }
 }
 
-fn outcome(truth: &[Run], decoded: &[Run], options: Options) -> Outcome {
+fn outcome(truth: &[Run], decoded: &[Run], options: CompareOptions) -> Outcome {
     let truth = truth.iter().copied().map(Ok::<Run, ()>);
     compare(truth, decoded.iter().copied().map(Ok), options).unwrap()
 }
 
 fn exact(truth: &[Run], decoded: &[Run]) -> Outcome {
-    outcome(truth, decoded, Options::default())
+    outcome(truth, decoded, CompareOptions::default())
 }
 
-fn reason(outcome: Outcome) -> (u64, Reason) {
+fn reason(outcome: Outcome) -> (u64, DifferenceReason) {
     match outcome {
         Outcome::Different(difference) => (difference.instructions, difference.reason),
         Outcome::Identical(identical) => panic!("{identical:?}"),
@@ -37,7 +39,7 @@ fn identical(instructions: u64, runs: u64) -> Outcome {
     })
 }
 
-const ANY: Options = Options {
+const ANY: CompareOptions = CompareOptions {
     shortfall: u64::MAX,
     excess: u64::MAX,
 };
@@ -78,7 +80,7 @@ fn another_start() {
     };
     assert_eq!(
         (difference.instructions, difference.reason),
-        (5, Reason::Start)
+        (5, DifferenceReason::Start)
     );
     assert_eq!((difference.truth_index, difference.decoded_index), (1, 1));
     assert_eq!(
@@ -98,7 +100,7 @@ fn the_same_start_and_count_by_other_addresses() {
     ];
     assert_eq!(
         reason(exact(&truth, &decoded)),
-        (5, Reason::Path { until: 10 })
+        (5, DifferenceReason::Path { until: 10 })
     );
 }
 
@@ -108,23 +110,23 @@ fn an_instruction_too_few() {
     let short = [run(0x1000, 5), run(0x2000, 4), run(0x3000, 5)];
     assert_eq!(
         reason(exact(&truth, &short)),
-        (5, Reason::DecodedEnds { missing: 1 })
+        (5, DifferenceReason::DecodedEnds { missing: 1 })
     );
     assert_eq!(
         reason(exact(&short, &truth)),
-        (5, Reason::TruthEnds { extra: 1 })
+        (5, DifferenceReason::TruthEnds { extra: 1 })
     );
     assert_eq!(
         reason(exact(&truth, &truth[..2])),
-        (10, Reason::DecodedEnds { missing: 5 })
+        (10, DifferenceReason::DecodedEnds { missing: 5 })
     );
     assert_eq!(
         reason(exact(&truth[..2], &truth)),
-        (10, Reason::TruthEnds { extra: 5 })
+        (10, DifferenceReason::TruthEnds { extra: 5 })
     );
     assert_eq!(
         reason(exact(&truth, &[])),
-        (0, Reason::DecodedEnds { missing: 15 })
+        (0, DifferenceReason::DecodedEnds { missing: 15 })
     );
 }
 
@@ -147,15 +149,15 @@ fn a_killed_recording_ends_early() {
         outcome(&truth, &[run(0x1000, 5), run(0x2000, 2)], ANY),
         ends(8, 2, 5, 1)
     );
-    let bound = Options {
+    let bound = CompareOptions {
         shortfall: 4,
         excess: 0,
     };
     assert_eq!(
         reason(outcome(&truth, &truth[..2], bound)),
-        (10, Reason::DecodedEnds { missing: 5 })
+        (10, DifferenceReason::DecodedEnds { missing: 5 })
     );
-    let bound = Options {
+    let bound = CompareOptions {
         shortfall: 5,
         excess: 0,
     };
@@ -188,10 +190,13 @@ fn a_prefix_that_lost_step_is_different() {
     let drifted = [run(0x1000, 4), run(0x2000, 4), run(0x3000, 4)];
     assert_eq!(
         reason(outcome(&truth, &drifted, ANY)),
-        (0, Reason::Path { until: 12 })
+        (0, DifferenceReason::Path { until: 12 })
     );
     let elsewhere = [run(0x1000, 5), run(0x2004, 2)];
-    assert_eq!(reason(outcome(&truth, &elsewhere, ANY)), (5, Reason::Start));
+    assert_eq!(
+        reason(outcome(&truth, &elsewhere, ANY)),
+        (5, DifferenceReason::Start)
+    );
 }
 
 #[test]
@@ -205,34 +210,34 @@ fn an_error_of_either_side_ends_it() {
 #[test]
 fn no_ranges_keep_everything() {
     let mut selector = Selector::default();
-    assert!(selector.keeps(&run(0, 1)) && selector.keeps(&run(u64::MAX, 1)));
+    assert!(selector.is_traced(&run(0, 1)) && selector.is_traced(&run(u64::MAX, 1)));
 }
 
 #[test]
 fn a_run_is_kept_by_where_it_starts() {
     let mut selector = Selector::new(vec![(0x1000, 0x10ff), (0x3000, 0x3000)], vec![]);
-    assert!(!selector.keeps(&run(0xffc, 3))); // enters the range sequentially
-    assert!(selector.keeps(&run(0x1000, 1)));
-    assert!(selector.keeps(&run(0x10ff, 900))); // leaves it sequentially
-    assert!(!selector.keeps(&run(0x1100, 1)));
-    assert!(selector.keeps(&run(0x3000, 1)));
-    assert!(!selector.keeps(&run(0x3001, 1)));
+    assert!(!selector.is_traced(&run(0xffc, 3))); // enters the range sequentially
+    assert!(selector.is_traced(&run(0x1000, 1)));
+    assert!(selector.is_traced(&run(0x10ff, 900))); // leaves it sequentially
+    assert!(!selector.is_traced(&run(0x1100, 1)));
+    assert!(selector.is_traced(&run(0x3000, 1)));
+    assert!(!selector.is_traced(&run(0x3001, 1)));
 }
 
 #[test]
 fn trace_stop_is_for_good() {
     let mut selector = Selector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
-    assert!(selector.keeps(&run(0x1000, 1)));
-    assert!(selector.keeps(&run(0x1ff0, 100))); // enters the stop range sequentially
-    assert!(!selector.stopped());
-    assert!(!selector.keeps(&run(0x2080, 1))); // the overlap acts as stop range
-    assert!(selector.stopped());
-    assert!(!selector.keeps(&run(0x1000, 1)));
+    assert!(selector.is_traced(&run(0x1000, 1)));
+    assert!(selector.is_traced(&run(0x1ff0, 100))); // enters the stop range sequentially
+    assert!(!selector.is_stopped());
+    assert!(!selector.is_traced(&run(0x2080, 1))); // the overlap acts as stop range
+    assert!(selector.is_stopped());
+    assert!(!selector.is_traced(&run(0x1000, 1)));
 }
 
 #[test]
 fn trace_stop_outside_the_filter_ranges() {
     let mut selector = Selector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
-    assert!(!selector.keeps(&run(0x5000, 1)));
-    assert!(!selector.keeps(&run(0x1000, 1)));
+    assert!(!selector.is_traced(&run(0x5000, 1)));
+    assert!(!selector.is_traced(&run(0x1000, 1)));
 }

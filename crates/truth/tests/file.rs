@@ -2,7 +2,10 @@
 
 use std::io::Cursor;
 
-use rtit_truth::{threads, Chain, Error, Item, Reader, Run, RunHash, Thread, ThreadRuns, Writer};
+use rtit_truth::{
+    summarize, Chain, Error, Run, RunHash, ThreadRuns, ThreadSummary, TruthItem, TruthReader,
+    TruthWriter,
+};
 
 /// A run of `instructions` instructions of one byte each.
 fn run(start: u64, instructions: u32) -> Run {
@@ -15,29 +18,29 @@ fn run(start: u64, instructions: u32) -> Run {
     }
 }
 
-fn put(writer: &mut Writer<&mut Vec<u8>>, tid: u32, run: Run) {
+fn put(writer: &mut TruthWriter<&mut Vec<u8>>, tid: u32, run: Run) {
     writer
-        .run(tid, run.start, run.instructions, run.hash)
+        .add_run(tid, run.start, run.instructions, run.hash)
         .unwrap();
 }
 
 fn sample() -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    writer.thread(10, 10).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
+    writer.begin_thread(10, 10).unwrap();
     put(&mut writer, 10, run(0x40_1000, 5));
-    writer.thread(11, 10).unwrap();
+    writer.begin_thread(11, 10).unwrap();
     put(&mut writer, 11, run(0x40_2000, 1));
     put(&mut writer, 10, run(0x40_3000, 2));
     put(&mut writer, 10, Run::default());
-    writer.end(11, 0x100).unwrap();
-    writer.end(10, 9).unwrap();
+    writer.end_thread(11, 0x100).unwrap();
+    writer.end_thread(10, 9).unwrap();
     writer.finish().unwrap();
     bytes
 }
 
-fn items(bytes: &[u8]) -> Result<Vec<Item>, Error> {
-    Reader::new(bytes)?.collect()
+fn items(bytes: &[u8]) -> Result<Vec<TruthItem>, Error> {
+    TruthReader::new(bytes)?.collect()
 }
 
 /// A file of one thread 1 followed by `record`.
@@ -52,10 +55,10 @@ fn with(kind: u32, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn bytes_of_a_small_file() {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    writer.thread(7, 6).unwrap();
-    writer.run(7, 0x1122_3344_5566_7788, 1, 2).unwrap();
-    writer.end(7, 0x8b).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
+    writer.begin_thread(7, 6).unwrap();
+    writer.add_run(7, 0x1122_3344_5566_7788, 1, 2).unwrap();
+    writer.end_thread(7, 0x8b).unwrap();
     writer.finish().unwrap();
     let expected: &[u8] = b"rtit-truth\0\0\x01\0\0\0\
         \x01\0\0\0\x08\0\0\0\x07\0\0\0\x06\0\0\0\
@@ -69,7 +72,7 @@ fn bytes_of_a_small_file() {
 #[test]
 fn what_was_written_is_read() {
     let bytes = sample();
-    let contents = threads(Reader::new(bytes.as_slice()).unwrap()).unwrap();
+    let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
     let mut first = Chain::default();
     first.push(&run(0x40_1000, 5));
     first.push(&run(0x40_3000, 2));
@@ -79,7 +82,7 @@ fn what_was_written_is_read() {
     assert_eq!(
         contents.threads,
         [
-            Thread {
+            ThreadSummary {
                 tid: 10,
                 pid: 10,
                 chain: first,
@@ -87,7 +90,7 @@ fn what_was_written_is_read() {
                 status: Some(9),
                 extent: contents.threads[0].extent.clone(),
             },
-            Thread {
+            ThreadSummary {
                 tid: 11,
                 pid: 10,
                 chain: second,
@@ -98,7 +101,7 @@ fn what_was_written_is_read() {
         ]
     );
     let of_10: Result<Vec<Run>, Error> =
-        ThreadRuns::new(Reader::new(bytes.as_slice()).unwrap(), 10).collect();
+        ThreadRuns::new(TruthReader::new(bytes.as_slice()).unwrap(), 10).collect();
     assert_eq!(of_10.unwrap(), [run(0x40_1000, 5), run(0x40_3000, 2)]);
 }
 
@@ -108,10 +111,10 @@ fn one_thread_is_where_its_records_are() {
     let whole = sample();
     for size in 16..=whole.len() {
         let bytes = &whole[..size];
-        for thread in threads(Reader::new(bytes).unwrap()).unwrap().threads {
-            let of = |item: &Item| match *item {
-                Item::Thread { tid, .. } | Item::Run { tid, .. } => tid == thread.tid,
-                Item::End { tid, .. } => tid == thread.tid,
+        for thread in summarize(TruthReader::new(bytes).unwrap()).unwrap().threads {
+            let of = |item: &TruthItem| match *item {
+                TruthItem::Thread { tid, .. } | TruthItem::Run { tid, .. } => tid == thread.tid,
+                TruthItem::End { tid, .. } => tid == thread.tid,
                 _ => false,
             };
             let mut expected = items(bytes).unwrap();
@@ -120,9 +123,9 @@ fn one_thread_is_where_its_records_are() {
             let inside = thread.extent.start as usize..thread.extent.end as usize;
             other[..16].copy_from_slice(&bytes[..16]);
             other[inside.clone()].copy_from_slice(&bytes[inside]);
-            let reader = Reader::new(Cursor::new(other)).unwrap();
-            let reader = reader.only(thread.tid, &thread.extent).unwrap();
-            let mut found = reader.collect::<Result<Vec<Item>, Error>>().unwrap();
+            let reader = TruthReader::new(Cursor::new(other)).unwrap();
+            let reader = reader.for_thread(thread.tid, &thread.extent).unwrap();
+            let mut found = reader.collect::<Result<Vec<TruthItem>, Error>>().unwrap();
             found.retain(of);
             assert_eq!(found, expected);
         }
@@ -133,7 +136,7 @@ fn one_thread_is_where_its_records_are() {
 fn every_prefix_is_a_prefix() {
     let bytes = sample();
     let all = items(&bytes).unwrap();
-    assert_eq!(all.last(), Some(&Item::Complete));
+    assert_eq!(all.last(), Some(&TruthItem::Complete));
     for size in 16..bytes.len() {
         let some = items(&bytes[..size]).unwrap();
         assert!(some.len() < all.len());
@@ -144,19 +147,19 @@ fn every_prefix_is_a_prefix() {
 #[test]
 fn a_check_every_2_20_instructions_and_bounded_records() {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    writer.thread(1, 1).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
+    writer.begin_thread(1, 1).unwrap();
     let one = run(0x1000, 100);
     for _ in 0..22_000 {
         put(&mut writer, 1, one);
     }
-    writer.end(1, 0).unwrap();
+    writer.end_thread(1, 0).unwrap();
     writer.finish().unwrap();
     let checks: Vec<u64> = items(&bytes)
         .unwrap()
         .iter()
         .filter_map(|item| match item {
-            Item::Check { chain, .. } => Some(chain.instructions),
+            TruthItem::Check { chain, .. } => Some(chain.instructions),
             _ => None,
         })
         .collect();
@@ -175,8 +178,8 @@ fn a_check_every_2_20_instructions_and_bounded_records() {
 #[test]
 fn flush_leaves_a_readable_prefix() {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    writer.thread(1, 1).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
+    writer.begin_thread(1, 1).unwrap();
     put(&mut writer, 1, run(5, 3));
     writer.flush().unwrap();
     put(&mut writer, 1, run(50, 3));
@@ -184,8 +187,8 @@ fn flush_leaves_a_readable_prefix() {
     assert_eq!(
         items(&bytes).unwrap(),
         [
-            Item::Thread { tid: 1, pid: 1 },
-            Item::Run {
+            TruthItem::Thread { tid: 1, pid: 1 },
+            TruthItem::Run {
                 tid: 1,
                 run: run(5, 3)
             }
@@ -196,29 +199,32 @@ fn flush_leaves_a_readable_prefix() {
 #[test]
 fn a_thread_must_be_announced() {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
     assert!(matches!(
-        writer.run(3, 0, 1, 0),
+        writer.add_run(3, 0, 1, 0),
         Err(Error::NotAnnounced { tid: 3 })
     ));
     assert!(matches!(
-        writer.end(3, 0),
+        writer.end_thread(3, 0),
         Err(Error::NotAnnounced { tid: 3 })
     ));
 }
 
 #[test]
 fn bad_headers() {
-    assert!(matches!(Reader::new(&b""[..]), Err(Error::Magic { .. })));
     assert!(matches!(
-        Reader::new(&b"rtit-truth\0\0\x01"[..]),
+        TruthReader::new(&b""[..]),
         Err(Error::Magic { .. })
     ));
     assert!(matches!(
-        Reader::new(&b"PERFILE2 and more of it"[..]),
+        TruthReader::new(&b"rtit-truth\0\0\x01"[..]),
         Err(Error::Magic { .. })
     ));
-    let version = Reader::new(&b"rtit-truth\0\0\x02\0\0\0"[..]).map(|_| ());
+    assert!(matches!(
+        TruthReader::new(&b"PERFILE2 and more of it"[..]),
+        Err(Error::Magic { .. })
+    ));
+    let version = TruthReader::new(&b"rtit-truth\0\0\x02\0\0\0"[..]).map(|_| ());
     assert!(matches!(version, Err(Error::Version { found: 2 })));
 }
 
@@ -317,7 +323,7 @@ fn bad_records() {
 #[test]
 fn nothing_follows_an_error() {
     let bytes = with(6, b"");
-    let mut reader = Reader::new(bytes.as_slice()).unwrap();
+    let mut reader = TruthReader::new(bytes.as_slice()).unwrap();
     assert!(reader.next_item().is_ok());
     assert!(reader.next_item().is_err());
     assert!(matches!(reader.next_item(), Ok(None)));
@@ -330,10 +336,10 @@ fn a_link_to_nothing_is_not_followed() {
     std::fs::create_dir_all(&folder).unwrap();
     let (link, target) = (folder.join("link"), folder.join("target"));
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    assert!(Writer::create(&link).is_err());
+    assert!(TruthWriter::create(&link).is_err());
     assert!(!target.exists());
     std::fs::write(&target, b"before").unwrap();
-    Writer::create(&link).unwrap().finish().unwrap();
+    TruthWriter::create(&link).unwrap().finish().unwrap();
     assert!(std::fs::read(&target).unwrap().starts_with(b"rtit-truth"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -341,14 +347,14 @@ fn a_link_to_nothing_is_not_followed() {
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
+    let mut writer = TruthWriter::new(&mut bytes).unwrap();
     for start in [0x1000, 0x2000] {
-        writer.thread(7, 5).unwrap();
+        writer.begin_thread(7, 5).unwrap();
         put(&mut writer, 7, run(start, 3));
         // Without an end before it, it goes on: an exec by another thread.
-        writer.thread(7, 5).unwrap();
+        writer.begin_thread(7, 5).unwrap();
         put(&mut writer, 7, run(start + 16, 1));
-        writer.end(7, 0).unwrap();
+        writer.end_thread(7, 0).unwrap();
     }
     writer.finish().unwrap();
     drop(writer);
@@ -356,12 +362,12 @@ fn a_number_that_is_used_again_begins_anew() {
         .unwrap()
         .into_iter()
         .filter_map(|item| match item {
-            Item::End { chain, .. } => Some(chain.instructions),
+            TruthItem::End { chain, .. } => Some(chain.instructions),
             _ => None,
         })
         .collect();
     assert_eq!(ends, [4, 4]);
     // What has the number is one path all the same.
-    let contents = threads(Reader::new(bytes.as_slice()).unwrap()).unwrap();
+    let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
     assert_eq!(contents.threads[0].chain.instructions, 8);
 }

@@ -7,15 +7,13 @@
 //! **The recording window** goes from a start edge to a stop edge: an address in a file, or a number of retired
 //! instructions of all threads. `thread_events::window_edges` acts at the edges.
 
+use rtit_truth::format::RANGE;
 use rtit_unit::{AddressRange, RangeKind};
 
 use crate::shared::file_mappings::FileMapping;
 use crate::shared::shared_clock::SharedClock;
 use crate::thread::thread_state::{BEFORE_START, TRACED};
 use crate::thread::translation_block::{TranslationBlock, WINDOW_START, WINDOW_STOP};
-
-/// The type of a truth-file record.
-const RANGE: u32 = 6;
 
 /// `size` bytes from `offset` of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]

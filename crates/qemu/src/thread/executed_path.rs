@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use rtit_truth::format::{END, RUNS, RUN_SIZE, THREAD};
 use rtit_truth::hash;
 
 use crate::thread::translation_block::{InstructionStep, TranslationBlock};
@@ -32,10 +33,8 @@ impl TruthSource {
     }
 }
 
-const THREAD: u32 = 1;
-const RUNS: u32 = 2;
-const END: u32 = 4;
-const RUN: usize = 24;
+/// Bytes of a run.
+const RUN: usize = RUN_SIZE as usize;
 
 /// The totals of a thread, and the runs that have not been sent.
 #[derive(Default)]

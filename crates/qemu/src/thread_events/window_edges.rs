@@ -6,13 +6,12 @@
 
 use std::sync::atomic::Ordering;
 
+use rtit_truth::format::TRACING;
+
 use crate::shared::shared_state::{shared, SharedState};
 use crate::thread::executed_path::TruthSource;
 use crate::thread::thread_state::{Thread, ATTEND_EDGE};
 use crate::thread::translation_block::TranslationBlock;
-
-/// The type of a truth-file record.
-const TRACING: u32 = 7;
 
 impl Thread {
     /// Writes whether the thread starts traced.

@@ -1,19 +1,19 @@
-//! Loops that a decoded path leaves open: how often the truth went round.
+//! Loops without packets: how many iterations the truth has where the decoder cannot know.
 
 use std::collections::VecDeque;
 
 use crate::hash::{combine, extend};
 use crate::{Chain, Run};
 
-/// Runs, some of which have been looked at before their turn.
-pub(crate) struct Ahead<I: Iterator> {
+/// Runs that can be put back.
+pub(crate) struct PeekableRuns<I: Iterator> {
     runs: I,
     back: VecDeque<Run>,
 }
 
-impl<E, I: Iterator<Item = Result<Run, E>>> Ahead<I> {
-    pub(crate) fn new(runs: I) -> Ahead<I> {
-        Ahead {
+impl<E, I: Iterator<Item = Result<Run, E>>> PeekableRuns<I> {
+    pub(crate) fn new(runs: I) -> PeekableRuns<I> {
+        PeekableRuns {
             runs,
             back: VecDeque::new(),
         }
@@ -26,7 +26,7 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Ahead<I> {
         }
     }
 
-    /// The run that comes next was taken too early.
+    /// Puts a run back.
     pub(crate) fn give_back(&mut self, run: Option<Run>) {
         if let Some(run) = run {
             self.back.push_front(run);
@@ -34,27 +34,27 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Ahead<I> {
     }
 }
 
-/// What a path does that is in a loop.
-pub(crate) enum Next {
+/// How a path continues in a loop.
+pub(crate) enum LoopContinuation {
     Leaves,
-    /// At least one round, with a boundary at its end, and then it leaves.
-    GoesRoundOnce,
-    /// It stays in the loop until that is left open again.
-    IsOpenAgain,
+    /// At least one iteration, with a boundary at its end, and then it leaves the loop.
+    OneIteration,
+    /// It stays in the loop until the next mark.
+    OpenAgain,
 }
 
-/// One round of a loop, from the place where the decoded path left it.
-pub(crate) struct Round {
-    /// Hash of the first so many instructions; the last is that of the whole round.
+/// One iteration of a loop, from the point where the decoder left it.
+pub(crate) struct LoopIteration {
+    /// Hashes of the first 0, 1, 2, ... instructions.
     hashes: Vec<u64>,
 }
 
-impl Round {
-    /// The round that `head` announces; None if it is cut off or empty.
+impl LoopIteration {
+    /// Reads the iteration that `head` announces; None if it is cut off or empty.
     pub(crate) fn read<E, I: Iterator<Item = Result<Run, E>>>(
         head: Run,
-        runs: &mut Ahead<I>,
-    ) -> Result<Option<Round>, E> {
+        runs: &mut PeekableRuns<I>,
+    ) -> Result<Option<LoopIteration>, E> {
         let mut hashes = vec![0];
         let mut hash = 0;
         for _ in 0..head.hash {
@@ -67,18 +67,18 @@ impl Round {
             }
             hashes.push(hash);
         }
-        Ok(Some(Round { hashes }))
+        Ok(Some(LoopIteration { hashes }))
     }
 
     fn length(&self) -> u64 {
         self.hashes.len() as u64 - 1
     }
 
-    /// Hash of `count` instructions from the round's first on.
+    /// Returns the hash of `count` instructions in the loop, from the first one on.
     fn hash(&self, count: u64) -> u64 {
         let whole = self.hashes.last().copied().unwrap_or(0);
         let (mut rounds, rest) = (count / self.length(), count % self.length());
-        // rounds by doubling
+        // Whole iterations, by doubling.
         let (mut done, mut all) = (0, 0);
         let (mut step, mut hash) = (self.length(), whole);
         while rounds != 0 {
@@ -92,20 +92,20 @@ impl Round {
         combine(all, rest, first)
     }
 
-    /// What the decoded path does with the loop next: `next` and `runs` follow.
-    pub(crate) fn goes_on<E, I: Iterator<Item = Result<Run, E>>>(
+    /// Returns how the decoded path continues in the loop, with `next` and `runs`.
+    pub(crate) fn continuation<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         next: Option<Run>,
-        runs: &mut Ahead<I>,
-    ) -> Result<Next, E> {
+        runs: &mut PeekableRuns<I>,
+    ) -> Result<LoopContinuation, E> {
         let mut at = Chain::default();
         let mut seen = Vec::new();
         let mut run = next;
-        let mut found = Next::Leaves;
+        let mut found = LoopContinuation::Leaves;
         while let Some(now) = run {
             if now.instructions == 0 && now.hash > 0 {
                 if now.hash == self.length() {
-                    found = Next::IsOpenAgain;
+                    found = LoopContinuation::OpenAgain;
                 }
                 break;
             }
@@ -115,7 +115,7 @@ impl Round {
                 break;
             }
             if at.instructions == self.length() {
-                found = Next::GoesRoundOnce;
+                found = LoopContinuation::OneIteration;
             }
             run = runs.next()?;
             seen.extend(run);
@@ -126,21 +126,20 @@ impl Round {
         Ok(found)
     }
 
-    /// The chain at the last boundary of the truth at which it has gone round as a whole after `left`, where the decoded
-    /// path is; `truth` is the chain before `runs`. With `but_one` it is the last one but one. None where it has no
-    /// boundary like that. What was looked at and lies behind the answer is given back: runs inside the loop as few as
-    /// possible.
-    pub(crate) fn most<E, I: Iterator<Item = Result<Run, E>>>(
+    /// Returns the path of the truth at its last boundary after a whole number of iterations from `left`, the decoded
+    /// path; with `but_one`, at the last but one. None if there is no such boundary. `truth` is the path before `runs`.
+    /// Runs after the result are put back, joined where they are inside of the loop.
+    pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         left: Chain,
         truth: Chain,
         but_one: bool,
-        runs: &mut Ahead<I>,
+        runs: &mut PeekableRuns<I>,
     ) -> Result<Option<Chain>, E> {
         let mut at = truth;
         let (mut found, mut latest) = (None, None);
-        // Runs up to the boundary found, those from there to the latest one if it is another, those after that which are
-        // inside the loop, too, and the one looked at last.
+        // Runs up to the boundary found; from there to a later one; after that, inside of the loop; and the last one
+        // read.
         let (mut before, mut between, mut inside) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
         while let Some(count) = at.instructions.checked_sub(left.instructions) {
@@ -181,7 +180,7 @@ fn move_joined(from: &mut Vec<Run>, into: &mut Vec<Run>) {
     from.drain(..).for_each(|run| push_joined(into, run));
 }
 
-/// Appends a run, to the last one if that stays short enough. A boundary that is lost so lies within the loop.
+/// Appends a run, joined to the last one if that stays short enough. The boundary that is lost lies within the loop.
 fn push_joined(runs: &mut Vec<Run>, run: Run) {
     if let Some(last) = runs.last_mut() {
         if let Some(instructions) = last.instructions.checked_add(run.instructions) {

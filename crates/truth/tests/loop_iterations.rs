@@ -1,6 +1,8 @@
 //! Loops that a decoded path leaves open: the truth may have gone round more often, and nothing else may differ.
 
-use rtit_truth::{compare, Identical, Options, Outcome, Part, Reason, Run, RunHash};
+use rtit_truth::{
+    compare, CompareOptions, DifferenceReason, Identical, Outcome, PathFinder, Run, RunHash,
+};
 
 fn run(ips: &[u64]) -> Run {
     let mut hash = RunHash::default();
@@ -28,7 +30,7 @@ fn open(round: &[u64]) -> Vec<Run> {
 fn outcome(truth: &[Run], decoded: &[Run]) -> Outcome {
     let truth = truth.iter().copied().map(Ok::<Run, ()>);
     let decoded = decoded.iter().copied().map(Ok);
-    compare(truth, decoded, Options::default()).unwrap()
+    compare(truth, decoded, CompareOptions::default()).unwrap()
 }
 
 /// Runs of a path that is cut at these places, and at no other.
@@ -136,7 +138,7 @@ fn what_comes_after_the_loop_is_compared() {
     let Outcome::Different(difference) = outcome(&truth, &decoded(2)) else {
         panic!("the handler's last instruction is another");
     };
-    assert_eq!(difference.reason, Reason::Path { until: 33 });
+    assert_eq!(difference.reason, DifferenceReason::Path { until: 33 });
     assert_eq!(difference.instructions, 30);
 }
 
@@ -222,9 +224,9 @@ fn a_part_that_leaves_a_loop_open() {
         let places = [20, 40, 42, 42 + 4 * rounds + 2, path.len() - before.len()];
         let truth = cut(&path, &places);
         let find = |decoded: &[Run]| {
-            let part = Part::of(decoded.iter().copied().map(Ok::<Run, ()>)).unwrap();
+            let part = PathFinder::from_runs(decoded.iter().copied().map(Ok::<Run, ()>)).unwrap();
             let truth = || Ok(truth.iter().copied().map(Ok::<Run, ()>));
-            part.find_open(truth).unwrap()
+            part.find_with_open_loops(truth).unwrap()
         };
         let told = [vec![run(&lead)], decoded(2)].concat();
         let found = find(&told).unwrap();

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use rtit_truth::{Behind, Part, Run, RunHash};
+use rtit_truth::{PathFinder, Run, RunHash, RunsAfter};
 
 /// A path of so many runs through a few places; `seed` chooses them.
 fn path(seed: u64, runs: u64) -> Vec<Vec<u64>> {
@@ -56,7 +56,7 @@ fn a_part_is_found() {
     for seed in 0..200 {
         let whole = path(seed, 400);
         let (from, to) = (seed as usize, 250 + seed as usize / 2);
-        let part = Part::of(runs(&whole[from..to])).unwrap();
+        let part = PathFinder::from_runs(runs(&whole[from..to])).unwrap();
         let truth = joined(&whole, 1 + seed as usize % 9, &[from]);
         let found = part.find(runs(&truth)).unwrap().unwrap();
         assert_eq!(
@@ -76,7 +76,7 @@ fn a_path_with_one_other_run_is_not_found() {
         let mut other = whole[100..300].to_vec();
         let changed = (7 * seed as usize) % 190;
         other[changed] = vec![0x5000, 0x5001];
-        let part = Part::of(runs(&other)).unwrap();
+        let part = PathFinder::from_runs(runs(&other)).unwrap();
         assert_eq!(part.find(runs(&whole)).unwrap(), None);
     }
 }
@@ -91,7 +91,7 @@ fn a_path_without_one_run_is_not_found() {
         if whole[100..].windows(other.len()).any(|each| each == other) {
             continue;
         }
-        let part = Part::of(runs(&other)).unwrap();
+        let part = PathFinder::from_runs(runs(&other)).unwrap();
         assert_eq!(part.find(runs(&whole)).unwrap(), None, "{seed}");
     }
 }
@@ -101,20 +101,20 @@ fn long_paths_are_compared_at_both_ends() {
     let whole = path(1, 200_000);
     let inner = &whole[30_000..150_000];
     let truth = joined(&whole, 300, &[30_000]);
-    let part = Part::of(runs(inner)).unwrap();
+    let part = PathFinder::from_runs(runs(inner)).unwrap();
     assert!(part.instructions() > 4 << 16);
     assert!(part.find(runs(&truth)).unwrap().is_some());
     // In the middle no boundary is kept, and yet the hash tells.
     let mut other = inner.to_vec();
     other[60_000] = vec![0x5000; inner[60_000].len()];
-    let part = Part::of(runs(&other)).unwrap();
+    let part = PathFinder::from_runs(runs(&other)).unwrap();
     assert_eq!(part.find(runs(&truth)).unwrap(), None);
 }
 
 #[test]
 fn a_truth_that_ends_early_is_enough_if_its_last_run_is_near() {
     let whole = path(5, 400);
-    let part = Part::of(runs(&whole[100..])).unwrap();
+    let part = PathFinder::from_runs(runs(&whole[100..])).unwrap();
     let found = part.find(runs(&whole[..396])).unwrap().unwrap();
     assert_eq!(found.unchecked, count(&whole[396..]));
 }
@@ -123,13 +123,13 @@ fn a_truth_that_ends_early_is_enough_if_its_last_run_is_near() {
 fn what_is_behind_begins_at_a_run() {
     let whole = path(9, 50);
     let passed = count(&whole[..20]);
-    let left: Vec<Run> = Behind::new(runs(&whole), passed)
+    let left: Vec<Run> = RunsAfter::new(runs(&whole), passed)
         .map(Result::unwrap)
         .collect();
     let wanted: Vec<Run> = runs(&whole[20..]).map(Result::unwrap).collect();
     assert_eq!(left, wanted);
     // Inside a run: the whole run comes, which starts elsewhere.
     let long = whole.iter().position(|ips| ips.len() > 2).unwrap();
-    let inside = Behind::new(runs(&whole), count(&whole[..long]) + 1).next();
+    let inside = RunsAfter::new(runs(&whole), count(&whole[..long]) + 1).next();
     assert_eq!(inside, Some(run(&whole[long])));
 }

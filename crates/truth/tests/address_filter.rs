@@ -1,6 +1,6 @@
 //! What a truth file says of address ranges and of TraceEn, of one of its threads.
 
-use rtit_truth::{Error, Reader, Selected};
+use rtit_truth::{Error, SelectedRuns, TruthReader};
 
 type Ranges = [(u64, u64)];
 
@@ -41,7 +41,12 @@ fn kept(records: &[Vec<u8>], filters: &Ranges, stops: &Ranges) -> Result<Vec<u64
     file.extend(words(&[1, 8, 7, 7, 1, 8, 8, 7]));
     file.extend(records.concat());
     file.extend(words(&[5, 0]));
-    let runs = Selected::new(Reader::new(&file[..])?, 7, filters.to_vec(), stops.to_vec());
+    let runs = SelectedRuns::new(
+        TruthReader::new(&file[..])?,
+        7,
+        filters.to_vec(),
+        stops.to_vec(),
+    );
     runs.map(|run| run.map(|run| run.start)).collect()
 }
 

@@ -1,0 +1,217 @@
+//! The part of the truth that address filters let through (IP filtering and TraceStop, section 33.2.5.3).
+
+use std::io::Read;
+
+use crate::{Error, Run, TruthItem, TruthReader};
+
+/// An address range of a trace unit, both ends inside; 0 to 0 contains no code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilterRange {
+    /// n of IA32_RTIT_ADDRn_A, at most 3.
+    pub number: u32,
+    /// TraceStop; otherwise FilterEn.
+    pub stop: bool,
+    pub first: u64,
+    pub last: u64,
+}
+
+/// Selects the part of a thread's path that is traced under FilterEn and TraceStop ranges. Both ends of a range belong
+/// to it, as with IA32_RTIT_ADDRn_A and _B.
+///
+/// Both are evaluated where a run begins, which is the target of a taken branch or an entry from outside. Execution
+/// that leaves a range sequentially stays traced until the next taken branch. So the truth must begin a run exactly
+/// there.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    filters: Vec<FilterRange>,
+    stops: Vec<FilterRange>,
+    stopped: bool,
+    off: bool,
+}
+
+impl Selector {
+    /// Creates a selector. Without filter ranges everything passes. Where a filter range and a stop range overlap, the
+    /// stop range applies.
+    pub fn new(filters: Vec<(u64, u64)>, stops: Vec<(u64, u64)>) -> Self {
+        let numbered = |all: Vec<(u64, u64)>, stop| {
+            let ranges = (0..).zip(all).map(|(number, (first, last))| FilterRange {
+                number,
+                stop,
+                first,
+                last,
+            });
+            ranges.collect()
+        };
+        Selector {
+            filters: numbered(filters, false),
+            stops: numbered(stops, true),
+            stopped: false,
+            off: false,
+        }
+    }
+
+    /// Sets a range from here on. Number 0 comes first; a number that comes again replaces the range that had it, and
+    /// removes those after it.
+    pub fn set_range(&mut self, range: FilterRange) {
+        for ranges in [&mut self.filters, &mut self.stops] {
+            ranges.retain(|before| before.number < range.number);
+        }
+        match range.stop {
+            true => self.stops.push(range),
+            false => self.filters.push(range),
+        }
+    }
+
+    /// Sets or clears TraceEn.
+    pub fn set_tracing(&mut self, on: bool) {
+        self.off = !on;
+    }
+
+    /// Returns whether the thread's next run is traced.
+    pub fn is_traced(&mut self, run: &Run) -> bool {
+        if self.off {
+            return false;
+        }
+        self.stopped = self.stopped || within(&self.stops, run.start);
+        !self.stopped && (self.filters.is_empty() || within(&self.filters, run.start))
+    }
+
+    /// Returns whether TraceStop has ended this thread's trace.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+}
+
+fn within(ranges: &[FilterRange], ip: u64) -> bool {
+    let holds = |range: &FilterRange| range.first <= ip && ip <= range.last;
+    ranges.iter().any(holds)
+}
+
+/// The traced runs of one thread, by the file's records of ranges and TraceEn.
+pub struct SelectedRuns<R: Read> {
+    reader: TruthReader<R>,
+    tid: u32,
+    selector: Selector,
+    /// The recording's filters: a file with other ranges is wrong.
+    filters: Vec<(u64, u64)>,
+    stops: Vec<(u64, u64)>,
+}
+
+impl<R: Read> SelectedRuns<R> {
+    /// Creates the iterator. `filters` and `stops` apply from the start, unless the file has ranges of the thread.
+    pub fn new(
+        reader: TruthReader<R>,
+        tid: u32,
+        filters: Vec<(u64, u64)>,
+        stops: Vec<(u64, u64)>,
+    ) -> Self {
+        SelectedRuns {
+            reader,
+            tid,
+            selector: Selector::new(filters.clone(), stops.clone()),
+            filters,
+            stops,
+        }
+    }
+
+    /// Returns whether both ends of a range are ends of mapped parts that a filter selects; adjacent parts are joined.
+    fn is_from_filters(&self, range: &FilterRange) -> bool {
+        let known = match range.stop {
+            true => &self.stops,
+            false => &self.filters,
+        };
+        (range.first, range.last) == (0, 0)
+            || known.iter().any(|&(first, _)| first == range.first)
+                && known.iter().any(|&(_, last)| last == range.last)
+    }
+}
+
+impl<R: Read> Iterator for SelectedRuns<R> {
+    type Item = Result<Run, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.reader.next_item() {
+                Ok(Some(TruthItem::Run { tid, run })) if tid == self.tid => {
+                    if self.selector.is_traced(&run) {
+                        return Some(Ok(run));
+                    }
+                }
+                Ok(Some(TruthItem::Range { tid, range })) if tid == self.tid => {
+                    if !self.is_from_filters(&range) {
+                        let (first, last) = (range.first, range.last);
+                        return Some(Err(Error::Range { tid, first, last }));
+                    }
+                    self.selector.set_range(range);
+                }
+                Ok(Some(TruthItem::Tracing { tid, on })) if tid == self.tid => {
+                    self.selector.set_tracing(on)
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_is_set_again_is_another() {
+        let mut selector = Selector::default();
+        let range = |number, first| FilterRange {
+            number,
+            stop: false,
+            first,
+            last: first + 9,
+        };
+        let mut keeps = |set: &[FilterRange], start| {
+            set.iter().for_each(|range| selector.set_range(*range));
+            selector.is_traced(&Run {
+                start,
+                instructions: 1,
+                hash: 0,
+            })
+        };
+        assert!(keeps(&[range(0, 100), range(1, 200)], 100));
+        assert!(keeps(&[range(1, 300)], 100));
+        assert!(keeps(&[], 300) && !keeps(&[], 200));
+        assert!(keeps(&[range(0, 400)], 400) && !keeps(&[], 300));
+    }
+
+    /// Of any kind.
+    #[test]
+    fn a_number_that_comes_again_is_no_filter_and_no_stop_any_more() {
+        let run = |start| Run {
+            start,
+            instructions: 1,
+            hash: 0,
+        };
+        let range = |number, stop, first| FilterRange {
+            number,
+            stop,
+            first,
+            last: first + 9,
+        };
+        let mut selector = Selector::default();
+        selector.set_range(range(0, false, 100));
+        selector.set_range(range(1, true, 200));
+        selector.set_range(range(1, true, 300));
+        selector.set_range(range(1, false, 400));
+        assert!([100, 400]
+            .map(run)
+            .iter()
+            .all(|run| selector.is_traced(run)));
+        assert!([200, 300]
+            .map(run)
+            .iter()
+            .all(|run| !selector.is_traced(run)));
+        assert!(!selector.is_stopped());
+        selector.set_range(range(1, true, 300));
+        assert!(selector.is_traced(&run(100)) && !selector.is_traced(&run(400)));
+        assert!(!selector.is_traced(&run(300)) && selector.is_stopped());
+    }
+}
