@@ -4,13 +4,13 @@
 //! The instruction is decoded in that older form and its length and target are put right: REX2 adds registers, never bytes.
 
 use crate::class::Class;
+use crate::iced_decoder;
 use crate::instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
-use crate::known;
 
 const REX2: u8 = 0xd5;
 const JMPABS_OPCODE: u8 = 0xa1;
 
-/// The instruction, when it carries a REX2 prefix; `None` leaves it to the ordinary decoder.
+/// Decodes the instruction if it has a REX2 prefix; None leaves it to the ordinary decoder.
 pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, Undecodable>> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let at = bytes.iter().position(|byte| !is_legacy_prefix(*byte))?;
@@ -45,7 +45,7 @@ fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecoda
             length += 1;
         }
     }
-    let mut decoded = known::decode(&older[..length], ip, Mode::Bits64)?;
+    let mut decoded = iced_decoder::decode(&older[..length], ip, Mode::Bits64)?;
     let added = u8::from(!map1);
     decoded.length += added;
     if decoded.target != 0 {
@@ -65,7 +65,7 @@ fn jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> 
     Ok(Instruction {
         ip,
         length: length as u8,
-        // direct, yet traced by a TIP as an indirect jump is: the target in the bytes is not needed
+        // Direct, but traced by a TIP as an indirect jump is: the target in the bytes is not needed.
         class: Class::IndirectJump,
         target: 0,
         repeats: false,

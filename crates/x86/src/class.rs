@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-/// What an instruction is to PT.
+/// The class of an instruction in PT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -43,7 +43,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub(crate) fn of(decoded: &Instruction) -> Class {
+    pub(crate) fn from_iced(decoded: &Instruction) -> Class {
         let code = decoded.code();
         if code.is_jcc_short_or_near() || code.is_jcx_short() || code.is_loop() || code.is_loopcc()
         {

@@ -1,11 +1,11 @@
-//! An instruction as a value.
+//! A decoded instruction.
 
 use crate::class::Class;
 
 /// The longest legal instruction, in bytes.
 pub const MAX_LENGTH: usize = 15;
 
-/// The operating mode that code is decoded in (MODE.Exec reports it).
+/// The operating mode of code (reported by MODE.Exec).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Mode {
     Bits16,
@@ -14,7 +14,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The width of an instruction pointer, in bits.
+    /// Returns the width of an instruction pointer, in bits.
     pub const fn bits(self) -> u32 {
         match self {
             Mode::Bits16 => 16,
@@ -23,7 +23,7 @@ impl Mode {
         }
     }
 
-    /// `ip` cut to the width of this mode. 16-bit code keeps 32 bits: a linear IP has the CS base added.
+    /// Truncates `ip` to the width of this mode. 16-bit code keeps 32 bits, since a linear IP includes the CS base.
     pub const fn truncate(self, ip: u64) -> u64 {
         match self {
             Mode::Bits64 => ip,
@@ -43,7 +43,7 @@ pub struct Instruction {
     pub target: u64,
     /// A string instruction with a REP, REPE or REPNE prefix.
     pub repeats: bool,
-    /// MOV SS and POP SS: no single-step trap is taken after this instruction, only after the next one.
+    /// MOV SS and POP SS: a single step traps only after the next instruction.
     pub shadows: bool,
     /// PUSHF: stores RFLAGS, the trap flag included.
     pub pushes_flags: bool,
@@ -55,18 +55,19 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// The address of the instruction that follows in memory.
+    /// Returns the address of the next instruction in memory.
     pub const fn next(&self) -> u64 {
         self.mode.truncate(self.ip.wrapping_add(self.length as u64))
     }
 
-    /// A direct call with displacement 0 only reads the IP: it never pushes on the return-compression stack.
+    /// Returns whether this is a direct call with displacement 0, which only reads the IP and pushes nothing on the
+    /// stack of RET compression.
     pub const fn calls_next(&self) -> bool {
         matches!(self.class, Class::Call) && self.target == self.next()
     }
 }
 
-/// Why bytes are no instruction.
+/// Why bytes are not an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undecodable {
     /// The bytes end inside the instruction.

@@ -6,42 +6,43 @@
 //! assert_eq!((je.class, je.length, je.target), (Class::Conditional, 2, 0x1012));
 //! ```
 //!
-//! [`decode`] is the only entry, beside [`format`](fn@format) for text. The class comes from iced-x86's `Code`, not from its
-//! `FlowControl`, which lumps far transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section
-//! 33.2.1, Table 33-1). `quick` decodes the usual instructions by tables, `known` what iced-x86 knows, `apx` the encodings
-//! that it does not (REX2 prefixes, JMPABS).
+//! [`decode`] is the only entry, beside [`format`](fn@format) for text. It tries three decoders, from fast to complete:
+//! `table_decoder` knows the common instructions; `apx` the encodings that iced-x86 lacks (REX2 prefixes, JMPABS);
+//! `iced_decoder` the rest. The class comes from iced-x86's `Code`, not from its `FlowControl`, which does not separate
+//! far transfers, SYSCALL and VM entries from near calls and returns, as PT does (section 33.2.1, Table 33-1).
 
 #![forbid(unsafe_code)]
 
 mod apx;
 mod class;
+mod iced_decoder;
 mod instruction;
-mod known;
-mod quick;
-mod text;
+mod table_decoder;
 
 pub use class::Class;
+pub use iced_decoder::format;
 pub use instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
-pub use text::format;
 
-/// Decodes the instruction at `ip`, whose bytes are at the start of `bytes` (15 are always enough).
+/// Decodes the instruction at `ip` from the start of `bytes` (15 are always enough).
 #[inline]
 pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
-    if let Some(instruction) = quick::near::decode(bytes, ip, mode) {
+    if let Some(instruction) = table_decoder::near_branches::decode(bytes, ip, mode) {
         return Ok(instruction);
     }
-    decode_any(bytes, ip, mode)
+    decode_uncommon(bytes, ip, mode)
 }
 
-/// The length of the instruction of 64-bit code at the start of `bytes` if it is one of the usual ones of class `Other`,
-/// as `decode` has it; 0: ask `decode`. 16 bytes, so that no instruction ends behind them.
+/// Returns the length of the instruction of 64-bit code at the start of `bytes`, if it is a common one of class `Other`;
+/// 0: call `decode`. With 16 bytes no instruction is cut off.
 #[inline(always)]
 pub fn plain_length(bytes: &[u8; 16]) -> usize {
-    bytes.first_chunk().map_or(0, quick::plain::length)
+    bytes
+        .first_chunk()
+        .map_or(0, table_decoder::plain_length::plain_length)
 }
 
-fn decode_any(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
-    if let Some(instruction) = quick::decode(bytes, ip, mode) {
+fn decode_uncommon(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+    if let Some(instruction) = table_decoder::decode(bytes, ip, mode) {
         return Ok(instruction);
     }
     if mode == Mode::Bits64 {
@@ -49,7 +50,7 @@ fn decode_any(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecoda
             return result;
         }
     }
-    known::decode(bytes, ip, mode)
+    iced_decoder::decode(bytes, ip, mode)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Opcodes without VEX prefix, a row each or for several in sequence (SDM volume 2, appendix A).
+//! Opcodes without VEX prefix; each row describes one opcode or several consecutive ones (SDM volume 2, appendix A).
 
-use super::form::{Form, Immediate, Odd};
+use super::opcode_form::{Immediate, OpcodeForm, SpecialOpcode};
 use crate::class::Class;
 
-/// Which prefixes may choose the instruction: bits by number, 0 none, 1 66, 2 F3, 3 F2, 4 LOCK.
+/// The prefixes that may select the instruction: one bit for none, 66, F3, F2, LOCK.
 pub(super) const N: u8 = 1;
 pub(super) const P66: u8 = 2;
 pub(super) const F3: u8 = 4;
@@ -18,17 +18,17 @@ const M0F38: u8 = 2;
 const M0F3A: u8 = 3;
 
 /// The opcodes from `first` to `last` of a map.
-pub(super) struct Row {
+pub(super) struct OpcodeRow {
     pub map: u8,
     pub prefixes: u8,
     pub first: u8,
     pub last: u8,
-    pub form: Form,
+    pub form: OpcodeForm,
 }
 
-impl Row {
-    /// Into the forms of its map and a prefix.
-    pub const fn put(&self, forms: &mut [Form; 256]) {
+impl OpcodeRow {
+    /// Stores the row in the forms of its map and a prefix.
+    pub const fn fill_forms(&self, forms: &mut [OpcodeForm; 256]) {
         let mut opcode = self.first as usize;
         while opcode <= self.last as usize {
             assert!(!forms[opcode].is_known(), "two rows have the same opcode");
@@ -38,8 +38,8 @@ impl Row {
     }
 }
 
-pub(super) const fn row(map: u8, prefixes: u8, first: u8, last: u8, form: Form) -> Row {
-    Row {
+pub(super) const fn row(map: u8, prefixes: u8, first: u8, last: u8, form: OpcodeForm) -> OpcodeRow {
+    OpcodeRow {
         map,
         prefixes,
         first,
@@ -48,17 +48,17 @@ pub(super) const fn row(map: u8, prefixes: u8, first: u8, last: u8, form: Form) 
     }
 }
 
-const ANY: Form = Form::ANY;
-const MEMORY: Form = Form::MEMORY;
-const REGISTER: Form = Form::REGISTER;
-const BARE: Form = Form::BARE;
-const ANY_BYTE: Form = ANY.with(Immediate::Byte);
-const BYTE: Form = BARE.with(Immediate::Byte);
-const OPERAND: Form = BARE.with(Immediate::Operand);
-const NEAR: Form = BARE.with(Immediate::Double);
+const ANY: OpcodeForm = OpcodeForm::ANY;
+const MEMORY: OpcodeForm = OpcodeForm::MEMORY;
+const REGISTER: OpcodeForm = OpcodeForm::REGISTER;
+const BARE: OpcodeForm = OpcodeForm::BARE;
+const ANY_BYTE: OpcodeForm = ANY.with_immediate(Immediate::Byte);
+const BYTE: OpcodeForm = BARE.with_immediate(Immediate::Byte);
+const OPERAND: OpcodeForm = BARE.with_immediate(Immediate::Operand);
+const NEAR: OpcodeForm = BARE.with_immediate(Immediate::Double);
 
 /// In 32-bit and 64-bit code.
-const BOTH: &[Row] = &[
+const BOTH: &[OpcodeRow] = &[
     // ADD, OR, ADC, SBB, AND, SUB, XOR, CMP
     row(ONE, ALL, 0x00, 0x03, ANY),
     row(ONE, ALL, 0x04, 0x04, BYTE),
@@ -87,18 +87,18 @@ const BOTH: &[Row] = &[
     // PUSH, POP
     row(ONE, ALL, 0x50, 0x5f, BARE),
     row(ONE, ALL, 0x68, 0x68, OPERAND),
-    row(ONE, ALL, 0x69, 0x69, ANY.with(Immediate::Operand)),
+    row(ONE, ALL, 0x69, 0x69, ANY.with_immediate(Immediate::Operand)),
     row(ONE, ALL, 0x6a, 0x6a, BYTE),
     row(ONE, ALL, 0x6b, 0x6b, ANY_BYTE),
     row(ONE, ALL, 0x6c, 0x6f, BARE.string()),
-    row(ONE, NOT_66, 0x70, 0x7f, BYTE.of(Class::Conditional)),
+    row(ONE, NOT_66, 0x70, 0x7f, BYTE.with_class(Class::Conditional)),
     row(ONE, ALL, 0x80, 0x80, ANY_BYTE),
-    row(ONE, ALL, 0x81, 0x81, ANY.with(Immediate::Operand)),
+    row(ONE, ALL, 0x81, 0x81, ANY.with_immediate(Immediate::Operand)),
     row(ONE, ALL, 0x83, 0x83, ANY_BYTE),
     // TEST, XCHG, MOV, LEA, POP
     row(ONE, ALL, 0x84, 0x8b, ANY),
     row(ONE, ALL, 0x8d, 0x8d, MEMORY),
-    row(ONE, ALL, 0x8f, 0x8f, ANY.only(1)),
+    row(ONE, ALL, 0x8f, 0x8f, ANY.only_regs(1)),
     row(ONE, ALL, 0x90, 0x99, BARE),
     row(ONE, ALL, 0x9b, 0x9b, BARE),
     row(ONE, ALL, 0x9e, 0x9f, BARE),
@@ -107,7 +107,7 @@ const BOTH: &[Row] = &[
     row(ONE, ALL, 0xa9, 0xa9, OPERAND),
     row(ONE, ALL, 0xaa, 0xaf, BARE.string()),
     row(ONE, ALL, 0xb0, 0xb7, BYTE),
-    row(ONE, ALL, 0xb8, 0xbf, BARE.with(Immediate::Whole)),
+    row(ONE, ALL, 0xb8, 0xbf, BARE.with_immediate(Immediate::Whole)),
     // shifts
     row(ONE, ALL, 0xc0, 0xc1, ANY_BYTE),
     row(
@@ -115,46 +115,84 @@ const BOTH: &[Row] = &[
         NOT_66,
         0xc2,
         0xc2,
-        BARE.with(Immediate::Word).of(Class::Return),
+        BARE.with_immediate(Immediate::Word)
+            .with_class(Class::Return),
     ),
-    row(ONE, NOT_66, 0xc3, 0xc3, BARE.of(Class::Return)),
-    row(ONE, ALL, 0xc6, 0xc6, ANY_BYTE.only(1)),
-    row(ONE, ALL, 0xc7, 0xc7, ANY.only(1).with(Immediate::Operand)),
+    row(ONE, NOT_66, 0xc3, 0xc3, BARE.with_class(Class::Return)),
+    row(ONE, ALL, 0xc6, 0xc6, ANY_BYTE.only_regs(1)),
+    row(
+        ONE,
+        ALL,
+        0xc7,
+        0xc7,
+        ANY.only_regs(1).with_immediate(Immediate::Operand),
+    ),
     // ENTER, LEAVE
-    row(ONE, ALL, 0xc8, 0xc8, BARE.with(Immediate::WordAndByte)),
+    row(
+        ONE,
+        ALL,
+        0xc8,
+        0xc8,
+        BARE.with_immediate(Immediate::WordAndByte),
+    ),
     row(ONE, ALL, 0xc9, 0xc9, BARE),
-    row(ONE, ALL, 0xcc, 0xcc, BARE.of(Class::SoftwareInterrupt)),
-    row(ONE, ALL, 0xcd, 0xcd, BYTE.of(Class::SoftwareInterrupt)),
+    row(
+        ONE,
+        ALL,
+        0xcc,
+        0xcc,
+        BARE.with_class(Class::SoftwareInterrupt),
+    ),
+    row(
+        ONE,
+        ALL,
+        0xcd,
+        0xcd,
+        BYTE.with_class(Class::SoftwareInterrupt),
+    ),
     row(ONE, ALL, 0xd0, 0xd3, ANY),
     row(ONE, ALL, 0xd7, 0xd7, BARE),
-    // x87: those in memory, but for what D9, DB and DD lack
+    // x87: all memory forms, except those that D9, DB and DD lack
     row(ONE, ALL, 0xd8, 0xd8, ANY),
-    row(ONE, ALL, 0xd9, 0xd9, MEMORY.only(0b1111_1101)),
+    row(ONE, ALL, 0xd9, 0xd9, MEMORY.only_regs(0b1111_1101)),
     row(ONE, ALL, 0xda, 0xda, MEMORY),
-    row(ONE, ALL, 0xdb, 0xdb, MEMORY.only(0b1010_1111)),
+    row(ONE, ALL, 0xdb, 0xdb, MEMORY.only_regs(0b1010_1111)),
     row(ONE, ALL, 0xdc, 0xdc, MEMORY),
-    row(ONE, ALL, 0xdd, 0xdd, MEMORY.only(0b1101_1111)),
+    row(ONE, ALL, 0xdd, 0xdd, MEMORY.only_regs(0b1101_1111)),
     row(ONE, ALL, 0xde, 0xdf, MEMORY),
-    row(ONE, NOT_66, 0xe0, 0xe3, BYTE.of(Class::Conditional)),
+    row(ONE, NOT_66, 0xe0, 0xe3, BYTE.with_class(Class::Conditional)),
     row(ONE, ALL, 0xe4, 0xe7, BYTE),
-    row(ONE, NOT_66, 0xe8, 0xe8, NEAR.of(Class::Call)),
-    row(ONE, NOT_66, 0xe9, 0xe9, NEAR.of(Class::Jump)),
-    row(ONE, NOT_66, 0xeb, 0xeb, BYTE.of(Class::Jump)),
+    row(ONE, NOT_66, 0xe8, 0xe8, NEAR.with_class(Class::Call)),
+    row(ONE, NOT_66, 0xe9, 0xe9, NEAR.with_class(Class::Jump)),
+    row(ONE, NOT_66, 0xeb, 0xeb, BYTE.with_class(Class::Jump)),
     row(ONE, ALL, 0xec, 0xef, BARE),
     row(ONE, ALL, 0xf4, 0xf5, BARE),
-    row(ONE, ALL, 0xf6, 0xf6, ANY_BYTE.but(Odd::Group3)),
+    row(
+        ONE,
+        ALL,
+        0xf6,
+        0xf6,
+        ANY_BYTE.special(SpecialOpcode::Group3),
+    ),
     row(
         ONE,
         ALL,
         0xf7,
         0xf7,
-        ANY.with(Immediate::Operand).but(Odd::Group3),
+        ANY.with_immediate(Immediate::Operand)
+            .special(SpecialOpcode::Group3),
     ),
     row(ONE, ALL, 0xf8, 0xfd, BARE),
-    row(ONE, ALL, 0xfe, 0xfe, ANY.only(0b11)),
-    row(ONE, ALL, 0xff, 0xff, ANY.only(0b0101_0111).but(Odd::Group5)),
+    row(ONE, ALL, 0xfe, 0xfe, ANY.only_regs(0b11)),
+    row(
+        ONE,
+        ALL,
+        0xff,
+        0xff,
+        ANY.only_regs(0b0101_0111).special(SpecialOpcode::Group5),
+    ),
     // XGETBV and others, UD2, PREFETCHW, the moves of SSE
-    row(M0F, N, 0x01, 0x01, REGISTER.but(Odd::Group7)),
+    row(M0F, N, 0x01, 0x01, REGISTER.special(SpecialOpcode::Group7)),
     row(M0F, ALL, 0x0b, 0x0b, BARE),
     row(M0F, N, 0x0d, 0x0d, MEMORY),
     row(M0F, ALL, 0x10, 0x11, ANY),
@@ -167,7 +205,7 @@ const BOTH: &[Row] = &[
     row(M0F, N | P66, 0x17, 0x17, MEMORY),
     // PREFETCH, ENDBR, NOP
     row(M0F, N, 0x18, 0x18, MEMORY),
-    row(M0F, F3, 0x1e, 0x1e, REGISTER.only(0b1000_0000)),
+    row(M0F, F3, 0x1e, 0x1e, REGISTER.only_regs(0b1000_0000)),
     row(M0F, N | P66, 0x1f, 0x1f, ANY),
     row(M0F, N | P66, 0x28, 0x29, ANY),
     row(M0F, ALL, 0x2a, 0x2a, ANY),
@@ -195,27 +233,33 @@ const BOTH: &[Row] = &[
         N | P66,
         0x71,
         0x72,
-        REGISTER.only(0b0101_0100).with(Immediate::Byte),
+        REGISTER
+            .only_regs(0b0101_0100)
+            .with_immediate(Immediate::Byte),
     ),
     row(
         M0F,
         N,
         0x73,
         0x73,
-        REGISTER.only(0b0100_0100).with(Immediate::Byte),
+        REGISTER
+            .only_regs(0b0100_0100)
+            .with_immediate(Immediate::Byte),
     ),
     row(
         M0F,
         P66,
         0x73,
         0x73,
-        REGISTER.only(0b1100_1100).with(Immediate::Byte),
+        REGISTER
+            .only_regs(0b1100_1100)
+            .with_immediate(Immediate::Byte),
     ),
     row(M0F, N | P66, 0x74, 0x76, ANY),
     row(M0F, N, 0x77, 0x77, BARE),
     row(M0F, P66 | F2, 0x7c, 0x7d, ANY),
     row(M0F, N | P66 | F3, 0x7e, 0x7f, ANY),
-    row(M0F, NOT_66, 0x80, 0x8f, NEAR.of(Class::Conditional)),
+    row(M0F, NOT_66, 0x80, 0x8f, NEAR.with_class(Class::Conditional)),
     // SETcc, PUSH and POP of FS and GS, CPUID, bits and double shifts
     row(M0F, ALL, 0x90, 0x9f, ANY),
     row(M0F, N, 0xa0, 0xa2, BARE),
@@ -227,21 +271,27 @@ const BOTH: &[Row] = &[
     row(M0F, N | P66, 0xac, 0xac, ANY_BYTE),
     row(M0F, N | P66, 0xad, 0xad, ANY),
     // FXSAVE to CLFLUSH, fences
-    row(M0F, N, 0xae, 0xae, ANY.registers(0b1110_0000)),
+    row(M0F, N, 0xae, 0xae, ANY.only_registers(0b1110_0000)),
     row(M0F, N | P66, 0xaf, 0xb1, ANY),
     row(M0F, N | P66, 0xb3, 0xb3, ANY),
     row(M0F, N | P66, 0xb6, 0xb7, ANY),
     row(M0F, F3, 0xb8, 0xb8, ANY),
-    row(M0F, N | P66, 0xba, 0xba, ANY_BYTE.only(0b1111_0000)),
+    row(M0F, N | P66, 0xba, 0xba, ANY_BYTE.only_regs(0b1111_0000)),
     row(M0F, N | P66, 0xbb, 0xbb, ANY),
     row(M0F, N | P66 | F3, 0xbc, 0xbd, ANY),
     row(M0F, N | P66, 0xbe, 0xc1, ANY),
     row(M0F, ALL, 0xc2, 0xc2, ANY_BYTE),
     row(M0F, N, 0xc3, 0xc3, MEMORY),
     row(M0F, N | P66, 0xc4, 0xc4, ANY_BYTE),
-    row(M0F, N | P66, 0xc5, 0xc5, REGISTER.with(Immediate::Byte)),
+    row(
+        M0F,
+        N | P66,
+        0xc5,
+        0xc5,
+        REGISTER.with_immediate(Immediate::Byte),
+    ),
     row(M0F, N | P66, 0xc6, 0xc6, ANY_BYTE),
-    row(M0F, N, 0xc7, 0xc7, MEMORY.only(0b10)),
+    row(M0F, N, 0xc7, 0xc7, MEMORY.only_regs(0b10)),
     row(M0F, N, 0xc8, 0xcf, BARE),
     row(M0F, P66 | F2, 0xd0, 0xd0, ANY),
     row(M0F, N | P66, 0xd1, 0xd5, ANY),
@@ -283,8 +333,8 @@ const BOTH: &[Row] = &[
     row(M0F3A, P66, 0xdf, 0xdf, ANY_BYTE),
 ];
 
-/// With a LOCK prefix: what reads, changes and writes an operand in memory.
-const LOCKED: &[Row] = &[
+/// With a LOCK prefix: instructions that read, change and write a memory operand.
+const LOCKED: &[OpcodeRow] = &[
     row(ONE, LOCK, 0x00, 0x01, MEMORY),
     row(ONE, LOCK, 0x08, 0x09, MEMORY),
     row(ONE, LOCK, 0x10, 0x11, MEMORY),
@@ -297,25 +347,25 @@ const LOCKED: &[Row] = &[
         LOCK,
         0x80,
         0x80,
-        MEMORY.only(0x7f).with(Immediate::Byte),
+        MEMORY.only_regs(0x7f).with_immediate(Immediate::Byte),
     ),
     row(
         ONE,
         LOCK,
         0x81,
         0x81,
-        MEMORY.only(0x7f).with(Immediate::Operand),
+        MEMORY.only_regs(0x7f).with_immediate(Immediate::Operand),
     ),
     row(
         ONE,
         LOCK,
         0x83,
         0x83,
-        MEMORY.only(0x7f).with(Immediate::Byte),
+        MEMORY.only_regs(0x7f).with_immediate(Immediate::Byte),
     ),
     row(ONE, LOCK, 0x86, 0x87, MEMORY),
-    row(ONE, LOCK, 0xf6, 0xf7, MEMORY.only(0b1100)),
-    row(ONE, LOCK, 0xfe, 0xff, MEMORY.only(0b11)),
+    row(ONE, LOCK, 0xf6, 0xf7, MEMORY.only_regs(0b1100)),
+    row(ONE, LOCK, 0xfe, 0xff, MEMORY.only_regs(0b11)),
     row(M0F, LOCK, 0xab, 0xab, MEMORY),
     row(M0F, LOCK, 0xb0, 0xb1, MEMORY),
     row(M0F, LOCK, 0xb3, 0xb3, MEMORY),
@@ -324,49 +374,52 @@ const LOCKED: &[Row] = &[
         LOCK,
         0xba,
         0xba,
-        MEMORY.only(0b1110_0000).with(Immediate::Byte),
+        MEMORY
+            .only_regs(0b1110_0000)
+            .with_immediate(Immediate::Byte),
     ),
     row(M0F, LOCK, 0xbb, 0xbb, MEMORY),
     row(M0F, LOCK, 0xc0, 0xc1, MEMORY),
-    row(M0F, LOCK, 0xc7, 0xc7, MEMORY.only(0b10)),
+    row(M0F, LOCK, 0xc7, 0xc7, MEMORY.only_regs(0b10)),
 ];
 
-const ONLY_64: &[Row] = &[
+const ONLY_64: &[OpcodeRow] = &[
     // MOVSXD
     row(ONE, ALL, 0x63, 0x63, ANY),
-    // 66 changes nothing of a near branch (SDM volume 2, appendix A, superscript f64)
-    row(ONE, P66, 0x70, 0x7f, BYTE.of(Class::Conditional)),
-    row(ONE, ALL, 0xa0, 0xa3, BARE.but(Odd::Offset)),
+    // 66 does not affect near branches (SDM volume 2, appendix A, superscript f64)
+    row(ONE, P66, 0x70, 0x7f, BYTE.with_class(Class::Conditional)),
+    row(ONE, ALL, 0xa0, 0xa3, BARE.special(SpecialOpcode::Offset)),
     row(
         ONE,
         P66,
         0xc2,
         0xc2,
-        BARE.with(Immediate::Word).of(Class::Return),
+        BARE.with_immediate(Immediate::Word)
+            .with_class(Class::Return),
     ),
-    row(ONE, P66, 0xc3, 0xc3, BARE.of(Class::Return)),
-    row(ONE, P66, 0xe0, 0xe3, BYTE.of(Class::Conditional)),
-    row(ONE, P66, 0xe8, 0xe8, NEAR.of(Class::Call)),
-    row(ONE, P66, 0xe9, 0xe9, NEAR.of(Class::Jump)),
-    row(ONE, P66, 0xeb, 0xeb, BYTE.of(Class::Jump)),
-    row(M0F, ALL, 0x05, 0x05, BARE.of(Class::Syscall)),
-    row(M0F, P66, 0x80, 0x8f, NEAR.of(Class::Conditional)),
+    row(ONE, P66, 0xc3, 0xc3, BARE.with_class(Class::Return)),
+    row(ONE, P66, 0xe0, 0xe3, BYTE.with_class(Class::Conditional)),
+    row(ONE, P66, 0xe8, 0xe8, NEAR.with_class(Class::Call)),
+    row(ONE, P66, 0xe9, 0xe9, NEAR.with_class(Class::Jump)),
+    row(ONE, P66, 0xeb, 0xeb, BYTE.with_class(Class::Jump)),
+    row(M0F, ALL, 0x05, 0x05, BARE.with_class(Class::Syscall)),
+    row(M0F, P66, 0x80, 0x8f, NEAR.with_class(Class::Conditional)),
 ];
 
-const ONLY_32: &[Row] = &[
+const ONLY_32: &[OpcodeRow] = &[
     // INC, DEC
     row(ONE, ALL, 0x40, 0x4f, BARE),
     row(ONE, ALL, 0xa0, 0xa3, NEAR),
 ];
 
 /// The forms by map, prefix and opcode.
-pub(super) struct Legacy([[[Form; 256]; 8]; 4]);
+pub(super) struct LegacyForms([[[OpcodeForm; 256]; 8]; 4]);
 
-impl Legacy {
-    pub const BITS_64: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_64]);
+impl LegacyForms {
+    pub const BITS_64: LegacyForms = LegacyForms::from_rows(&[BOTH, LOCKED, ONLY_64]);
 
-    const fn of(lists: &[&[Row]]) -> Legacy {
-        let mut forms = [[[Form::UNKNOWN; 256]; 8]; 4];
+    const fn from_rows(lists: &[&[OpcodeRow]]) -> LegacyForms {
+        let mut forms = [[[OpcodeForm::UNKNOWN; 256]; 8]; 4];
         let mut list = 0;
         while list < lists.len() {
             let mut at = 0;
@@ -375,7 +428,7 @@ impl Legacy {
                 let mut prefix = 0;
                 while prefix < 8 {
                     if row.prefixes >> prefix & 1 != 0 {
-                        row.put(&mut forms[row.map as usize][prefix]);
+                        row.fill_forms(&mut forms[row.map as usize][prefix]);
                     }
                     prefix += 1;
                 }
@@ -383,15 +436,15 @@ impl Legacy {
             }
             list += 1;
         }
-        Legacy(forms)
+        LegacyForms(forms)
     }
 
     /// `map`: 0 one byte, 1 0F, 2 0F 38, 3 0F 3A.
     #[inline(always)]
-    pub const fn form(&self, map: usize, prefix: usize, opcode: u8) -> Form {
+    pub const fn form(&self, map: usize, prefix: usize, opcode: u8) -> OpcodeForm {
         self.0[map & 3][prefix & 7][opcode as usize]
     }
 }
 
-pub(super) static BITS_64: Legacy = Legacy::BITS_64;
-pub(super) static BITS_32: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_32]);
+pub(super) static BITS_64: LegacyForms = LegacyForms::BITS_64;
+pub(super) static BITS_32: LegacyForms = LegacyForms::from_rows(&[BOTH, LOCKED, ONLY_32]);

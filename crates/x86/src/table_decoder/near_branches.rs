@@ -1,13 +1,13 @@
-//! Near branches of 64-bit code that have their target in them, and RET, without prefixes: one in five of what runs.
+//! Direct near branches and RET in 64-bit code, without prefixes: one in five executed instructions.
 
-use super::form::LOOKED_AT;
+use super::opcode_form::DECODE_WINDOW;
 use crate::class::Class;
 use crate::instruction::{Instruction, Mode};
 
-/// The instruction at `ip`, if it is one of these and as many bytes follow as the longest has.
+/// Decodes the instruction at `ip`, if it is one of these and `bytes` has as many bytes as the longest instruction.
 #[inline(always)]
 pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
-    let bytes: &[u8; LOOKED_AT] = bytes.first_chunk()?;
+    let bytes: &[u8; DECODE_WINDOW] = bytes.first_chunk()?;
     if mode != Mode::Bits64 {
         return None;
     }

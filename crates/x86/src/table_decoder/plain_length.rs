@@ -1,37 +1,38 @@
-//! The length of plain instructions of 64-bit code: those that are nothing to PT, by two small tables made of the rows.
+//! The length of plain instructions in 64-bit code, which have no meaning for PT, by two small tables computed from the
+//! rows.
 
-use super::form::{Form, Odd, Size, AFTER_MODRM};
-use super::rows::Legacy;
+use super::opcode_form::{OpcodeForm, OperandSize, SpecialOpcode, AFTER_MODRM};
+use super::opcode_rows::LegacyForms;
 use crate::class::Class;
 
-/// By ModRM, for each kind of instruction: the bytes of ModRM and of what comes of it, and two marks.
+/// For each kind of instruction and each ModRM: the bytes of ModRM and what it implies, and two marks.
 type Operands = [u8; KINDS << 8];
 
-/// In `Operands`: four more bytes if the SIB has no base.
+/// Mark: four more bytes if the SIB has no base.
 const SIB_ALONE: u8 = 0x40;
-/// In `Operands`: not plain.
-const NOT: u8 = 0x80;
+/// Mark: not plain.
+const NOT_PLAIN: u8 = 0x80;
 const KINDS: usize = 16;
-/// The kind of what is not plain, whatever its ModRM.
-const OTHERS: u8 = 15;
-/// The kinds without a mask: an immediate of so many bytes where TEST is in group 3.
+/// The kind of instructions that are not plain for any ModRM.
+const NOT_PLAIN_KIND: u8 = 15;
+/// The kinds of group 3, by bytes of the immediate of TEST.
 const GROUP_3: [(usize, u8); 3] = [(1, 8), (2, 9), (4, 10)];
-/// The values of ModRM that the other kinds have, as in `Form`; the first has no ModRM.
+/// The permitted ModRM values of the other kinds, as in `OpcodeForm`. The first has no ModRM.
 const MASKS: [u16; 8] = [0, 0xffff, 0x00ff, 0xff00, 0x0101, 0x0303, 0x4343, 0xf0f0];
-/// Of group 5: INC, DEC, PUSH, which are no branches.
+/// Of group 5: INC, DEC and PUSH, which are no branches.
 const GROUP_5: u16 = 0x4343;
 
-/// Opcodes without prefix and after 66, F3 and F2; one byte, then 0F; then all of it again after REX.W.
+/// Opcodes without prefix and after 66, F3 and F2; one-byte opcodes, then 0F; then all again with REX.W.
 const FORMS: usize = 8 << 9;
 
-/// Upper half: the kind. Lower half: bytes of the opcode and its immediate.
+/// Upper half: the kind. Lower half: bytes of opcode and immediate.
 static PLAIN: [u8; FORMS] = plain_forms();
 static OPERANDS: Operands = operands();
 
-/// The length of the instruction, with one prefix of 66, F3 and F2 at most, a REX prefix and an opcode of one byte or two;
-/// 0 if it is not so, no plain one, or not known.
+/// Returns the length of the instruction if it has at most one prefix of 66, F3 and F2, a REX prefix and an opcode of
+/// one or two bytes. 0 for others, for instructions that are not plain, and for unknown ones.
 #[inline(always)]
-pub(crate) fn length(bytes: &[u8; 8]) -> usize {
+pub(crate) fn plain_length(bytes: &[u8; 8]) -> usize {
     let mut word = u64::from_le_bytes(*bytes);
     let (mut length, mut row) = (0, 0);
     if let Some(prefix) = selector(word as u8) {
@@ -46,7 +47,7 @@ pub(crate) fn length(bytes: &[u8; 8]) -> usize {
     word >>= 8 * escape;
     let form = PLAIN[(row | word as usize & 0xff) % FORMS];
     let after = OPERANDS[usize::from(form >> 4) << 8 | (word >> 8) as usize & 0xff];
-    if after >= NOT {
+    if after >= NOT_PLAIN {
         return 0;
     }
     let alone = usize::from(after & SIB_ALONE != 0 && word >> 16 & 7 == 5);
@@ -65,18 +66,18 @@ const fn selector(byte: u8) -> Option<usize> {
 }
 
 const fn plain_forms() -> [u8; FORMS] {
-    let legacy = Legacy::BITS_64;
-    let mut forms = [OTHERS << 4; FORMS];
+    let legacy = LegacyForms::BITS_64;
+    let mut forms = [NOT_PLAIN_KIND << 4; FORMS];
     let mut at = 0;
     while at < FORMS {
         let (prefix, map, wide) = (at >> 9 & 3, at >> 8 & 1, at >> 11 != 0);
         let operand = match (wide, prefix) {
-            (true, _) => Size::Quad,
-            (false, 1) => Size::Word,
-            _ => Size::Double,
+            (true, _) => OperandSize::Quad,
+            (false, 1) => OperandSize::Word,
+            _ => OperandSize::Double,
         };
         let form = legacy.form(map, prefix, at as u8);
-        if let Some((kind, immediate)) = plain(form, operand) {
+        if let Some((kind, immediate)) = plain_kind(form, operand) {
             forms[at] = kind << 4 | (1 + immediate as u8);
         }
         at += 1;
@@ -84,17 +85,17 @@ const fn plain_forms() -> [u8; FORMS] {
     forms
 }
 
-/// Its kind, and the bytes of its immediate; that of group 3 is in the kind.
-const fn plain(form: Form, operand: Size) -> Option<(u8, usize)> {
+/// Returns the kind, and the bytes of the immediate; the kind includes those of group 3.
+const fn plain_kind(form: OpcodeForm, operand: OperandSize) -> Option<(u8, usize)> {
     if !form.is_known() || form.is_string() || !matches!(form.class(), Class::Other) {
         return None;
     }
     let immediate = form.immediate(operand);
     let mut mask = if form.has_modrm() { form.modrms() } else { 0 };
-    match form.odd() {
+    match form.special_opcode() {
         None => {}
-        Some(Odd::Group5) => mask &= GROUP_5,
-        Some(Odd::Group3) => {
+        Some(SpecialOpcode::Group5) => mask &= GROUP_5,
+        Some(SpecialOpcode::Group3) => {
             let mut at = 0;
             while at < GROUP_3.len() {
                 if GROUP_3[at].0 == immediate {
@@ -117,7 +118,7 @@ const fn plain(form: Form, operand: Size) -> Option<(u8, usize)> {
 }
 
 const fn operands() -> Operands {
-    let mut lengths = [NOT; KINDS << 8];
+    let mut lengths = [NOT_PLAIN; KINDS << 8];
     let mut modrm = 0;
     while modrm < 256 {
         lengths[modrm] = 0;

@@ -1,24 +1,24 @@
-//! Instructions that iced-x86 decodes.
+//! Decodes instructions with iced-x86, and formats them in Intel's syntax.
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions};
+use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::class::{self, Class};
 use crate::instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
 
-/// The instruction at `ip`, without REX2 prefix.
+/// Decodes the instruction at `ip`, without REX2 prefix.
 pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
     let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
     let mut decoder = Decoder::with_ip(mode.bits(), bytes, ip, DecoderOptions::NONE);
     let decoded = decoder.decode();
     if decoded.is_invalid() {
         let ended = decoder.last_error() == DecoderError::NoMoreBytes && bytes.len() < MAX_LENGTH;
-        return Err(if ended && could_go_on(bytes, mode) {
+        return Err(if ended && could_be_completed(bytes, mode) {
             Undecodable::Truncated
         } else {
             Undecodable::Invalid
         });
     }
-    let class = Class::of(&decoded);
+    let class = Class::from_iced(&decoded);
     Ok(Instruction {
         ip,
         length: decoded.len() as u8,
@@ -33,12 +33,31 @@ pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, U
     })
 }
 
-/// Whether more bytes could make an instruction of these. Invalid opcodes, too, make the decoder ask for a ModRM byte.
-fn could_go_on(bytes: &[u8], mode: Mode) -> bool {
+/// Returns whether more bytes could complete an instruction. Invalid opcodes make the decoder ask for a ModRM byte as
+/// well.
+fn could_be_completed(bytes: &[u8], mode: Mode) -> bool {
     [0x00, 0xc0].iter().any(|&filler| {
         let mut padded = [filler; MAX_LENGTH];
         padded[..bytes.len()].copy_from_slice(bytes);
         let mut decoder = Decoder::with_ip(mode.bits(), &padded, 0, DecoderOptions::NONE);
         !decoder.decode().is_invalid()
     })
+}
+
+/// Returns the instruction at `ip` as text, such as `mov rax,[rbx+8]`; `(bad)` for invalid bytes.
+pub fn format(bytes: &[u8], ip: u64, mode: Mode) -> String {
+    let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
+    let mut decoder = Decoder::with_ip(mode.bits(), bytes, ip, DecoderOptions::NONE);
+    let decoded = decoder.decode();
+    let mut text = String::new();
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_small_hex_numbers_in_decimal(true);
+    options.set_branch_leading_zeros(false);
+    options.set_rip_relative_addresses(false);
+    formatter.format(&decoded, &mut text);
+    text
 }

@@ -1,9 +1,9 @@
-//! Against the full decoder: all that is said must be the same, and nearly all code must be known.
+//! Compares with the full decoder: all results must be equal, and nearly all code must be known.
 
-use super::{decode, near, plain};
+use super::{decode, near_branches, plain_length};
 use crate::class::Class;
+use crate::iced_decoder;
 use crate::instruction::{Instruction, Mode};
-use crate::known;
 
 const PREFIXES: &[&[u8]] = &[
     &[],
@@ -25,7 +25,7 @@ const PREFIXES: &[&[u8]] = &[
     &[0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e, 0x2e],
 ];
 
-/// ModRM with some bytes after it: a SIB with a base, one without, one with R13.
+/// Yields ModRM with some bytes after it: a SIB with a base, one without, one with R13.
 fn operands() -> impl Iterator<Item = [u8; 12]> {
     (0..=255).flat_map(|modrm: u8| {
         let sibs: &[u8] = match modrm & 7 {
@@ -37,16 +37,17 @@ fn operands() -> impl Iterator<Item = [u8; 12]> {
     })
 }
 
-/// Asks all; whether the quick one knew, who knows what those know that are quicker.
+/// Compares all decoders; returns whether the table decoder knew the instruction, and checks that it knows what the
+/// faster ones know.
 fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
     let first = bytes.first_chunk().filter(|_| mode == Mode::Bits64);
-    let plain = first.map_or(0, plain::length);
-    let near = near::decode(bytes, ip, mode);
+    let plain = first.map_or(0, plain_length::plain_length);
+    let near = near_branches::decode(bytes, ip, mode);
     let Some(quick) = decode(bytes, ip, mode) else {
         assert_eq!((plain, near), (0, None), "{bytes:02x?} {mode:?}");
         return false;
     };
-    let full = known::decode(bytes, ip, mode);
+    let full = iced_decoder::decode(bytes, ip, mode);
     assert_eq!(Ok(quick), full, "{bytes:02x?} {mode:?}");
     if let Some(near) = near {
         assert_eq!(near, quick, "{bytes:02x?}");
@@ -57,7 +58,7 @@ fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
     true
 }
 
-/// What plain means: nothing to PT nor to a tracer.
+/// Builds a plain instruction: without meaning for PT or a tracer.
 fn plain_at(ip: u64, length: usize) -> Instruction {
     Instruction {
         ip,
@@ -79,7 +80,7 @@ struct Bytes {
 }
 
 impl Bytes {
-    /// The parts one after the other, 24 bytes in all.
+    /// Joins the parts, to 24 bytes in all.
     fn of(&mut self, parts: &[&[u8]]) -> &[u8] {
         self.bytes.clear();
         for part in parts {
@@ -133,7 +134,7 @@ fn every_opcode_with_a_vex_prefix() {
     };
     for last in 0..=255u8 {
         each(&[0xc5, last]);
-        // all maps that there are, and all values of R, X, B in the first
+        // All existing maps, and all values of R, X, B in the first one.
         for map in [0u8, 1, 2, 3, 5, 7, 31] {
             each(&[0xc4, 0xe0 | map, last]);
         }
@@ -172,7 +173,7 @@ fn targets_wrap_where_addresses_do() {
     }
 }
 
-/// Instructions of at most 15 bytes, and what is longer.
+/// Instructions of at most 15 bytes, and longer ones.
 #[test]
 fn long_instructions() {
     let mut bytes = Bytes::default();
@@ -192,7 +193,7 @@ fn long_instructions() {
             }
         }
     }
-    // too few bytes to be sure of any
+    // Too few bytes to be sure.
     assert_eq!(decode(&[0x90; 15], 0, Mode::Bits64), None);
 }
 
@@ -217,7 +218,7 @@ fn random_bytes() {
     }
 }
 
-/// The bytes of this very program and of libraries that are there, instruction after instruction.
+/// Decodes the bytes of this program and of installed libraries.
 #[test]
 fn code_as_it_is_in_files() {
     let own = std::env::current_exe().expect("this program has a file");
@@ -236,7 +237,7 @@ fn code_as_it_is_in_files() {
         };
         let (mut at, mut all, mut found) = (0, 0u64, 0u64);
         while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() > 16) {
-            let length = match known::decode(rest, at as u64, Mode::Bits64) {
+            let length = match iced_decoder::decode(rest, at as u64, Mode::Bits64) {
                 Ok(instruction) => {
                     all += 1;
                     found += u64::from(same(rest, at as u64, Mode::Bits64));
@@ -246,7 +247,7 @@ fn code_as_it_is_in_files() {
             };
             at += length;
         }
-        // much of a file is no code, and less of that is known
+        // Much of a file is no code, and less of that is known.
         assert!(found * 10 > all * 8, "{}: {found} of {all}", file.display());
     }
 }

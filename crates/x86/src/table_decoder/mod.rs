@@ -1,19 +1,19 @@
-//! The length and class of the usual instructions by tables, a tenth of what a full decoder costs.
+//! Decodes length and class of common instructions by tables, at a tenth of the cost of a full decoder.
 //!
-//! What the rows (`rows`) do not list is unknown here, also if it is a legal instruction: then `known` decides, which is
-//! slower and whose word counts. So an instruction may be missing from the rows, but none may stand there that is another
-//! by the full decoder; the tests go through all of it.
+//! Instructions that `opcode_rows` does not list are unknown here, even if they are legal; `iced_decoder` then decides.
+//! An instruction may be missing from the rows, but none may differ from the full decoder. The tests compare all of
+//! them.
 
-mod form;
-pub(crate) mod near;
-pub(crate) mod plain;
-mod rows;
+pub(crate) mod near_branches;
+mod opcode_form;
+mod opcode_rows;
+pub(crate) mod plain_length;
 #[cfg(test)]
 mod tests;
-mod vex;
+mod vex_rows;
 
-use form::{Odd, Size, AFTER_MODRM, LOOKED_AT};
-use rows::{Legacy, BITS_32, BITS_64};
+use opcode_form::{OperandSize, SpecialOpcode, AFTER_MODRM, DECODE_WINDOW};
+use opcode_rows::{LegacyForms, BITS_32, BITS_64};
 
 use crate::apx::is_legacy_prefix;
 use crate::class::Class;
@@ -24,10 +24,10 @@ const MOST_PREFIXES: usize = 8;
 
 const REX_W: u8 = 8;
 
-/// The instruction at `ip`, if it is a usual one and as many bytes follow as the longest has.
+/// Decodes the instruction at `ip`, if it is a common one and `bytes` has as many bytes as the longest instruction.
 #[inline]
 pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
-    let bytes: &[u8; LOOKED_AT] = bytes.first_chunk()?;
+    let bytes: &[u8; DECODE_WINDOW] = bytes.first_chunk()?;
     match mode {
         Mode::Bits64 => decode_as::<true>(bytes, ip, &BITS_64),
         Mode::Bits32 => decode_as::<false>(bytes, ip, &BITS_32),
@@ -37,12 +37,12 @@ pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
 
 /// `WIDE`: 64-bit code.
 fn decode_as<const WIDE: bool>(
-    bytes: &[u8; LOOKED_AT],
+    bytes: &[u8; DECODE_WINDOW],
     ip: u64,
-    rows: &Legacy,
+    rows: &LegacyForms,
 ) -> Option<Instruction> {
     let mut at = 0;
-    // 66, F3 or F2, numbered as in a VEX prefix, or LOCK
+    // 66, F3 or F2, numbered as in a VEX prefix, or LOCK.
     let mut selector = 0;
     let mut short_address = false;
     let mut byte = bytes[0];
@@ -53,7 +53,7 @@ fn decode_as<const WIDE: bool>(
             (0xf2, 0 | 3) => selector = 3,
             (0xf0, 0 | 4) => selector = 4,
             (0x66 | 0xf0 | 0xf2 | 0xf3, _) => return None,
-            // in 32-bit code operands in memory are then as in 16-bit code
+            // In 32-bit code, memory operands would have the 16-bit form.
             (0x67, _) if !WIDE => return None,
             (0x67, _) => short_address = true,
             _ => {}
@@ -81,7 +81,7 @@ fn decode_as<const WIDE: bool>(
             at += if map == 1 { 1 } else { 2 };
             rows.form(map, selector, opcode)
         }
-        0xc4 | 0xc5 if WIDE && at == 1 => vex::form(bytes, &mut at),
+        0xc4 | 0xc5 if WIDE && at == 1 => vex_rows::form(bytes, &mut at),
         opcode => rows.form(0, selector, opcode),
     };
     if !form.is_known() {
@@ -100,17 +100,17 @@ fn decode_as<const WIDE: bool>(
         }
     }
     let operand = match (rex & REX_W != 0, selector) {
-        (true, _) => Size::Quad,
-        (false, 1) => Size::Word,
-        (false, _) => Size::Double,
+        (true, _) => OperandSize::Quad,
+        (false, 1) => OperandSize::Word,
+        (false, _) => OperandSize::Double,
     };
     let mut class = form.class();
-    at += match form.odd() {
+    at += match form.special_opcode() {
         None => form.immediate(operand),
-        // TEST alone has an immediate
-        Some(Odd::Group3) if modrm >> 3 & 7 > 1 => 0,
-        Some(Odd::Group3) => form.immediate(operand),
-        Some(Odd::Group5) => {
+        // Only TEST has an immediate.
+        Some(SpecialOpcode::Group3) if modrm >> 3 & 7 > 1 => 0,
+        Some(SpecialOpcode::Group3) => form.immediate(operand),
+        Some(SpecialOpcode::Group5) => {
             class = match modrm >> 3 & 7 {
                 2 => Class::IndirectCall,
                 4 => Class::IndirectJump,
@@ -118,9 +118,9 @@ fn decode_as<const WIDE: bool>(
             };
             0
         }
-        Some(Odd::Group7) if matches!(modrm, 0xd0 | 0xd6 | 0xf9) => 0,
-        Some(Odd::Group7) => return None,
-        Some(Odd::Offset) => match short_address {
+        Some(SpecialOpcode::Group7) if matches!(modrm, 0xd0 | 0xd6 | 0xf9) => 0,
+        Some(SpecialOpcode::Group7) => return None,
+        Some(SpecialOpcode::Offset) => match short_address {
             true => 4,
             false => 8,
         },
