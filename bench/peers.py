@@ -119,12 +119,10 @@ def main() -> None:
         f"{load:.1f} at the beginning, {clock.load():.1f} at the end. CPU time, medians "
         f"of {REPETITIONS}, and the quartiles; decoders take turns. The beginnings of what "
         "programs do under QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
-        f"First: a decoder is made, and knows nothing; again: the mean of the next {AGAIN} runs or "
-        "more, in which ours keeps pieces of the trace and adds them up, as far as it has won; "
+        f"First: a new decoder; again: the mean of the next {AGAIN} runs or more of that decoder; "
         f"another: that decoder's first run of `{' '.join(OTHER)}`, or of what follows the trace.",
         "",
-        "What limits ours: decoding code in the first run, packets of system calls and the sums in "
-        "those that follow; traces with MTCs at other places have no passages in common.",
+        "What limits ours: decoding code in the first run, packets of system calls in the next.",
         *tables,
     ]
     text = "\n".join(lines) + "\n"

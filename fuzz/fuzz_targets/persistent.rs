@@ -71,8 +71,6 @@ fn settings(options: u8) -> Settings {
         stride: 9,
         words: 40,
         phrases: 0,
-        passages: 600,
-        passages_part: 1,
     };
     Settings {
         no_tnt: options & 1 != 0,
@@ -84,7 +82,6 @@ fn settings(options: u8) -> Settings {
             StepLimits {
                 entries: 1 << 12,
                 phrases: 0,
-                passages_part: 0,
                 ..StepLimits::default()
             }
         },

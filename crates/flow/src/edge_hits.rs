@@ -1,15 +1,13 @@
 //! Edges and how often each was taken, of one run after the other over the same code.
 
 mod known;
-mod sums;
 
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
 use crate::hash::{add, CountsBy};
-use crate::sink::{End, Sequence, Sink, Step, StepSum, Wants};
+use crate::sink::{End, Sequence, Sink, Step, Wants};
 use crate::totals::EdgeTotal;
-use known::Known;
-use sums::NO_CELL;
+use known::{Known, NO_CELL};
 
 /// What is kept of steps, in edges and steps, at most: then all of it is made anew.
 const MOST_KEPT: usize = 1 << 21;
@@ -142,12 +140,6 @@ impl Sink for EdgeHits {
     fn hits(&mut self, step: &impl Step, times: u64) {
         if let Some(known) = self.of(step.epoch()) {
             known.add(step, times);
-        }
-    }
-
-    fn sum_hits(&mut self, sum: &impl StepSum, times: u64) {
-        if let Some(known) = self.of(sum.epoch()) {
-            known.add_sum(sum, times);
         }
     }
 

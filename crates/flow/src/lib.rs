@@ -101,7 +101,7 @@ pub use reuse::{empty, give_back, Lease, Reusable};
 pub use rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
 pub use segments::{Division, InOrder, Ordered, Segments, Sum};
 pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
-pub use sink::{Counting, End, Placed, Room, Sequence, Sink, Step, StepSum, Steps, Wants};
+pub use sink::{Counting, End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
 pub use spaces::{Guest, SpaceKey, Spaces, Whose};
 pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};

@@ -80,11 +80,6 @@ pub struct StepLimits {
     pub words: usize,
     /// Bytes that are taken before there are phrases, steps of several packets; 0: at once, of all that comes again.
     pub phrases: usize,
-    /// Bytes of memory for pieces of streams that are taken as a whole when they come again, where only hits are asked for.
-    pub passages: usize,
-    /// One part in so many of what a stream costs without passages may be spent on them, beside what they have won; 0:
-    /// everything.
-    pub passages_part: usize,
 }
 
 impl StepLimits {
@@ -94,8 +89,6 @@ impl StepLimits {
         stride: 0,
         words: 0,
         phrases: usize::MAX,
-        passages: 0,
-        passages_part: 0,
     };
 }
 
@@ -106,8 +99,6 @@ impl Default for StepLimits {
             stride: usize::MAX,
             words: 1 << 21,
             phrases: 1 << 15,
-            passages: 1 << 25,
-            passages_part: 4,
         }
     }
 }

@@ -154,17 +154,6 @@ pub trait Steps {
     fn step(&self, placed: Placed) -> impl Step;
 }
 
-/// Steps that were taken so many times each.
-pub trait StepSum {
-    /// What it adds up is known by this number as long as the epoch stays the same; steps have other numbers.
-    fn number(&self) -> u32;
-    fn epoch(&self) -> u32;
-    /// How many different steps.
-    fn parts(&self) -> usize;
-    /// One of them, and how often.
-    fn part(&self, at: usize) -> (impl Step, u64);
-}
-
 /// How much more a sink takes before it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
@@ -247,16 +236,6 @@ pub trait Sink {
     {
         for _ in 0..times {
             step.replay(self);
-        }
-    }
-    /// As `hits`, of many steps together.
-    fn sum_hits(&mut self, sum: &impl StepSum, times: u64)
-    where
-        Self: Sized,
-    {
-        for at in 0..sum.parts() {
-            let (step, each) = sum.part(at);
-            self.hits(&step, each * times);
         }
     }
     /// As `edge`, so many times: what was counted of steps that are not known any more, if the sink wants hits.

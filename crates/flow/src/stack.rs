@@ -75,17 +75,6 @@ impl ReturnStack {
         self.depth -= some;
     }
 
-    /// Whether these are on top, the topmost first, when the oldest have fallen off until `room` entries are free. Any
-    /// call site is `NO_SITE`. Every entry has one (`give_sites`).
-    pub fn has_on_top(&self, sites: &[u32], room: u8) -> bool {
-        let depth = self.depth.min((ENTRIES as u32).saturating_sub(room.into()));
-        sites.len() <= depth as usize
-            && (1..).zip(sites).all(|(back, &site)| {
-                let at = self.top.wrapping_sub(back) as usize % ENTRIES;
-                site == NO_SITE || self.sites[at] == site
-            })
-    }
-
     /// The oldest fall off until `room` entries are free, 64 at most.
     #[inline(always)]
     pub fn make_room(&mut self, room: u8) {

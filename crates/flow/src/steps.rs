@@ -5,8 +5,7 @@
 //! a kernel looks it up. A compressed RET whose call came in an earlier packet is a step of its own, (node, call site),
 //! which the kernel takes in the midst of a TNT: `rest` is then what is left of the byte.
 //!
-//! Where the same packets come again and again, several of them are a step together, a phrase, looked up by their bytes; and
-//! where the same streams come again and again, hundreds of bytes are a passage.
+//! Where the same packets come again and again, several of them are a step together, a phrase, looked up by their bytes.
 //!
 //! What must hold:
 //!
@@ -21,8 +20,6 @@
 //!    how deep its calls go (`Deed::peak`), and none of a phrase's own calls falls off.
 //! 6. A phrase is what its steps are one after the other: it is made of steps, at the place where the kernel would take
 //!    them, and dropped with the nodes that it visits.
-//! 7. A passage is what the kernel took at these bytes, from this node on, with this LastIP and with these entries on the
-//!    return stack. All passages are dropped when a node dies. They are there where only hits are asked for.
 //!
 //! Sinks that count have their hits in the entries of the tables; for those that want the order the kernel writes a log
 //! of step numbers instead, and for those that want hits alone, stream after stream, it counts by number (`hits`). All are
@@ -31,7 +28,6 @@
 mod act;
 mod add_up;
 mod compose;
-mod effects;
 mod fill;
 mod follow;
 mod forget;
@@ -39,13 +35,9 @@ mod hits;
 mod how;
 mod kernel;
 mod nodes;
-mod passages;
 mod path;
 mod phrase;
-mod purse;
-mod recall;
 mod store;
-mod sums;
 mod table;
 mod visit;
 mod weight;

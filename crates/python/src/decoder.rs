@@ -39,9 +39,6 @@ const BYTES: usize = 32;
 /// Words that are kept of steps: programs under test are small, and so is what many workers hold.
 const WORDS: usize = 1 << 21;
 
-/// Bytes for pieces of streams that come again: some 4 MB of streams.
-const PASSAGES: usize = 1 << 24;
-
 /// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
 /// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings are
 /// those of `Flow`. One thread at a time: RuntimeError if another decodes with it.
@@ -101,7 +98,6 @@ impl Decoder {
         settings.cache_limit = most.saturating_mul(BYTES);
         if !walk {
             settings.steps.words = WORDS;
-            settings.steps.passages = PASSAGES;
         }
         let persistent = Persistent::new(spaces, &settings);
         let state = State {

@@ -127,7 +127,6 @@ impl Decoder {
         let walker = &mut self.walker;
         let (code, view) = (&mut walker.code, &walker.view);
         let steps = &mut walker.steps;
-        steps.begin_passage();
         // how much the sink takes beside the steps that are in the log up to `known`
         let (mut left, mut known) = (sink.room(), 0);
         loop {
@@ -141,7 +140,7 @@ impl Decoder {
                 }
                 _ => LOG,
             };
-            let exit = steps.run(S::PLACES, code, &mut walker.stack, bytes, end, room, lane);
+            let exit = steps.run(S::PLACES, &mut walker.stack, bytes, end, room, lane);
             let went_on = match exit {
                 // as many as were sure to fit; there may be room for more
                 Exit::Leave if known < room && (room..LOG).contains(&steps.log.len()) => continue,
@@ -165,9 +164,6 @@ impl Decoder {
             };
             if went_on && !code.is_over_limit() {
                 continue;
-            }
-            if matches!(exit, Exit::Tnt(_) | Exit::Tip(_)) {
-                steps.end_passage(bytes, lane);
             }
             let (bits, count) = results(lane.rest);
             let results = match exit {

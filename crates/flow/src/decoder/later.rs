@@ -10,7 +10,7 @@ use rtit_x86::Mode;
 
 use crate::ahead::Ahead;
 use crate::event::Event;
-use crate::sink::{End, Room, Sequence, Sink, Step, StepSum, Steps, Wants};
+use crate::sink::{End, Room, Sequence, Sink, Step, Steps, Wants};
 use crate::watch::Watched;
 
 /// A call of the sink's method of this name.
@@ -271,10 +271,6 @@ impl<S: Sink> Sink for Gate<'_, S> {
     #[inline]
     fn hits(&mut self, step: &impl Step, times: u64) {
         self.sink.hits(step, times);
-    }
-
-    fn sum_hits(&mut self, sum: &impl StepSum, times: u64) {
-        self.sink.sum_hits(sum, times);
     }
 
     fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {

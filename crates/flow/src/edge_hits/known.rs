@@ -1,9 +1,11 @@
 //! What is known of the steps of one epoch: their edges, and where these are in a map.
 
-use super::sums::{Sums, NO_CELL};
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Step, StepSum};
+use crate::sink::{End, Sequence, Sink, Step};
+
+/// The place of an edge that is in none.
+pub(super) const NO_CELL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
@@ -24,7 +26,6 @@ pub(super) struct Known {
     map: Option<Map>,
     /// The steps that have hits, with how many; a step may be there more than once, in all twice as many as `steps` at most.
     hits: Vec<(u32, u64)>,
-    sums: Sums,
 }
 
 /// A map of counters: where an edge is in it, which are, and its size less one.
@@ -39,7 +40,7 @@ impl Known {
     }
 
     pub fn size(&self) -> usize {
-        self.steps.len() + self.edges.len() + self.sums.size()
+        self.steps.len() + self.edges.len()
     }
 
     pub fn add(&mut self, step: &impl Step, times: u64) {
@@ -48,22 +49,6 @@ impl Known {
             self.put_together();
         }
         self.hits.push((number, times));
-    }
-
-    pub fn add_sum(&mut self, sum: &impl StepSum, times: u64) {
-        if self.sums.is_full() {
-            let sums = std::mem::take(&mut self.sums);
-            sums.each_hit(|number, times| self.hits.push((number, times)));
-        }
-        let at = self.sums.find(sum.number()).unwrap_or_else(|| {
-            let parts = (0..sum.parts()).map(|at| {
-                let (step, each) = sum.part(at);
-                (self.learn(&step), each as u32)
-            });
-            let parts: Vec<(u32, u32)> = parts.collect();
-            self.sums.keep(sum.number(), &parts)
-        });
-        self.sums.hit(at, times);
     }
 
     /// The edges of a step. Gives its number.
@@ -101,24 +86,19 @@ impl Known {
     }
 
     pub fn each(&self, mut take: impl FnMut(&Edge, u64)) {
-        let mut each = |number: u32, hits: u64| {
+        for &(number, hits) in &self.hits {
             let (first, end) = self.steps[number as usize];
             for edge in &self.edges[first as usize..end as usize] {
                 if edge.kind != NONE {
                     take(edge, hits);
                 }
             }
-        };
-        self.hits
-            .iter()
-            .for_each(|&(number, hits)| each(number, hits));
-        self.sums.each_hit(each);
+        }
     }
 
     pub fn each_cell(&mut self, map: Map, mut take: impl FnMut(u64, u64)) {
         if self.map != Some(map) {
             self.cells.clear();
-            self.sums.forget_cells();
             self.map = Some(map);
         }
         let (index, which, mask) = map;
@@ -130,8 +110,6 @@ impl Known {
                     false => NO_CELL,
                 }),
         );
-        self.sums
-            .each_cell(&self.steps, &self.cells, mask, &mut take);
         for &(number, hits) in &self.hits {
             let (first, end) = self.steps[number as usize];
             for &cell in &self.cells[first as usize..end as usize] {
@@ -145,7 +123,6 @@ impl Known {
     /// Begins at 0; what is known of steps stays.
     pub fn clear(&mut self) {
         self.hits.clear();
-        self.sums.clear();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::mem::replace;
 
 use super::store::Steps;
-use super::visit::{Added, Taken};
+use super::visit::Taken;
 use crate::code::Code;
 use crate::counts::Counts;
 use crate::sink::{Placed, Sink, Steps as _, Wants};
@@ -39,7 +39,6 @@ impl Steps {
             return;
         }
         if self.wants == Wants::Hits {
-            self.spread();
             let mut hits = std::mem::take(&mut self.hits);
             hits.drain()
                 .for_each(|(number, hits)| self.add(number, hits.into()));
@@ -58,12 +57,6 @@ impl Steps {
                 self.add(number, hits);
             }
         }
-    }
-
-    /// Passages that were counted become steps.
-    pub(super) fn spread(&mut self) {
-        let (sums, hits) = (&mut self.sums, &mut self.hits);
-        sums.spread(&mut self.passages, &self.visits, hits, false);
     }
 
     /// Adds what the kernel counted.
@@ -111,22 +104,6 @@ impl Steps {
             code,
             visits: &self.visits,
         };
-        let (all, hits) = (&mut self.sums, &mut self.hits);
-        let sums = all.spread(&mut self.passages, &self.visits, hits, true);
-        for (sum, times) in sums {
-            let Some(sum) = self.sums.sum(sum) else {
-                continue;
-            };
-            sum.add_to(&mut self.counted, times.into());
-            let (number, steps) = (sum.number, &sum.steps[..]);
-            let added = Added {
-                number,
-                steps,
-                taken: &taken,
-            };
-            sink.sum_hits(&added, times.into());
-        }
-        self.passages.purse.handed_over(self.hits.len());
         for (number, hits) in self.hits.drain() {
             let weight = self.visits.weight(number);
             weight.add_to(&mut self.counted, hits.into());

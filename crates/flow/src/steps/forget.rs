@@ -8,14 +8,6 @@ use crate::code::Code;
 use crate::sink::Wants;
 
 impl Steps {
-    /// What was counted of them has been added up.
-    pub(super) fn forget_passages(&mut self) {
-        self.passages.clear();
-        self.effects.clear();
-        self.sums.clear();
-        self.hits.trail.clear();
-    }
-
     /// Forgets all steps; what they counted stays.
     pub(super) fn recycle(&mut self) {
         self.settle();
@@ -26,7 +18,6 @@ impl Steps {
         self.acts.clear();
         self.visits.clear();
         self.hits.clear();
-        self.forget_passages();
         self.by_node = None;
         self.names = 0;
         self.epoch = next_epoch();
@@ -46,8 +37,6 @@ impl Steps {
         if dead.is_empty() || self.wants == Wants::Walk {
             return;
         }
-        self.spread();
-        self.forget_passages();
         if self.by_node.is_none() {
             self.index();
         }

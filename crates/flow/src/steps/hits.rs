@@ -7,10 +7,6 @@ pub(crate) struct Hits {
     /// The numbers of those with a count; what follows the first `len` means nothing. As long as `counts`, and one more.
     touched: Vec<u32>,
     len: usize,
-    /// Those of passages in the order in which they were taken, with those of what may become one.
-    pub trail: Vec<u32>,
-    /// The next ones go into the trail.
-    pub leaves_trail: bool,
 }
 
 impl Hits {
@@ -23,16 +19,10 @@ impl Hits {
         }
     }
 
-    /// How many numbers have a count.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Forgets the numbers.
     pub fn clear(&mut self) {
         self.counts.clear();
         self.touched.clear();
-        self.trail.clear();
         self.len = 0;
     }
 
@@ -44,7 +34,6 @@ impl Hits {
             touched: &mut self.touched,
             at: self.len,
             len: &mut self.len,
-            trail: &mut self.trail,
         }
     }
 
@@ -53,27 +42,6 @@ impl Hits {
         let mut counting = self.counting();
         counting.count(number);
         counting.end();
-        if self.leaves_trail {
-            self.trail.push(number);
-        }
-    }
-
-    /// Counts these parts of the trail, so many times.
-    pub fn count_trail(&mut self, (from, to): (u32, u32), times: u32) {
-        for at in from..to {
-            let Some(&number) = self.trail.get(at as usize) else {
-                return;
-            };
-            self.add(number, times);
-        }
-    }
-
-    /// Counts one so many times.
-    pub fn add(&mut self, number: u32, times: u32) {
-        let count = &mut self.counts[number as usize];
-        self.touched[self.len] = number;
-        self.len += usize::from(*count == 0);
-        *count = count.wrapping_add(times);
     }
 
     /// The numbers of those that have hits, and how many.
@@ -96,7 +64,6 @@ pub(super) struct Counting<'a> {
     touched: &'a mut [u32],
     at: usize,
     len: &'a mut usize,
-    pub trail: &'a mut Vec<u32>,
 }
 
 impl Counting<'_> {

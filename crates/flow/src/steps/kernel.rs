@@ -147,10 +147,8 @@ pub(super) mod keep {
     /// It goes into the log, as (number, index of the packet in `bytes`).
     pub const ORDER: u8 = 1;
     /// It is counted by its number.
-    pub const BY_NUMBER: u8 = 3;
-    pub const NOTHING: u8 = 2;
-    /// As `BY_NUMBER`, and its number goes into the trail.
-    pub const TRAIL: u8 = 4;
+    pub const BY_NUMBER: u8 = 2;
+    pub const NOTHING: u8 = 3;
 }
 
 /// Takes what a step is to leave behind.
@@ -165,10 +163,6 @@ pub(super) fn note<const KEEP: u8>(
         keep::ORDER => log.push((*step, at as u32)),
         keep::HITS => *step = step.wrapping_add(1),
         keep::BY_NUMBER => hits.count(*step),
-        keep::TRAIL => {
-            hits.count(*step);
-            hits.trail.push(*step);
-        }
         _ => {}
     }
 }

@@ -6,15 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::act::Acts;
 use super::compose::Composed;
-use super::effects::Effects;
 use super::follow::{run, Run};
 use super::hits::Hits;
 use super::kernel::{keep, Exit, Lane, Tables};
 use super::nodes::NodeTotals;
-use super::passages::Passages;
 use super::path::Path;
 use super::phrase::{Phrases, PRICE, PRICE_IN_ORDER};
-use super::sums::Sums;
 use super::table::{Left, Table};
 use super::visit::Visits;
 use crate::code::Code;
@@ -77,9 +74,6 @@ pub(crate) struct Steps {
     pub(super) names: usize,
     /// Those of a sink that wants hits.
     pub(super) hits: Hits,
-    pub(super) passages: Passages,
-    pub(super) effects: Effects,
-    pub(super) sums: Sums,
     /// Hits that were added up.
     pub(super) counted: Counts,
     pub(super) nodes: NodeTotals,
@@ -113,9 +107,6 @@ impl Steps {
             by_node: None,
             names: 0,
             hits: Hits::default(),
-            passages: Passages::new(&limits),
-            effects: Effects::default(),
-            sums: Sums::default(),
             counted: Counts::default(),
             nodes: NodeTotals::default(),
             addresses: Totals::keeping(settings.places),
@@ -176,9 +167,7 @@ impl Steps {
     pub fn size(&self) -> usize {
         let tables = self.tnt.bytes() + self.tip.bytes() + self.ret.bytes() + self.phrases.bytes();
         let log = self.log.capacity() * size_of::<(u32, u32)>();
-        let more = self.effects.words() + self.sums.words() + self.sums.waiting();
-        let passages = self.passages.size(self.hits.trail.len());
-        (self.words() + more) * size_of::<u32>() + passages + tables + log
+        self.words() * size_of::<u32>() + tables + log
     }
 
     /// The most bytes that the kernel may take at once: places in the log have 32 bits.
@@ -205,36 +194,16 @@ impl Steps {
 
     /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log. `places`: which packet
     /// each row came from is asked for; then phrases pay only where RETs are not compressed, as they are longer there.
-    #[allow(clippy::too_many_arguments)] // as the kernel's, and the code
     pub fn run(
         &mut self,
         places: bool,
-        code: &Code,
         stack: &mut ReturnStack,
         bytes: &[u8],
         end: usize,
         room: usize,
         lane: &mut Lane,
     ) -> Exit {
-        let keeps = self.keeps();
-        let by_number = keeps == keep::BY_NUMBER;
-        if by_number {
-            self.passages.purse.enters();
-        }
-        if by_number && !self.passages.is_off() {
-            let kernel = match self.returns {
-                false => [
-                    run::<false, { keep::BY_NUMBER }> as Run,
-                    run::<false, { keep::TRAIL }>,
-                ],
-                true => [
-                    run::<true, { keep::BY_NUMBER }>,
-                    run::<true, { keep::TRAIL }>,
-                ],
-            };
-            return self.run_by_passages(kernel, code, stack, bytes, end, room, lane);
-        }
-        let kernel = match (self.returns, keeps) {
+        let kernel = match (self.returns, self.keeps()) {
             (false, keep::HITS) => run::<false, { keep::HITS }> as Run,
             (true, keep::HITS) => run::<true, { keep::HITS }>,
             (false, keep::ORDER) => run::<false, { keep::ORDER }>,
@@ -245,19 +214,8 @@ impl Steps {
             (true, _) => run::<true, { keep::NOTHING }>,
         };
         let by_phrases = !places || !self.returns;
-        let from = lane.at;
-        let (mut tables, phrases) = self.tables();
-        let phrases = by_phrases.then_some(phrases);
-        let exit = kernel(&mut tables, phrases, stack, bytes, end, room, lane);
-        if by_number {
-            self.passages.took(lane.at - from);
-        }
-        exit
-    }
-
-    /// What a kernel runs on.
-    pub(super) fn tables(&mut self) -> (Tables<'_>, &mut Phrases) {
-        let tables = Tables {
+        let phrases = by_phrases.then_some(&mut self.phrases);
+        let mut tables = Tables {
             tnt: &mut self.tnt.entries,
             tip: &mut self.tip.entries,
             ret: &mut self.ret.entries,
@@ -265,7 +223,7 @@ impl Steps {
             hits: &mut self.hits,
             log: &mut self.log,
         };
-        (tables, &mut self.phrases)
+        kernel(&mut tables, phrases, stack, bytes, end, room, lane)
     }
 
     /// The kernel took `bytes` bytes: hits are added up when they might not fit any more, and all begins anew when
@@ -289,9 +247,5 @@ impl Steps {
         self.counted = Counts::default();
         self.nodes = NodeTotals::default();
         self.addresses = Totals::keeping(self.most_places());
-        self.begin_passage();
-        if self.passages.start_again(self.wants == Wants::Hits) {
-            self.forget_passages();
-        }
     }
 }

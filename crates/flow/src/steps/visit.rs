@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::how::How;
 use super::weight::Weight;
 use crate::code::{Code, Node};
-use crate::sink::{End, Placed, Room, Sink, Step, StepSum, Steps};
+use crate::sink::{End, Placed, Room, Sink, Step, Steps};
 
 const PASS: u32 = 0;
 const NOT_TAKEN: u32 = 1;
@@ -271,35 +271,5 @@ impl Step for One<'_> {
             }
             time = after;
         }
-    }
-}
-
-/// Steps that were taken so many times each.
-pub(crate) struct Added<'a> {
-    pub number: u32,
-    pub steps: &'a [(u32, u32)],
-    pub taken: &'a Taken<'a>,
-}
-
-impl StepSum for Added<'_> {
-    fn number(&self) -> u32 {
-        self.number
-    }
-
-    fn epoch(&self) -> u32 {
-        self.taken.epoch
-    }
-
-    fn parts(&self) -> usize {
-        self.steps.len()
-    }
-
-    fn part(&self, at: usize) -> (impl Step, u64) {
-        let (number, times) = self.steps[at];
-        let placed = Placed {
-            number,
-            ..Placed::default()
-        };
-        (self.taken.step(placed), times.into())
     }
 }

@@ -133,18 +133,13 @@ fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
         stride: 9,
         words: 40,
         phrases: 0,
-        passages: 600,
-        passages_part: 0,
     };
     let eager = StepLimits {
         phrases: 0,
-        passages_part: 0,
         ..StepLimits::default()
     };
     prop_oneof![
         4 => Just((eager, 1 << 20)),
-        1 => Just((StepLimits { passages: 600, ..eager }, 1 << 20)),
-        2 => Just((StepLimits { passages_part: 1, ..eager }, 1 << 20)),
         1 => Just((StepLimits { stride: 30, ..eager }, 1 << 20)),
         3 => Just((StepLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
@@ -226,7 +221,6 @@ fn stream(ip: u32, packets: &[&[u8]]) -> Vec<u8> {
 fn take_turns(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [Found; 2] {
     let steps = StepLimits {
         phrases: 0,
-        passages_part: 0,
         ..StepLimits::default()
     };
     let settings = Settings {

@@ -232,8 +232,6 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
                 stride: 5,
                 words: 40,
                 phrases: 0,
-                passages: 0,
-                passages_part: 0,
             },
         ),
         // several packets at once wherever that is possible
