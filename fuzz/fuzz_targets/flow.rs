@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    Counting, Counts, ErrorClass, Flow, Instructions, Ledger, Run, Settings, TimeSettings, Trust,
+    Counting, Counts, ErrorClass, Flow, InstructionSink, Ledger, Run, Settings, TimeSettings, Trust,
 };
 use rtit_image::{Space, View};
 use rtit_truth::hash::extend;
@@ -118,8 +118,8 @@ fn columns(case: &Case) -> (Vec<Run>, Counts, Ledger) {
     let mut flow = Flow::new(case.stream, case.view(), &case.settings());
     let mut runs = Vec::new();
     let mut last_row = 0;
-    while let Some(rows) = flow.next_rows(1 << 16) {
-        runs.extend(rows.runs);
+    while let Some(rows) = flow.next_batch(1 << 16) {
+        runs.extend(rows.runs());
         for event in rows.events {
             assert!(event.row >= last_row && event.event.offset <= case.stream.len() as u64);
             last_row = event.row;
@@ -178,8 +178,8 @@ fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
     let mut hashed = Flow::hashed(case.stream, case.view(), &case.settings());
     let mut number = 0;
     let mut checked = 0;
-    while let Some(runs) = hashed.next_runs(1) {
-        for run in runs {
+    while let Some(batch) = hashed.next_batch(1) {
+        for run in (0..).map_while(|at| batch.get(at)) {
             if run.instructions == 0 {
                 continue; // what may have come more often
             }
@@ -213,10 +213,10 @@ fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
     same_counts(&hashed.counts(), counts);
 }
 
-fn next_ips(flow: &mut Flow<&[u8], Instructions>) -> Option<Vec<(u64, u8)>> {
-    let (ips, lengths) = flow.next_ips(1000)?;
-    assert_eq!(ips.len(), lengths.len());
-    Some(ips.into_iter().zip(lengths).collect())
+fn next_ips(flow: &mut Flow<&[u8], InstructionSink>) -> Option<Vec<(u64, u8)>> {
+    let batch = flow.next_batch(1000)?;
+    assert_eq!(batch.ips.len(), batch.lengths.len());
+    Some(batch.ips.into_iter().zip(batch.lengths).collect())
 }
 
 fn same_counts(one: &Counts, other: &Counts) {

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rtit_flow::{Counting, Decoder, Flow, HashedRuns, Instructions, RunIter, Settings, Window};
+use rtit_flow::{Counting, Decoder, Flow, RunIter, Settings, Window};
 use rtit_image::{Space, View};
 
 fn main() {
@@ -24,8 +24,8 @@ fn main() {
         branches(&decoder.counts())
     });
     measure("hashed runs", &stream, &view, |stream, view| {
-        let mut runs: Flow<_, HashedRuns> = Flow::hashed(stream, view, &settings);
-        while runs.next_runs(4096).is_some() {}
+        let mut runs = Flow::hashed(stream, view, &settings);
+        while runs.next_batch(4096).is_some() {}
         branches(&runs.counts())
     });
     measure("runs, one by one", &stream, &view, |stream, view| {
@@ -35,12 +35,12 @@ fn main() {
     });
     measure("rows", &stream, &view, |stream, view| {
         let mut flow = Flow::new(stream, view, &settings);
-        while flow.next_rows(65536).is_some() {}
+        while flow.next_batch(65536).is_some() {}
         branches(&flow.counts())
     });
     measure("instructions", &stream, &view, |stream, view| {
-        let mut flow: Flow<_, Instructions> = Flow::instructions(stream, view, &settings);
-        while flow.next_ips(65536).is_some() {}
+        let mut flow = Flow::instructions(stream, view, &settings);
+        while flow.next_batch(65536).is_some() {}
         branches(&flow.counts())
     });
 }
@@ -104,13 +104,13 @@ fn synthetic() -> (Vec<u8>, View) {
 
 fn print(stream: &[u8], view: View) {
     let settings = Settings::default();
-    let mut ips: Flow<_, Instructions> = Flow::instructions(stream, view.clone(), &settings);
-    while let Some((ips, _)) = ips.next_ips(4096) {
-        ips.iter().for_each(|ip| println!("{ip:016x}"));
+    let mut instructions = Flow::instructions(stream, view.clone(), &settings);
+    while let Some(batch) = instructions.next_batch(4096) {
+        batch.ips.iter().for_each(|ip| println!("{ip:016x}"));
     }
     let mut flow = Flow::new(stream, view, &settings);
-    while let Some(rows) = flow.next_rows(4096) {
-        for run in &rows.runs {
+    while let Some(rows) = flow.next_batch(4096) {
+        for run in rows.runs() {
             println!("{run:x?}");
         }
         for event in &rows.events {

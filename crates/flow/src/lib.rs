@@ -2,8 +2,8 @@
 //!
 //! | what is wanted | type |
 //! |---|---|
-//! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`Columns`], [`Instructions`], [`Branches`], [`Totals`], [`HashedRuns`], [`Numbers`], [`Counting`], or one's own |
-//! | the same by several threads | [`Ordered`] for an [`InOrder`] sink, [`Segments`] for a [`Sum`] |
+//! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`RunSink`], [`InstructionSink`], [`BranchSink`], [`Totals`], [`HashedRunSink`], [`BlockIdSink`], [`Counting`], or one's own |
+//! | the same by several threads | [`Ordered`] for an [`OrderedSink`], [`Segments`] for a [`Sum`] |
 //! | one short stream after the other over the same code | [`Persistent`], with [`EdgeHits`] and [`Index`] for a fuzzer's map |
 //! | packet by packet, the windows of a stream given from outside | [`Decoder`] |
 //! | what is known of each byte, and why something is lost | [`Ledger`], [`FlowError`] |
@@ -19,8 +19,8 @@
 //! stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
 //!
 //! let mut flow = Flow::instructions(stream, space.view(), &Settings::default());
-//! let (ips, lengths) = flow.next_ips(100).unwrap();
-//! assert_eq!((ips, lengths), (vec![0x1000, 0x1001, 0x1003], vec![1, 2, 2]));
+//! let batch = flow.next_batch(100).unwrap();
+//! assert_eq!((batch.ips, batch.lengths), (vec![0x1000, 0x1001, 0x1003], vec![1, 2, 2]));
 //! assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
 //! ```
 //!
@@ -37,9 +37,7 @@
 
 mod ahead;
 mod bitmap;
-mod branches;
 mod code;
-mod columns;
 mod conditionals;
 mod counts;
 mod decoder;
@@ -48,29 +46,23 @@ mod errata;
 mod error;
 mod event;
 mod hash;
-mod hashed;
 mod in_space;
-mod instructions;
-mod kept;
 mod ledger;
 mod lookahead;
-mod numbers;
 mod packet_clock;
 mod perf_clock;
 mod persistent;
 mod points;
-mod reuse;
-mod rows;
 mod segments;
 mod settings;
 mod sink;
+mod sinks;
 mod spaces;
 mod stack;
 mod steps;
 mod stream;
 mod tally;
 mod time;
-mod timed;
 mod totals;
 mod unrolled;
 mod walk;
@@ -78,9 +70,7 @@ mod watch;
 mod window;
 
 pub use bitmap::{added, class, Index, Which};
-pub use branches::{BranchColumns, Branches};
 pub use code::Learned;
-pub use columns::{Columns, RowSeam};
 pub use conditionals::{conditionals, Conditional};
 pub use counts::Counts;
 pub use decoder::Decoder;
@@ -89,23 +79,23 @@ pub use errata::{Cpu, Errata, Erratum};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix, of_sequence, AddressMap, K};
-pub use hashed::{HashColumns, HashedRun, HashedRuns, Hashes};
-pub use instructions::{InstructionColumns, Instructions};
 pub use ledger::{Ledger, Span, Trust};
-pub use numbers::{Block, BlockTable, Numbers};
 pub use packet_clock::PacketClock;
 pub use perf_clock::{PerfClock, PerfTime, PerfTold};
 pub use persistent::Persistent;
 pub use points::Point;
-pub use reuse::{empty, give_back, Lease, Reusable};
-pub use rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
-pub use segments::{Division, InOrder, Ordered, Segments, Sum};
+pub use segments::{Division, Ordered, Segments, Sum};
 pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
 pub use sink::{Counting, End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
+pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};
+pub use sinks::{
+    Block, BlockIdColumns, BlockIdSink, BlockTable, BranchColumns, BranchSink, ColumnSink,
+    HashedRun, HashedRunColumns, HashedRunSink, InstructionColumns, InstructionSink, OrderedSink,
+    PlacedEvent, Run, RunColumns, RunSink,
+};
 pub use spaces::{Guest, SpaceKey, Spaces, Whose};
 pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};
-pub use timed::{TimedColumns, TimedInstructions};
 pub use totals::{EdgeTotal, RunTotal, Totals, MOST_PLACES};
 pub use unrolled::{unrolled, InstructionTotal, Unrolled};
 pub use watch::Watch;

@@ -15,7 +15,6 @@
 //! decoded in vain, the walker counts once more what it counted, and that is taken off.
 
 mod division;
-mod in_order;
 mod ordered;
 mod part;
 mod patience;
@@ -25,7 +24,6 @@ mod spread;
 mod sum;
 
 pub use division::Division;
-pub use in_order::InOrder;
 pub use ordered::Ordered;
 pub use run::Segments;
 pub use sum::Sum;

@@ -1,15 +1,14 @@
 //! A stream with its decoder and one way of taking the results.
 
-use crate::columns::Columns;
 use crate::counts::Counts;
 use crate::decoder::Decoder;
-use crate::hashed::{HashedRun, HashedRuns};
-use crate::instructions::Instructions;
 use crate::ledger::Ledger;
 use crate::points::Point;
-use crate::rows::Rows;
 use crate::settings::Settings;
 use crate::sink::Sink;
+use crate::sinks::{
+    HashedRun, HashedRunColumns, HashedRunSink, InstructionSink, OrderedSink, RunSink,
+};
 use crate::spaces::Spaces;
 use crate::totals::Totals;
 use crate::window::Source;
@@ -101,18 +100,20 @@ impl<B: Source, S: Sink> Flow<B, S> {
     }
 }
 
-impl<B: Source> Flow<B, Columns> {
-    /// Runs and events as columns.
-    pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        Flow::with_sink(stream, spaces, settings, Columns::default())
-    }
-
-    /// About `max_rows` more rows (one packet may add some dozens beyond it); `None` at the end.
-    pub fn next_rows(&mut self, max_rows: usize) -> Option<Rows> {
+impl<B: Source, S: OrderedSink> Flow<B, S> {
+    /// Returns about `max_rows` more rows (one packet may add some dozens beyond it); `None` at the end.
+    pub fn next_batch(&mut self, max_rows: usize) -> Option<S::Batch> {
         self.sink.set_limit(max_rows.max(1));
         self.advance();
-        let rows = self.sink.take();
-        (!rows.is_empty() || !self.decoder.is_finished()).then_some(rows)
+        let is_over = self.sink.is_empty() && self.decoder.is_finished();
+        (!is_over).then(|| self.sink.take_batch())
+    }
+}
+
+impl<B: Source> Flow<B, RunSink> {
+    /// Runs and events as columns.
+    pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+        Flow::with_sink(stream, spaces, settings, RunSink::default())
     }
 }
 
@@ -129,39 +130,23 @@ impl<B: Source> Flow<B, Totals> {
     }
 }
 
-impl<B: Source> Flow<B, Instructions> {
+impl<B: Source> Flow<B, InstructionSink> {
     pub fn instructions(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        Flow::with_sink(stream, spaces, settings, Instructions::default())
-    }
-
-    /// About `max` more instructions: their IPs and lengths; `None` at the end.
-    pub fn next_ips(&mut self, max: usize) -> Option<(Vec<u64>, Vec<u8>)> {
-        self.sink.limit = max.max(1);
-        self.advance();
-        let ips = self.sink.ips().to_vec();
-        let lengths = self.sink.lengths().to_vec();
-        self.sink.clear();
-        (!ips.is_empty() || !self.decoder.is_finished()).then_some((ips, lengths))
+        Flow::with_sink(stream, spaces, settings, InstructionSink::new(false))
     }
 }
 
-impl<B: Source> Flow<B, HashedRuns> {
+impl<B: Source> Flow<B, HashedRunSink> {
+    /// Runs with the hashes over their IPs.
     pub fn hashed(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        Flow::with_sink(stream, spaces, settings, HashedRuns::default())
-    }
-
-    /// About `max` more runs with the hashes over their IPs; `None` at the end.
-    pub fn next_runs(&mut self, max: usize) -> Option<Vec<HashedRun>> {
-        self.sink.limit = max.max(1);
-        self.advance();
-        let runs = self.sink.take();
-        (!runs.is_empty() || !self.decoder.is_finished()).then_some(runs)
+        Flow::with_sink(stream, spaces, settings, HashedRunSink::default())
     }
 }
 
 /// The runs of a stream with the hashes over their IPs, one by one, for comparison with a truth.
 pub struct RunIter<B> {
-    flow: Flow<B, HashedRuns>,
+    flow: Flow<B, HashedRunSink>,
+    batch: HashedRunColumns,
     next: usize,
 }
 
@@ -170,15 +155,17 @@ const RUNS: usize = 4096;
 
 impl<B: Source> RunIter<B> {
     pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        let sink = HashedRuns::new(RUNS);
+        let mut flow = Flow::hashed(stream, spaces, settings);
+        flow.sink.set_limit(RUNS);
         RunIter {
-            flow: Flow::with_sink(stream, spaces, settings, sink),
+            flow,
+            batch: HashedRunColumns::default(),
             next: 0,
         }
     }
 
     /// The ledger and the counts: complete when the iterator has ended.
-    pub fn flow(&self) -> &Flow<B, HashedRuns> {
+    pub fn flow(&self) -> &Flow<B, HashedRunSink> {
         &self.flow
     }
 }
@@ -188,15 +175,15 @@ impl<B: AsRef<[u8]>> Iterator for RunIter<B> {
 
     fn next(&mut self) -> Option<HashedRun> {
         loop {
-            if let Some(run) = self.flow.sink.get(self.next) {
+            if let Some(run) = self.batch.get(self.next) {
                 self.next += 1;
                 return Some(run);
             }
-            self.flow.sink.clear();
-            self.next = 0;
             if !self.flow.advance() && self.flow.sink.is_empty() {
                 return None;
             }
+            self.batch = self.flow.sink.take_batch();
+            self.next = 0;
         }
     }
 }

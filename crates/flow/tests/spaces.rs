@@ -7,13 +7,13 @@ mod world;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Branches, Columns, Counting, Division, EdgeHits, Flow, HashedRun, InOrder, Ordered, Persistent,
-    Rows, Settings, Spaces, StepLimits, TimedInstructions, Trust,
+    BranchSink, Counting, Division, EdgeHits, Flow, HashedRunColumns, InstructionSink, Ordered,
+    OrderedSink, Persistent, RunColumns, RunSink, Settings, Spaces, StepLimits, Trust,
 };
 use world::{programs, run, spaces};
 
 /// All batches of a sink, by one thread or by two.
-fn all<S: InOrder>(
+fn all<S: OrderedSink>(
     stream: &[u8],
     spaces: Spaces,
     settings: &Settings,
@@ -62,14 +62,14 @@ proptest! {
         let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
         for steps in [StepLimits::NONE, StepLimits::default()] {
             let settings = Settings { steps, ..Settings::default() };
-            for batches in all(&stream, spaces(&programs), &settings, TimedInstructions::new(false)) {
+            for batches in all(&stream, spaces(&programs), &settings, InstructionSink::new(false)) {
                 let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
                 prop_assert_eq!(&ips, &expected.ips);
                 let found: Vec<u32> =
                     batches.iter().flat_map(|batch| filled(&batch.space, batch.ips.len())).collect();
                 prop_assert_eq!(&found, &expected.spaces);
             }
-            for batches in all(&stream, spaces(&programs), &settings, Columns::default()) {
+            for batches in all(&stream, spaces(&programs), &settings, RunSink::default()) {
                 let found: Vec<u32> = batches
                     .iter()
                     .flat_map(|batch| {
@@ -80,7 +80,7 @@ proptest! {
                     .collect();
                 prop_assert_eq!(&found, &expected.spaces);
             }
-            for batches in all(&stream, spaces(&programs), &settings, Branches::new(false)) {
+            for batches in all(&stream, spaces(&programs), &settings, BranchSink::new(false)) {
                 let found: Vec<(u64, u32)> = batches
                     .iter()
                     .flat_map(|batch| {
@@ -115,8 +115,8 @@ proptest! {
             let settings = Settings { steps, cache_limit, ..Settings::default() };
             let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
             let mut ips = Vec::new();
-            while let Some((part, _)) = flow.next_ips(50) {
-                ips.extend(part);
+            while let Some(batch) = flow.next_batch(50) {
+                ips.extend(batch.ips);
             }
             prop_assert_eq!(&ips, &expected.ips);
             prop_assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
@@ -141,10 +141,11 @@ proptest! {
             }
 
             let mut flow = Flow::new(&stream[..], spaces(&programs), &settings);
-            let rows: Vec<Rows> = std::iter::from_fn(|| flow.next_rows(1 << 20)).collect();
+            let rows: Vec<RunColumns> =
+                std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
             let mut flow = Flow::hashed(&stream[..], spaces(&programs), &settings);
-            let runs: Vec<Vec<HashedRun>> =
-                std::iter::from_fn(|| flow.next_runs(1 << 20)).collect();
+            let runs: Vec<HashedRunColumns> =
+                std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
             prop_assert_eq!(walked.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
         }
     }

@@ -110,7 +110,7 @@ fn a_power_event_comes_before_the_branches_after_it() {
     let traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
     check(&traced, Settings::default()).unwrap();
     let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
-    let events = rows.next_rows(usize::MAX).unwrap().events;
+    let events = rows.next_batch(usize::MAX).unwrap().events;
     let event = events
         .iter()
         .find(|event| event.event.kind == EventKind::Pwre);
@@ -175,7 +175,7 @@ fn calls_of_packets_that_come_again_push_each_other_off() {
     let traced = Traced::of(stream, 0x1000, &code);
     check(&traced, Settings::default()).unwrap();
     let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
-    while rows.next_rows(usize::MAX).is_some() {}
+    while rows.next_batch(usize::MAX).is_some() {}
     let errors: Vec<u64> = rows
         .ledger()
         .spans()

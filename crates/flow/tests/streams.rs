@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Cause, ErrorClass, Flow, FlowError, Rows, RunIter, Settings, Source, Span, Trust, Window,
+    Cause, ErrorClass, Flow, FlowError, PlacedEvent, Run, RunColumns, RunIter, Settings, Source,
+    Span, Trust, Window,
 };
 use rtit_image::View;
 use rtit_packet::{find_psb, PacketError};
@@ -44,8 +45,8 @@ fn view_of(code: &[u8]) -> View {
 fn ips(stream: &[u8], view: View) -> (Vec<u64>, Vec<Span>) {
     let mut flow = Flow::instructions(stream, view, &Settings::default());
     let mut all = Vec::new();
-    while let Some((ips, _)) = flow.next_ips(7) {
-        all.extend(ips);
+    while let Some(batch) = flow.next_batch(7) {
+        all.extend(batch.ips);
     }
     (all, flow.ledger().spans().to_vec())
 }
@@ -187,7 +188,7 @@ fn a_small_cache_changes_nothing() {
     };
     let mut small = Flow::new(&stream, view_of(CODE), &settings);
     let mut large = Flow::new(&stream, view_of(CODE), &Settings::default());
-    assert_eq!(small.next_rows(usize::MAX), large.next_rows(usize::MAX));
+    assert_eq!(small.next_batch(usize::MAX), large.next_batch(usize::MAX));
 }
 
 /// A long TNT has 47 results, each a run of its own.
@@ -200,9 +201,9 @@ fn a_batch_has_no_more_rows_than_asked_for() {
     // 1000: jnz 1000
     let mut flow = Flow::new(&stream, view_of(&[0x75, 0xfe]), &Settings::default());
     let mut runs = 0;
-    while let Some(rows) = flow.next_rows(10) {
-        assert!(rows.runs.len() + rows.events.len() <= 10);
-        runs += rows.runs.len();
+    while let Some(rows) = flow.next_batch(10) {
+        assert!(rows.start.len() + rows.events.len() <= 10);
+        runs += rows.start.len();
     }
     assert_eq!(runs, 3 * 47);
 }
@@ -275,18 +276,32 @@ impl Source for Pieces<'_> {
     }
 }
 
+/// Runs and events of several batches.
+#[derive(PartialEq, Debug, Default)]
+struct Rows {
+    runs: Vec<Run>,
+    events: Vec<PlacedEvent>,
+}
+
+impl Rows {
+    fn add(&mut self, batch: RunColumns) {
+        self.runs.extend(batch.runs());
+        self.events.extend(batch.events);
+    }
+}
+
 /// Everything that must hold of any stream.
 fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     let settings = Settings::default();
     let mut whole = Flow::new(stream, view_of(code), &settings);
-    let rows = whole.next_rows(usize::MAX).unwrap_or_default();
-    prop_assert!(whole.next_rows(usize::MAX).is_none());
+    let mut rows = Rows::default();
+    rows.add(whole.next_batch(usize::MAX).unwrap_or_default());
+    prop_assert!(whole.next_batch(usize::MAX).is_none());
 
     let mut parts = Flow::new(stream, view_of(code), &settings);
     let mut joined = Rows::default();
-    while let Some(rows) = parts.next_rows(3) {
-        joined.runs.extend(rows.runs);
-        joined.events.extend(rows.events);
+    while let Some(batch) = parts.next_batch(3) {
+        joined.add(batch);
     }
     prop_assert_eq!(&joined, &rows);
 
@@ -294,9 +309,8 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
         let pieces = Pieces::new(stream, size);
         let mut flow = Flow::new(pieces, view_of(code), &settings);
         let mut joined = Rows::default();
-        while let Some(rows) = flow.next_rows(usize::MAX) {
-            joined.runs.extend(rows.runs);
-            joined.events.extend(rows.events);
+        while let Some(batch) = flow.next_batch(usize::MAX) {
+            joined.add(batch);
             if flow.is_starved() {
                 let position = flow.position();
                 flow.stream_mut().go_on(position);

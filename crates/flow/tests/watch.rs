@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rtit_flow::{
-    Counting, Division, Flow, HashedRuns, Ordered, Persistent, Segments, Settings, Spaces, Watch,
+    Counting, Division, Flow, HashedRunSink, Ordered, Persistent, Segments, Settings, Spaces, Watch,
 };
 use rtit_image::Space;
 
@@ -68,7 +68,7 @@ fn several_threads() {
 fn several_threads_in_order() {
     let (spaces, asked) = watched();
     let bytes = stream().repeat(4);
-    let sink = HashedRuns::default();
+    let sink = HashedRunSink::default();
     let mut all = Ordered::new(bytes, spaces, &Settings::default(), DIVISION, sink);
     while all.advance(1000) {}
     assert!(!all.is_finished());

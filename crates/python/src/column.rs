@@ -8,7 +8,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyMemoryView};
-use rtit_flow::give_back;
+use rtit_flow::recycle;
 
 /// A column of numbers (u8, u32, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see
 /// them without a copy, read-only. `len(column)` is how many there are, and it gives them one by one.
@@ -73,9 +73,9 @@ impl Column {
 impl Drop for Numbers {
     fn drop(&mut self) {
         match self {
-            Numbers::Octets(numbers) => give_back(take(numbers)),
-            Numbers::Halves(numbers) => give_back(take(numbers)),
-            Numbers::Words(numbers) => give_back(take(numbers)),
+            Numbers::Octets(numbers) => recycle(take(numbers)),
+            Numbers::Halves(numbers) => recycle(take(numbers)),
+            Numbers::Words(numbers) => recycle(take(numbers)),
             Numbers::Reals(_) => (),
         }
     }

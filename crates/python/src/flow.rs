@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    BlockTable, Branches, Columns, Division, End, ErrorClass, EventKind, HashedRuns, Instructions,
-    Numbers, TimedInstructions, MOST_PLACES,
+    BlockIdSink, BlockTable, BranchSink, Division, End, ErrorClass, EventKind, HashedRunSink,
+    InstructionSink, RunSink, MOST_PLACES,
 };
 use rtit_listing::ByFunction;
 
@@ -58,7 +58,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///   runs at once, 8 at most.
 /// * `places`: how many runs and how many edges have counts of their own in `totals`.
 ///
-/// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `numbers`, `lines`, `functions`, `count`
+/// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `block_ids`, `lines`, `functions`, `count`
 /// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of
 /// range, or results taken in two ways. ConcurrentUseError: another thread is using this object.
 #[pyclass(frozen, module = "rtit._core")]
@@ -135,7 +135,7 @@ impl Flow {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
                 self.decoding.division(),
                 parts,
-                Columns::default()
+                RunSink::default()
             ))?;
             let rows = flow.next(py, self.decoding.raisers(), max_rows)?;
             rows.map(|rows| rows_dict(py, rows)).transpose()
@@ -149,7 +149,7 @@ impl Flow {
             let flow = by_way!(way, Runs, |parts| InTurn::new(
                 self.decoding.division(),
                 parts,
-                HashedRuns::default()
+                HashedRunSink::default()
             ))?;
             let taken = flow.next(py, self.decoding.raisers(), max_runs)?;
             Ok(taken.map(|taken| {
@@ -165,11 +165,9 @@ impl Flow {
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
         self.decoding.taking(|way| {
-            let flow = by_way!(way, Instructions, |parts| InTurn::new(
-                self.decoding.division(),
-                parts,
-                Instructions::default()
-            ))?;
+            let flow = by_way!(way, Instructions, |parts| {
+                InTurn::new(self.decoding.division(), parts, InstructionSink::new(false))
+            })?;
             let taken = flow.next_of_all(py, self.decoding.raisers(), max_instructions)?;
             Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
         })
@@ -184,8 +182,8 @@ impl Flow {
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
-            let flow = by_way!(way, Timed, |parts| {
-                let sink = TimedInstructions::new(parts.2.points);
+            let flow = by_way!(way, Instructions, |parts| {
+                let sink = InstructionSink::new(parts.2.points);
                 InTurn::new(self.decoding.division(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_instructions)?;
@@ -209,7 +207,7 @@ impl Flow {
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
-                let sink = Branches::new(parts.2.points);
+                let sink = BranchSink::new(parts.2.points);
                 InTurn::new(self.decoding.division(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_branches)?;
@@ -227,29 +225,33 @@ impl Flow {
         })
     }
 
-    /// About `max_blocks` more blocks, each as a number of `blocks` (u32), in whole runs; None at the end.
-    fn numbers(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
+    /// Returns about `max_blocks` more block ids (u32), in whole runs; None at the end. `blocks` has the blocks.
+    fn block_ids(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
         self.decoding.taking(|way| {
             if let Some(parts) = way.take() {
                 let table = BlockTable::default();
-                let flow = InTurn::new(self.decoding.division(), parts, Numbers::new(&table));
-                *way = Way::Numbers(flow, table);
+                let flow = InTurn::new(
+                    self.decoding.division(),
+                    parts,
+                    BlockIdSink::with_table(&table),
+                );
+                *way = Way::BlockIds(flow, table);
             }
-            let Way::Numbers(flow, _) = way else {
+            let Way::BlockIds(flow, _) = way else {
                 return Err(taken());
             };
-            let numbers = flow.next_of_all(py, self.decoding.raisers(), max_blocks)?;
-            Ok(numbers.map(Column::from))
+            let batch = flow.next_of_all(py, self.decoding.raisers(), max_blocks)?;
+            Ok(batch.map(|batch| batch.ids.into()))
         })
     }
 
-    /// What the numbers of `numbers` mean, from number `first` on, as columns: IPs of the first and of the last
+    /// Returns the blocks that `block_ids` has met, from id `first` on, as columns: IPs of the first and of the last
     /// instruction (u64), how many (u32), `End` (u8), 1 if the next block goes on with the run in memory (u8), and bits
     /// as `next` (u8). There are more while decoding goes on.
     #[pyo3(signature = (first = 0))]
     fn blocks(&self, first: usize) -> PyResult<[Column; 6]> {
         self.decoding.taking(|way| {
-            let Way::Numbers(_, table) = way else {
+            let Way::BlockIds(_, table) = way else {
                 return Err(taken());
             };
             Ok(block_columns(&table.since(first)))

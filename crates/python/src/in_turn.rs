@@ -1,7 +1,9 @@
 //! Results in order, by one thread or by several.
 
 use pyo3::prelude::*;
-use rtit_flow::{Counts, Division, Flow, InOrder, Lease, Ledger, Ordered, Point, Settings, Spaces};
+use rtit_flow::{
+    BufferPoolGuard, Counts, Division, Flow, Ledger, Ordered, OrderedSink, Point, Settings, Spaces,
+};
 
 use crate::advance::{advance, advance_in_turn, go_on};
 use crate::ended::Ended;
@@ -9,14 +11,14 @@ use crate::raising::Raisers;
 use crate::stream::Stream;
 
 /// Where results in order come from.
-pub(crate) enum InTurn<S: InOrder> {
-    /// With the memory of batches, which is used again.
-    One(Box<Flow<Stream, S>>, Lease),
+pub(crate) enum InTurn<S: OrderedSink> {
+    /// With the pool of the memory of batches.
+    One(Box<Flow<Stream, S>>, BufferPoolGuard),
     Several(Box<Ordered<Stream, S>>),
     Ended(Box<Ended>),
 }
 
-impl<S: InOrder> InTurn<S> {
+impl<S: OrderedSink> InTurn<S> {
     /// `sink` is empty. By several threads if `division` says so and it can be.
     pub fn new(
         division: Division,
@@ -31,7 +33,7 @@ impl<S: InOrder> InTurn<S> {
             }
             false => {
                 let flow = Flow::with_sink(stream, spaces, &settings, sink);
-                InTurn::One(Box::new(flow), Lease::new())
+                InTurn::One(Box::new(flow), BufferPoolGuard::new())
             }
         }
     }
@@ -119,14 +121,14 @@ impl<S: InOrder> InTurn<S> {
     }
 }
 
-fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult<Option<S::Batch>> {
+fn taken<S: OrderedSink>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult<Option<S::Batch>> {
     if flow.sink_mut().is_empty() && flow.is_finished() {
         return Ok(None);
     }
     Ok(Some(py.detach(|| flow.sink_mut().take_batch())))
 }
 
-fn several<S: InOrder>(
+fn several<S: OrderedSink>(
     py: Python<'_>,
     raisers: &Raisers,
     all: &mut Ordered<Stream, S>,

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use rtit_flow::{
-    empty, GuestTsc, Lease, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings,
-    Window,
+    empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Source,
+    TimeSettings, Window,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
@@ -64,7 +64,7 @@ struct State {
     block: Option<u8>,
     clock: Option<PacketClock>,
     perf: Option<PerfClock>,
-    _lease: Lease,
+    _pool: BufferPoolGuard,
 }
 
 #[pymethods]
@@ -89,7 +89,7 @@ impl PacketScan {
                     .filter(|_| perf.is_none())
                     .map(|settings| PacketClock::new(settings, points)),
                 perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends.0)),
-                _lease: Lease::new(),
+                _pool: BufferPoolGuard::new(),
             }),
         })
     }
@@ -261,10 +261,10 @@ impl State {
         let room = (goal - columns.len()).min(bytes.len());
         if columns.kind.capacity() == 0 {
             *columns = Columns {
-                kind: empty(room),
-                detail: empty(room),
-                offset: empty(room),
-                payload: empty(room),
+                kind: empty_buffer(room),
+                detail: empty_buffer(room),
+                offset: empty_buffer(room),
+                payload: empty_buffer(room),
             };
         } else {
             columns.reserve(room);

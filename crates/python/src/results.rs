@@ -2,13 +2,13 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{Block, RowColumns, Totals};
+use rtit_flow::{Block, RunColumns, Totals};
 
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
 
 /// A batch, as `Flow.next` says.
-pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>> {
+pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>> {
     let columns = PyDict::new(py);
     columns.set_item("start", Column::from(rows.start))?;
     columns.set_item("instructions", Column::from(rows.instructions))?;

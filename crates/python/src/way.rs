@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::{PyErr, PyResult};
 use rtit_flow::{
-    BlockTable, Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Numbers,
-    Point, Segments, Settings, Spaces, TimedInstructions, Totals,
+    BlockIdSink, BlockTable, BranchSink, Counting, Counts, HashedRunSink, InstructionSink, Ledger,
+    Point, RunSink, Segments, Settings, Spaces, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
@@ -15,18 +15,17 @@ use crate::stream::Stream;
 /// What the stream is decoded into: the first call that takes results decides.
 pub(crate) enum Way {
     Open(Option<Box<(Stream, Spaces, Settings)>>),
-    Rows(InTurn<Columns>),
-    Runs(InTurn<HashedRuns>),
-    Instructions(InTurn<Instructions>),
+    Rows(InTurn<RunSink>),
+    Runs(InTurn<HashedRunSink>),
+    Instructions(InTurn<InstructionSink>),
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Calls(Box<rtit_flow::Flow<Stream, Calls>>),
     Count(Box<Segments<Stream, Counting>>),
     Totals(Box<Segments<Stream, Totals>>),
-    Branches(InTurn<Branches>),
-    Timed(InTurn<TimedInstructions>),
-    /// With what the numbers mean.
-    Numbers(InTurn<Numbers>, BlockTable),
+    Branches(InTurn<BranchSink>),
+    /// With the blocks of the ids.
+    BlockIds(InTurn<BlockIdSink>, BlockTable),
     Ended(Whole, Box<Ended>),
 }
 
@@ -79,7 +78,7 @@ impl Way {
         match self {
             Way::Rows(flow) => flow.turns(),
             Way::Runs(flow) => flow.turns(),
-            Way::Timed(flow) => flow.turns(),
+            Way::Instructions(flow) => flow.turns(),
             Way::Branches(flow) => flow.turns(),
             Way::Ended(_, ended) => ended.turns,
             _ => 0,
@@ -99,7 +98,7 @@ impl Way {
     pub fn take_points(&mut self) -> Vec<Point> {
         match self {
             Way::Rows(flow) => flow.take_points(),
-            Way::Timed(flow) => flow.take_points(),
+            Way::Instructions(flow) => flow.take_points(),
             Way::Branches(flow) => flow.take_points(),
             _ => Vec::new(),
         }
@@ -118,8 +117,7 @@ impl Way {
             Way::Count(all) => (all.counts(), all.ledger()),
             Way::Totals(all) => (all.counts(), all.ledger()),
             Way::Branches(flow) => flow.account(),
-            Way::Timed(flow) => flow.account(),
-            Way::Numbers(flow, _) => flow.account(),
+            Way::BlockIds(flow, _) => flow.account(),
             Way::Ended(_, ended) => (ended.counts.clone(), &ended.ledger),
         })
     }

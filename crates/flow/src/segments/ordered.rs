@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use super::division::Division;
-use super::in_order::InOrder;
 use super::patience::Patience;
 use super::plan::{plan, Piece};
 use super::spread::spread;
 use crate::counts::Counts;
 use crate::decoder::{Carry, Decoder};
 use crate::ledger::Ledger;
-use crate::reuse::Lease;
 use crate::settings::Settings;
+use crate::sinks::buffer_pool::BufferPoolGuard;
+use crate::sinks::OrderedSink;
 use crate::spaces::Spaces;
 use crate::window::{Source, Window};
 
@@ -23,7 +23,7 @@ const LEAST_SEGMENT: usize = 1 << 15;
 const FIRST: usize = 1 << 18;
 
 /// A stream followed by several threads, with the results of one.
-pub struct Ordered<B, S: InOrder> {
+pub struct Ordered<B, S: OrderedSink> {
     stream: B,
     spaces: Spaces,
     settings: Settings,
@@ -41,7 +41,7 @@ pub struct Ordered<B, S: InOrder> {
     rows_per_byte: Option<f64>,
     patience: Patience,
     /// The memory of batches is used again.
-    _lease: Lease,
+    _pool: BufferPoolGuard,
 }
 
 struct Worker<S> {
@@ -49,19 +49,19 @@ struct Worker<S> {
     sink: S,
 }
 
-struct State<S: InOrder> {
+struct State<S: OrderedSink> {
     carry: Carry,
-    seam: S::Seam,
+    sink: S::State,
 }
 
-impl<S: InOrder> PartialEq for State<S> {
+impl<S: OrderedSink> PartialEq for State<S> {
     fn eq(&self, other: &State<S>) -> bool {
-        self.carry == other.carry && self.seam == other.seam
+        self.carry == other.carry && self.sink == other.sink
     }
 }
 
 /// A segment, decoded.
-struct Part<S: InOrder> {
+struct Part<S: OrderedSink> {
     begin: State<S>,
     end: State<S>,
     counts: Counts,
@@ -70,7 +70,7 @@ struct Part<S: InOrder> {
 }
 
 /// What all segments of a round are decoded from.
-struct Job<'a, S: InOrder> {
+struct Job<'a, S: OrderedSink> {
     window: Window<'a>,
     /// As they are at the beginning of the stream.
     spaces: &'a Spaces,
@@ -82,7 +82,7 @@ struct Job<'a, S: InOrder> {
     changes: usize,
 }
 
-impl<B: Source, S: InOrder> Ordered<B, S> {
+impl<B: Source, S: OrderedSink> Ordered<B, S> {
     /// Whether a stream can be followed so: there are several threads, who is asked for pages is asked by one alone, turns
     /// are told in order, and points are numbered.
     pub fn divides(spaces: &Spaces, settings: &Settings, division: &Division) -> bool {
@@ -107,7 +107,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
         Ordered {
             state: State {
                 carry: decoder.carry(),
-                seam: sink.seam(),
+                sink: sink.state(),
             },
             ledger: decoder.ledger().clone(),
             counts: decoder.counts(),
@@ -116,7 +116,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             rows: 0,
             rows_per_byte: None,
             patience: Patience::new(),
-            _lease: Lease::new(),
+            _pool: BufferPoolGuard::new(),
             stream,
             spaces,
             settings,
@@ -162,7 +162,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             // whoever wants few rows should not wait for many
             most: match self.rows_per_byte {
                 None => 1,
-                Some(_) => (self.division.results / S::ROW).max(1),
+                Some(_) => (self.division.results / S::ROW_BYTES).max(1),
             },
             changes: self.division.changes,
         };
@@ -190,7 +190,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             self.counts.add(&part.counts);
             let before = self.rows;
             for mut batch in part.batches {
-                S::shift(&mut batch, before);
+                S::shift_rows(&mut batch, before);
                 self.rows += S::rows(&batch) as u64;
                 self.ready.push_back(batch);
             }
@@ -236,7 +236,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             return None;
         }
         let most = self.division.segment;
-        let rows = (self.division.results / S::ROW / RESERVE) as f64;
+        let rows = (self.division.results / S::ROW_BYTES / RESERVE) as f64;
         let bytes = (rows / self.rows_per_byte?.max(1e-9)) as usize;
         Some(bytes.clamp(LEAST_SEGMENT.min(most), most))
     }
@@ -279,7 +279,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
     }
 }
 
-impl<S: InOrder> Worker<S> {
+impl<S: OrderedSink> Worker<S> {
     fn part(&mut self, job: &Job<'_, S>, piece: &Piece) -> Part<S> {
         let Some(psb) = piece.lead else {
             return self.go_on_from(job, job.state, piece.until);
@@ -288,10 +288,10 @@ impl<S: InOrder> Worker<S> {
         self.decoder.limit_parts(job.changes);
         self.decoder
             .restore(&state.carry.sometime_later(psb), job.spaces);
-        self.sink.go_on_from(&S::sometime_later(&state.seam));
+        self.sink.resume_from(&S::later_state(&state.sink));
         self.gather(job, piece.cut, usize::MAX, |_| ());
-        let seam = self.sink.seam();
-        self.sink.go_on_from(&seam);
+        let known = self.sink.state();
+        self.sink.resume_from(&known);
         self.go_on(job, piece.until)
     }
 
@@ -299,14 +299,14 @@ impl<S: InOrder> Worker<S> {
     fn go_on_from(&mut self, job: &Job<'_, S>, state: &State<S>, until: usize) -> Part<S> {
         self.decoder.limit_parts(job.changes);
         self.decoder.restore(&state.carry, job.spaces);
-        self.sink.go_on_from(&state.seam);
+        self.sink.resume_from(&state.sink);
         self.go_on(job, until)
     }
 
     fn go_on(&mut self, job: &Job<'_, S>, until: usize) -> Part<S> {
         let begin = State {
             carry: self.decoder.begin_part(),
-            seam: self.sink.seam(),
+            sink: self.sink.state(),
         };
         let mut batches = Vec::new();
         self.gather(job, until, job.most, |batch| batches.push(batch));
@@ -315,7 +315,7 @@ impl<S: InOrder> Worker<S> {
             begin,
             end: State {
                 carry: self.decoder.carry(),
-                seam: self.sink.seam(),
+                sink: self.sink.state(),
             },
             counts,
             ledger,

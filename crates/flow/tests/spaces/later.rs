@@ -106,8 +106,8 @@ proptest! {
                 None => {
                     let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
                     let mut ips = Vec::new();
-                    while let Some((part, _)) = flow.next_ips(50) {
-                        ips.extend(part);
+                    while let Some(batch) = flow.next_batch(50) {
+                        ips.extend(batch.ips);
                     }
                     prop_assert_eq!(ips, ran.ips);
                     prop_assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BlockTable, Branches, Columns, Cpu, Division, ErrorClass, Flow, HashedRun, HashedRuns, InOrder,
-    Instructions, Numbers, Run, Settings, StepLimits, TimedInstructions,
+    BlockIdColumns, BlockIdSink, BlockTable, BranchSink, Cpu, Division, ErrorClass, Flow,
+    HashedRunSink, InstructionSink, OrderedSink, Run, RunSink, Settings, StepLimits,
 };
 
 use super::config;
@@ -26,7 +26,7 @@ struct Way {
 }
 
 /// The batches of a stream; counts and ledger go into the results.
-fn batches<S: InOrder>(
+fn batches<S: OrderedSink>(
     traced: &Traced,
     settings: &Settings,
     way: Way,
@@ -61,7 +61,7 @@ fn batches<S: InOrder>(
 }
 
 /// As `batches`, by the decoder that knows no segments.
-fn reference<S: InOrder>(
+fn reference<S: OrderedSink>(
     traced: &Traced,
     settings: &Settings,
     mut sink: S,
@@ -87,67 +87,31 @@ fn results(traced: &Traced, settings: &Settings, way: Option<Way>) -> Results {
             }
         };
     }
-    let rows = each!(Columns::default());
-    let hashes = each!(HashedRuns::default());
-    let instructions = each!(Instructions::default());
-    let timed = each!(TimedInstructions::new(true));
-    let branches = each!(Branches::new(true));
-    for batch in rows {
-        results.runs.extend((0..batch.start.len()).map(|at| Run {
-            start: batch.start[at],
-            last: batch.last[at],
-            time: batch.time[at],
-            offset: batch.offset[at],
-            instructions: batch.instructions[at],
-            end: batch.end[at],
-            bits: batch.bits[at],
-            in_tx: batch.in_tx[at] != 0,
-        }));
-        results.events.extend(batch.events);
-    }
-    for batch in hashes {
-        results
-            .hashed
-            .extend((0..batch.start.len()).map(|at| HashedRun {
-                start: batch.start[at],
-                instructions: batch.instructions[at],
-                hash: batch.hash[at],
-            }));
-    }
-    for batch in instructions {
-        results.ips.extend(batch.ips);
-        results.lengths.extend(batch.lengths);
-    }
-    for all in timed {
-        results.timed.extend((0..all.ips.len()).map(|at| {
-            let (ip, length, time) = (all.ips[at], all.lengths[at], all.times[at]);
-            (
-                ip,
-                length,
-                time,
-                all.bits[at],
-                all.in_tx[at],
-                all.offsets[at],
-            )
-        }));
-    }
-    for all in branches {
-        results.branches.extend((0..all.from.len()).map(|at| {
-            let (from, to, kind) = (all.from[at], all.to[at], all.kind[at]);
-            (from, to, kind, all.time[at], all.offset[at])
-        }));
-    }
+    let runs = each!(RunSink::default());
+    let hashed = each!(HashedRunSink::default());
+    let instructions = each!(InstructionSink::new(true));
+    let branches = each!(BranchSink::new(true));
+    runs.into_iter().for_each(|batch| results.add_runs(batch));
+    hashed
+        .iter()
+        .for_each(|batch| results.add_hashed_runs(batch));
+    instructions
+        .iter()
+        .for_each(|batch| results.add_instructions(batch));
+    branches
+        .iter()
+        .for_each(|batch| results.add_branches(batch));
     results
 }
 
-/// What the numbers of blocks mean: runs as (start, last, instructions, end, bits).
-fn expanded(table: &BlockTable, batches: &[Vec<u32>]) -> Vec<(u64, u64, u32, u8, u8)> {
+/// Returns the runs that block ids stand for, as (start, last, instructions, end, bits).
+fn expanded(table: &BlockTable, batches: &[BlockIdColumns]) -> Vec<(u64, u64, u32, u8, u8)> {
     let blocks = table.since(0);
     let mut runs = Vec::new();
     for batch in batches {
         let mut open = None;
-        for &number in batch {
-            let block = blocks[number as usize];
+        for &id in &batch.ids {
+            let block = blocks[id as usize];
             let (start, before, bits) = open.unwrap_or((block.start, 0, block.bits));
             let count = before + block.instructions;
             open = Some((start, count, bits));
@@ -161,8 +125,8 @@ fn expanded(table: &BlockTable, batches: &[Vec<u32>]) -> Vec<(u64, u64, u32, u8,
     runs
 }
 
-/// Blocks by number, by several threads and by one, against rows.
-fn check_numbers(
+/// Block ids, by several threads and by one, against rows.
+fn check_block_ids(
     traced: &Traced,
     settings: &Settings,
     way: Way,
@@ -174,10 +138,21 @@ fn check_numbers(
         .collect();
     let mut aside = Results::default();
     let table = BlockTable::default();
-    let found = batches(traced, settings, way, Numbers::new(&table), &mut aside);
+    let found = batches(
+        traced,
+        settings,
+        way,
+        BlockIdSink::with_table(&table),
+        &mut aside,
+    );
     prop_assert_eq!(&expanded(&table, &found), &expected, "{:?}", way);
     let table = BlockTable::default();
-    let found = reference(traced, settings, Numbers::new(&table), &mut aside);
+    let found = reference(
+        traced,
+        settings,
+        BlockIdSink::with_table(&table),
+        &mut aside,
+    );
     prop_assert_eq!(&expanded(&table, &found), &expected);
     Ok(())
 }
@@ -213,7 +188,7 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             let found = results(traced, &settings, Some(way));
             let differs = found.differs(&expected);
             prop_assert!(differs.is_none(), "{differs:?}: {way:?}");
-            check_numbers(traced, &settings, way, &expected.runs)?;
+            check_block_ids(traced, &settings, way, &expected.runs)?;
         }
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    added, Branches, Counting, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span,
-    StepLimits, Totals, Which, Window,
+    added, BranchSink, Counting, EdgeHits, EdgeTotal, End, Flow, Index, OrderedSink, Persistent,
+    Settings, Span, StepLimits, Totals, Which, Window,
 };
 
 use super::program::{plan, Plan, Traced};
@@ -46,11 +46,11 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
     };
     let mut totals = Flow::adding_up(&traced.stream[..], traced.view(), &settings);
     while totals.advance() {}
-    let mut sink = Branches::default();
-    sink.limit = usize::MAX;
+    let mut sink = BranchSink::default();
+    sink.set_limit(usize::MAX);
     let mut flow = Flow::with_sink(&traced.stream[..], traced.view(), &settings, sink);
     while flow.advance() {}
-    let branches = flow.sink_mut().take();
+    let branches = flow.sink_mut().take_batch();
     Found {
         counts: format!("{:?}", flow.counts()),
         spans: flow.ledger().spans().to_vec(),

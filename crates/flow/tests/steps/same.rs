@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Branches, Columns, Counting, EdgeHits, EdgeTotal, Flow, HashedRun, HashedRuns, Instructions,
-    PlacedEvent, Run, RunTotal, Settings, Sink, Source, Span, StepLimits, TimedInstructions,
-    Totals, Window,
+    BranchColumns, BranchSink, Counting, EdgeHits, EdgeTotal, Flow, HashedRun, HashedRunColumns,
+    HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PlacedEvent, Run, RunColumns,
+    RunSink, RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
 };
 use rtit_packet::find_psb;
 
@@ -55,15 +55,40 @@ pub struct Results {
     pub events: Vec<PlacedEvent>,
     pub hashed: Vec<HashedRun>,
     pub ips: Vec<u64>,
-    pub lengths: Vec<u8>,
     pub run_totals: Vec<RunTotal>,
     pub edge_totals: Vec<EdgeTotal>,
     pub edge_hits: Vec<EdgeTotal>,
     pub branches: Vec<(u64, u64, u8, u64, u64)>,
-    pub timed: Vec<(u64, u8, u64, u8, u8, u64)>,
+    pub instructions: Vec<(u64, u8, u64, u8, u8, u64)>,
 }
 
 impl Results {
+    pub fn add_branches(&mut self, batch: &BranchColumns) {
+        self.branches.extend((0..batch.from.len()).map(|at| {
+            let (from, to, kind) = (batch.from[at], batch.to[at], batch.kind[at]);
+            (from, to, kind, batch.time[at], batch.offset[at])
+        }));
+    }
+
+    pub fn add_instructions(&mut self, batch: &InstructionColumns) {
+        self.ips.extend(&batch.ips);
+        self.instructions.extend((0..batch.ips.len()).map(|at| {
+            let (ip, length, time) = (batch.ips[at], batch.lengths[at], batch.times[at]);
+            let (bits, in_tx) = (batch.bits[at], batch.in_tx[at]);
+            (ip, length, time, bits, in_tx, batch.offsets[at])
+        }));
+    }
+
+    pub fn add_runs(&mut self, batch: RunColumns) {
+        self.runs.extend(batch.runs());
+        self.events.extend(batch.events);
+    }
+
+    pub fn add_hashed_runs(&mut self, batch: &HashedRunColumns) {
+        self.hashed
+            .extend((0..batch.start.len()).filter_map(|at| batch.get(at)));
+    }
+
     /// What is not the same, found and expected.
     pub fn differs(&self, other: &Results) -> Option<String> {
         first(&self.counts, &other.counts)
@@ -73,13 +98,12 @@ impl Results {
             .or_else(|| first(&self.events, &other.events))
             .or_else(|| first(&self.hashed, &other.hashed))
             .or_else(|| first(&self.ips, &other.ips))
-            .or_else(|| first(&self.lengths, &other.lengths))
             .or_else(|| first(&self.run_totals, &other.run_totals))
             .or_else(|| first(&self.edge_totals, &other.edge_totals))
             .or_else(|| first(&self.edge_hits, &other.edge_hits))
             .or_else(|| first(&self.edge_hits, &self.edge_totals))
             .or_else(|| first(&self.branches, &other.branches))
-            .or_else(|| first(&self.timed, &other.timed))
+            .or_else(|| first(&self.instructions, &other.instructions))
     }
 }
 
@@ -156,42 +180,25 @@ pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) 
             all.edge_hits = together(&all.edge_hits, &more);
         },
     );
-    let mut branches = Branches::new(true);
-    branches.limit = limit;
+    let mut branches = BranchSink::new(true);
+    branches.set_limit(limit);
     follow(traced, settings, size, branches, all, |flow, all| {
-        let taken = flow.sink_mut().take();
-        all.branches.extend((0..taken.from.len()).map(|at| {
-            let (from, to, kind) = (taken.from[at], taken.to[at], taken.kind[at]);
-            (from, to, kind, taken.time[at], taken.offset[at])
-        }));
+        all.add_branches(&flow.sink_mut().take_batch());
     });
-    let mut timed = TimedInstructions::new(true);
-    timed.limit = limit;
-    follow(traced, settings, size, timed, all, |flow, all| {
-        let taken = flow.sink_mut().take();
-        all.timed.extend((0..taken.ips.len()).map(|at| {
-            let (ip, length, time) = (taken.ips[at], taken.lengths[at], taken.times[at]);
-            let (bits, in_tx) = (taken.bits[at], taken.in_tx[at]);
-            (ip, length, time, bits, in_tx, taken.offsets[at])
-        }));
-    });
-    let mut columns = Columns::default();
-    columns.set_limit(limit);
-    follow(traced, settings, size, columns, all, |flow, all| {
-        let rows = flow.sink_mut().take();
-        all.runs.extend(rows.runs);
-        all.events.extend(rows.events);
-    });
-    let hashed = HashedRuns::new(limit);
-    follow(traced, settings, size, hashed, all, |flow, all| {
-        all.hashed.extend(flow.sink_mut().take());
-    });
-    let instructions = Instructions::new(limit);
+    let mut instructions = InstructionSink::new(true);
+    instructions.set_limit(limit);
     follow(traced, settings, size, instructions, all, |flow, all| {
-        let sink = flow.sink_mut();
-        all.ips.extend(sink.ips());
-        all.lengths.extend(sink.lengths());
-        sink.clear();
+        all.add_instructions(&flow.sink_mut().take_batch());
+    });
+    let mut runs = RunSink::default();
+    runs.set_limit(limit);
+    follow(traced, settings, size, runs, all, |flow, all| {
+        all.add_runs(flow.sink_mut().take_batch());
+    });
+    let mut hashed = HashedRunSink::default();
+    hashed.set_limit(limit);
+    follow(traced, settings, size, hashed, all, |flow, all| {
+        all.add_hashed_runs(&flow.sink_mut().take_batch());
     });
     results
 }

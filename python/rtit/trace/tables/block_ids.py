@@ -93,7 +93,7 @@ class Numbered(Table[Numbers]):
 
         flow = self._native()
         self._flow, self._known = flow, None
-        while (numbers := flow.numbers(NUMBERS)) is not None:
+        while (numbers := flow.block_ids(NUMBERS)) is not None:
             if len(numbers):
                 yield Numbers(np.asarray(numbers))
 

@@ -1,0 +1,211 @@
+//! Block ids: what ran as one number for each block, and a table of the blocks.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::column_set::column_set;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
+use super::templates::Template;
+use crate::hash::AddressHasher;
+use crate::sink::{End, Placed, Sequence};
+
+/// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but the last
+/// go on.
+pub type BlockIdSink = ColumnSink<BlockIdFormat>;
+
+/// Instructions one after the other in memory, up to a branch, taken or not, or to where something came between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// IP of the first instruction.
+    pub start: u64,
+    /// IP of the last instruction.
+    pub last: u64,
+    pub instructions: u32,
+    /// Why it ended; `Cut` if it goes on.
+    pub end: End,
+    /// The next block follows in memory, as a part of the same run.
+    pub goes_on: bool,
+    /// The mode of the code: 16, 32 or 64.
+    pub bits: u8,
+}
+
+impl Hash for Block {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let kind = u64::from(self.end as u8) << 8 | u64::from(self.goes_on);
+        state.write_u64(self.start);
+        state.write_u64(self.last ^ u64::from(self.instructions) << 32 ^ kind << 48);
+    }
+}
+
+/// All blocks that were met, by id. Sinks that share a table give the same ids.
+#[derive(Clone, Debug, Default)]
+pub struct BlockTable(Arc<Mutex<KnownBlocks>>);
+
+#[derive(Debug, Default)]
+struct KnownBlocks {
+    blocks: Vec<Block>,
+    ids: HashMap<Block, u32, BuildHasherDefault<AddressHasher>>,
+}
+
+impl BlockTable {
+    fn known(&self) -> MutexGuard<'_, KnownBlocks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the blocks from id `first` on, as many as there are now.
+    pub fn since(&self, first: usize) -> Vec<Block> {
+        let known = self.known();
+        known
+            .blocks
+            .get(first..)
+            .map_or_else(Vec::new, <[Block]>::to_vec)
+    }
+}
+
+impl KnownBlocks {
+    fn id_of(&mut self, block: Block) -> u32 {
+        let next = self.blocks.len() as u32;
+        let id = *self.ids.entry(block).or_insert(next);
+        if id == next {
+            self.blocks.push(block);
+        }
+        id
+    }
+}
+
+column_set! {
+    /// Block ids.
+    BlockIdColumns, BlockIdSlices, BlockIdBlock[8]
+    copied { ids: u32, }
+    offsets {}
+    times {}
+    added {}
+}
+
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct BlockIdFormat {
+    table: BlockTable,
+    /// Rows up to the end of the last whole run.
+    whole: usize,
+    /// The last block, without an id as long as the kind of its end is not known.
+    last: Option<Block>,
+}
+
+impl BlockIdSink {
+    /// Ids are those of `table`.
+    pub fn with_table(table: &BlockTable) -> BlockIdSink {
+        let format = BlockIdFormat {
+            table: table.clone(),
+            ..BlockIdFormat::default()
+        };
+        ColumnSink::with_format(format, false)
+    }
+}
+
+fn push(buffer: &mut RowBuffer<BlockIdColumns>, id: u32) {
+    buffer.reserve(1);
+    buffer.columns.ids[buffer.len] = id;
+    buffer.len += 1;
+}
+
+impl RowFormat for BlockIdFormat {
+    type Columns = BlockIdColumns;
+    /// Rows up to the last end of a run; 0: no run ends.
+    type Extra = u32;
+    /// The blocks of the run that goes on.
+    type State = Vec<u32>;
+    const SPLITS_AT_TRANSACTIONS: bool = true;
+    const RECORDS_AT_ONCE: bool = true;
+    const ROW_BYTES: usize = 4;
+
+    fn fresh(&self) -> BlockIdFormat {
+        BlockIdFormat {
+            table: self.table.clone(),
+            ..BlockIdFormat::default()
+        }
+    }
+
+    fn append(
+        &mut self,
+        buffer: &mut RowBuffer<BlockIdColumns>,
+        sequence: &Sequence<'_>,
+        _time: u64,
+    ) {
+        self.flush(buffer);
+        self.last = Some(Block {
+            start: sequence.start,
+            last: sequence.last,
+            instructions: sequence.lengths.len() as u32,
+            end: End::Cut,
+            goes_on: true,
+            bits: sequence.mode.bits() as u8,
+        });
+    }
+
+    fn close(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, end: End, _offset: u64) {
+        if self.last.is_none() && self.whole != buffer.len {
+            // the last block of a template
+            buffer.len -= 1;
+            let id = buffer.columns.ids[buffer.len];
+            self.last = self.table.known().blocks.get(id as usize).copied();
+        }
+        if let Some(block) = self.last.take() {
+            let id = self.table.known().id_of(Block {
+                end,
+                goes_on: false,
+                ..block
+            });
+            push(buffer, id);
+            self.whole = buffer.len;
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, buffer: &mut RowBuffer<BlockIdColumns>) {
+        if let Some(block) = self.last.take() {
+            push(buffer, self.table.known().id_of(block));
+        }
+    }
+
+    fn finished_rows(&self, _buffer: &RowBuffer<BlockIdColumns>) -> usize {
+        self.whole
+    }
+
+    fn complete(&mut self, _buffer: &mut RowBuffer<BlockIdColumns>, _batch: &mut BlockIdColumns) {
+        self.whole = 0;
+    }
+
+    fn extra(&self, _buffer: &RowBuffer<BlockIdColumns>) -> u32 {
+        self.whole as u32
+    }
+
+    #[inline(always)]
+    fn copy(
+        &mut self,
+        rows: &mut BlockIdSlices<'_>,
+        at: usize,
+        template: &Template<'_, BlockIdColumns, u32>,
+        transition: &Placed,
+    ) {
+        template.copy_to(rows, at, transition);
+        if template.extra != 0 {
+            self.whole = at + template.extra as usize;
+        }
+    }
+
+    fn state(&self, buffer: &RowBuffer<BlockIdColumns>) -> Vec<u32> {
+        let mut ids = buffer.columns.ids[self.whole..buffer.len].to_vec();
+        ids.extend(self.last.map(|block| self.table.known().id_of(block)));
+        ids
+    }
+
+    fn resume(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, open: &Vec<u32>) {
+        self.whole = 0;
+        self.last = None;
+        buffer.reserve(open.len());
+        buffer.columns.ids[..open.len()].copy_from_slice(open);
+        buffer.len = open.len();
+    }
+}
