@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 
 from programs.build import C_LIBRARY, COMMON, SOURCES, CannotBuildError, compiled
 from rtit.cli.main import main
+from support.processes import wait_until
 from support.recordings import RTIT, require_backend
 
 KINDS = SOURCES / "kinds"
@@ -82,7 +84,7 @@ PROGRAMS = {
     "exec after a change of user": c_program("exec_kinds.c", "dropped"),
     "go": Kind(go),
     "luajit": Kind(luajit),
-    # Some hundred million instructions are hours of single steps.
+    # Their start takes hours of single steps; they are attached to instead, see below.
     "java": Kind(java, backends=("qemu",), lints=False),
     "node": Kind(node, backends=("qemu",), lints=False),
 }
@@ -123,3 +125,59 @@ def test_program_behaves_as_natively_and_is_decoded_as_executed(
     assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
     if kind.lints:
         assert main(["lint", data]) == 0, capsys.readouterr().out
+
+
+def waiting_java(folder: Path) -> list[str]:
+    subprocess.run([tool("javac"), "-d", folder, KINDS / "Waiting.java"], check=True)
+    # The compiler's threads would take most of the single steps.
+    options = ["-Xint", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+    return [tool("java"), *options, "-cp", str(folder), "Waiting"]
+
+
+def waiting_node(_: Path) -> list[str]:
+    return [tool("node"), str(KINDS / "waiting.js")]
+
+
+def is_attached(pid: int) -> bool:
+    """Return whether a tracer has all threads of a process."""
+    statuses = Path(f"/proc/{pid}/task").glob("*/status")
+    return not any("TracerPid:\t0\n" in status.read_text() for status in statuses)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "output", "exit_code"),
+    [
+        pytest.param(waiting_java, b"328350\n", 3, id="java"),
+        pytest.param(waiting_node, b"41541750\n", -signal.SIGKILL, id="node"),
+    ],
+)
+def test_attached_runtime_behaves_as_natively_and_is_decoded_as_executed(
+    program: Callable[[Path], list[str]],
+    output: bytes,
+    exit_code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    require_backend("ptrace")
+    with subprocess.Popen(
+        program(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n"
+            options = ["-q", "--truth", "truth", "--pid", str(process.pid)]
+            recorder = subprocess.Popen([*RTIT, "record", *options], cwd=tmp_path)
+            wait_until(lambda: is_attached(process.pid), "the recorder attaches")
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.read() == output
+            assert process.wait() == exit_code
+        finally:
+            process.kill()
+    assert recorder.wait(timeout=60) == 0
+    data, truth = str(tmp_path / "perf.data"), str(tmp_path / "truth")
+    assert main(["verify", data, "--truth", truth]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
+    assert main(["lint", data]) == 0, capsys.readouterr().out
