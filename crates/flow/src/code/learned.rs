@@ -164,7 +164,7 @@ mod tests {
         drop(one);
         two.leave(space.view(), knows(&space.view(), 100));
         assert_eq!(two.size(), size);
-        drop(two.take_output(&space.view(), &Code::new(100, 0)));
+        drop(two.take(&space.view(), &Code::new(100, 0)));
         WAITING.fetch_sub(MOST - size, Ordering::Relaxed);
     }
 
