@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use rtit_tracer::event::flag;
 use rtit_tracer::{Batch, EventKind, Record};
-use rtit_truth::{compare, threads, Outcome, Reader, Run, RunHash, ThreadRuns};
+use rtit_truth::{compare, summarize, Outcome, Run, RunHash, ThreadRuns, TruthReader};
 use rtit_x86::{decode, Class, Instruction, Mode};
 
 const PAGE: u64 = 4096;
@@ -205,7 +205,8 @@ impl Walker {
 
     /// Compares the collected runs with the truth file; returns the instructions in it.
     pub fn check(&mut self, truth: &Path) -> u64 {
-        let contents = threads(Reader::open(truth).expect("the truth file")).expect("good records");
+        let contents =
+            summarize(TruthReader::open(truth).expect("the truth file")).expect("good records");
         if !contents.complete {
             self.errors.push("the truth is incomplete".to_owned());
         }
