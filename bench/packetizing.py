@@ -82,12 +82,12 @@ def processor() -> Any:
     """A processor that traces user mode, with the options that `rtit record` has by default."""
     from rtit.capture.options import PtOptions
     from rtit.capture.store.output import OutputSetup
-    from rtit.processor import Arch, Processor
+    from rtit.processor import ArchState, Processor
     from rtit.registers import FULL, IA32_RTIT_CTL
-    from rtit.unit.output.memory import Memory
+    from rtit.unit.memory import Memory
 
     memory = Memory(observer=lambda _address, _data: None)
-    cpu = Processor(profile=FULL, memory=memory, arch=Arch.user64(cpl=0))
+    cpu = Processor(profile=FULL, memory=memory, arch=ArchState.user64(cpl=0))
     output = OutputSetup()
     output.install(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rtit.processor import Processor
-from rtit.unit.enables import steering
-from rtit.unit.refusal import require
+from rtit.unit.enables import linear_address
+from rtit.unit.illegal_events import require
 from rtit.x86 import Class, Instruction, decode
 
 _decode = lru_cache(maxsize=1 << 16)(decode)
@@ -50,8 +50,8 @@ class Driver:
         Raises IllegalEvent if it cannot lead there, and no event of `cpu` does.
         """
         last, self._last = self._last, None
-        here = steering.address(self.cpu.unit, ip)
-        if last is None or self.cpu.ip != steering.address(self.cpu.unit, last.ip):
+        here = linear_address(self.cpu.unit, ip)
+        if last is None or self.cpu.ip != linear_address(self.cpu.unit, last.ip):
             came = self.cpu.ip
             require(came == here, f"events lead to {came:#x}, and execution goes on at {ip:#x}")
         else:

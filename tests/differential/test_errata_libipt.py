@@ -16,10 +16,10 @@ import pytest
 from differential.oracles import libipt
 from differential.oracles.raw import Section
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, ERRATA, GOLDMONT_PLUS, SKYLAKE, Msr, Profile
-from rtit.unit.output.memory import Memory
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.memory import Memory
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -41,7 +41,7 @@ GOLDMONT = (6, 0x5C, 9)
 
 
 class Traced:
-    def __init__(self, profile: Profile, arch: Arch | None = None, **ctl: int) -> None:
+    def __init__(self, profile: Profile, arch: ArchState | None = None, **ctl: int) -> None:
         self.out = bytearray()
         memory = Memory(observer=lambda _, data: self.out.extend(data))
         self.cpu = Processor(profile=profile, memory=memory, arch=arch)
@@ -173,7 +173,7 @@ class Case:
     lacks: str
     more: str
     ctl: dict[str, int] = field(default_factory=dict)
-    arch: Arch | None = None
+    arch: ArchState | None = None
     cpu: tuple[int, int, int] | None = None
     filters: bool = False
     breaks: bool = True
@@ -213,7 +213,7 @@ CASES = [
         "TIP TIP.PGD",
         "TIP FUP TIP.PGD",
         ctl={"OS": 1},
-        arch=Arch(cpl=0, vmx="root", vmcs=0x5000),
+        arch=ArchState(cpl=0, vmx="root", vmcs=0x5000),
     ),
     Case(
         "SKL014",

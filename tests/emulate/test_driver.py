@@ -13,7 +13,7 @@ from rtit.errors import IllegalEvent
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.memory import Memory
 from support.properties import examples
 
 pytest.importorskip("rtit._core", reason="the native module is not built")

@@ -12,7 +12,7 @@ from kernel import made
 from rtit.emulate import Driver
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
 from rtit.unit.time_model import TimeModel
 from rtit.x86 import Class, Instruction, decode
 
@@ -98,7 +98,7 @@ class Machine:
         self._back: int | None = None
         self._out = 0, self.now
         self._slept = 0
-        arch = Arch(cpl=3, cr3=self._cr3(self.now, user=True))
+        arch = ArchState(cpl=3, cr3=self._cr3(self.now, user=True))
         self._clock = TimeModel()
         self.cpu = Processor(arch=arch, time=self._clock)
         self.cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)

@@ -18,7 +18,7 @@ from rtit.perfdata import Switches, records
 from rtit.perfdata.records import HEADER
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
 from rtit.unit.time_model import TimeModel
 
 AT = 0xFFFF_FFFF_8100_0000
@@ -72,7 +72,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self._clock = TimeModel()
-        self._cpu = Processor(arch=Arch(cpl=0, cr3=HOST_CR3), time=self._clock)
+        self._cpu = Processor(arch=ArchState(cpl=0, cr3=HOST_CR3), time=self._clock)
         self._cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
         self._cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
         self._cpu.vmxon(AT - 0x10, AT - 8)

@@ -19,7 +19,7 @@ from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.trace import Trace
 from rtit.trace.recording import packs
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
 from rtit.unit.time_model import TimeModel
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 16
@@ -33,7 +33,7 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
     """The host enters a guest whose process makes a system call; its kernel leaves the guest. For
     each of the programs: they are at the same addresses.
     """
-    cpu = Processor(arch=Arch(cpl=0, cr3=HOST_CR3), time=TimeModel())
+    cpu = Processor(arch=ArchState(cpl=0, cr3=HOST_CR3), time=TimeModel())
     cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
     cpu.vmxon(AT - 0x10, AT - 8)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rtit.processor import Processor
-from rtit.unit.unit import TraceUnit
+from rtit.unit.trace_unit import TraceUnit
 
 LISTS = {TraceUnit: "unit", Processor: "cpu"}
 """Class: how its functions call their first parameter."""

@@ -12,7 +12,8 @@ import pytest
 from mutants import live, results
 from mutants.mutation import Mutation, mutations
 from mutants.results import Result
-from rtit.unit.packets import compression
+from rtit.unit import compression
+from rtit.unit.compression import compress_ip, is_predicted_return
 
 PATH = Path(compression.__file__)
 MODULE = compression.__name__
@@ -45,7 +46,7 @@ def outcome(
 def test_lines_that_run() -> None:
     seen: set[tuple[str, int]] = set()
     with live.Lines([str(PATH)]).seen(seen):
-        compression.returns_to(1, 1, 64)
+        is_predicted_return(1, 1, 64)
     text = PATH.read_text().splitlines()
     assert {text[line - 1].strip().split(" ")[0] for path, line in seen} == {"def", "return"}
     assert {path for path, _ in seen} == {str(PATH)}
@@ -54,15 +55,15 @@ def test_lines_that_run() -> None:
 def test_the_code_that_changes() -> None:
     found = live.changes(mutation("differs >> 16", "swap"), PATH)
     assert {each.co_qualname for each in found} == {"<module>", "compress"}
-    assert compression.compress.__code__ in found
+    assert compress_ip.__code__ in found
 
 
 def test_the_first_test_that_fails_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     def same() -> bool:
-        return compression.compress(0x1_0000, 0x1_0000, 0b1010)[0] == 1
+        return compress_ip(0x1_0000, 0x1_0000, 0b1010)[0] == 1
 
     def other() -> bool:
-        return compression.compress(0x5_0000, 0x1_0000, 0b1010)[0] == 3
+        return compress_ip(0x5_0000, 0x1_0000, 0b1010)[0] == 3
 
     of = mutation("not differs >> 16 and encodings & 2", "swap")
     assert outcome(of, same, other, other, monkeypatch=monkeypatch) == (live.FAILED, 1)
@@ -76,7 +77,7 @@ def test_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_test_without_end_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless() -> bool:
-        while compression.returns_to(1, 2, 64):
+        while is_predicted_return(1, 2, 64):
             pass
         return True
 

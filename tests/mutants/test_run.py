@@ -12,7 +12,7 @@ from mutants.mutation import Mutation
 from mutants.run import FAILED, NOT_COLLECTED, PASSED, seen_in, within
 from mutants.run import pytest as run
 
-MODULE = "rtit.unit.state.saved"
+MODULE = "rtit.unit.state"
 MUTANT = json.dumps(asdict(Mutation(MODULE, "f", "swap", "a < b", 1, 0)))
 
 

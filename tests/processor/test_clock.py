@@ -87,7 +87,7 @@ def executed(cpu: Processor, ctl: dict[str, int]) -> tuple[rtit.Trace, list[int]
 @pytest.mark.parametrize("start", [1_000_000_000, (1 << 57) + 12_345])
 @pytest.mark.spec("TIME-001", "TIME-009")
 def test_times_decoded_from_cycles_are_those_of_the_clock(profile: Profile, start: int) -> None:
-    time = replace(TimeModel.of_profile(profile), tsc_start=start)
+    time = replace(TimeModel.from_profile(profile), tsc_start=start)
     trace, truth = executed(Processor(profile=profile, time=time), {"CYCEn": 1, "MTCFreq": 3})
     # a block begins at the time of the TIP that leads to it, the first one at TIP.PGE
     times = trace.streams[0].blocks(timing=True).columns()["time"].tolist()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rtit.errors import GeneralProtection, IllegalEvent
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.memory import Memory
 
 BUFFER = 0x10_0000
 ON = CTL.encode(TraceEn=1, BranchEn=1, User=1, DisRETC=1)
@@ -23,7 +23,7 @@ def traced() -> Processor:
 
 def test_the_state_is_set_while_nothing_is_traced() -> None:
     cpu = Processor()
-    elsewhere = Arch(cpl=0, cr3=0x7000, cs_l=False, cs_d=True)
+    elsewhere = ArchState(cpl=0, cr3=0x7000, cs_l=False, cs_d=True)
     cpu.arch = elsewhere
     assert cpu.arch == elsewhere
     cpu.resume(0x1000)
@@ -34,10 +34,10 @@ def test_the_state_is_not_set_while_it_is_traced() -> None:
     cpu = traced()
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="TraceEn is 1"):
-        cpu.arch = Arch(cpl=0)
+        cpu.arch = ArchState(cpl=0)
     assert cpu.snapshot() == before
     cpu.set_msr(Msr.CTL, 0, ip=0x1000)
-    cpu.arch = Arch(cpl=0)
+    cpu.arch = ArchState(cpl=0)
     assert cpu.arch.cpl == 0
 
 
@@ -49,7 +49,7 @@ def test_a_snapshot_brings_a_processor_back() -> None:
     cpu.mov_cr3(0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0003, 0x9000)
     assert cpu.snapshot() != before
     cpu.restore(before)
-    assert (cpu.snapshot(), cpu.arch, cpu.ip) == (before, Arch.user64(), 0x2000)
+    assert (cpu.snapshot(), cpu.arch, cpu.ip) == (before, ArchState.user64(), 0x2000)
 
 
 @pytest.mark.parametrize("scheme", [{}, {"ToPA": 1}])

@@ -7,16 +7,16 @@ from typing import get_type_hints
 import pytest
 
 from rtit.errors import GeneralProtection, UsageError
-from rtit.processor import Arch, Changes, Processor
+from rtit.processor import ArchState, Changes, Processor
 from rtit.processor.changes import ModeChanges
 from rtit.registers import BROADWELL, FULL, Msr
-from rtit.unit.state.arch import MODE_FIELDS
+from rtit.unit.arch_state import MODE_FIELDS
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 
 
 def test_kernel_entry_and_return() -> None:
-    cpu = Processor(arch=Arch(cs_l=False, cs_d=True, cr3=0x5000))
+    cpu = Processor(arch=ArchState(cs_l=False, cs_d=True, cr3=0x5000))
     cpu.syscall(0x1000, KERNEL)
     assert (cpu.arch.cpl, cpu.arch.bits, cpu.arch.cr3, cpu.ip) == (0, 64, 0x5000, KERNEL)
     cpu.mov_cr3(KERNEL, KERNEL + 3, 0x6000)
@@ -44,7 +44,7 @@ def test_near_branches_move_the_ip() -> None:
 
 
 def test_legacy_mode_kernel_keeps_its_width() -> None:
-    cpu = Processor(arch=Arch(cs_l=False, cs_d=True, lma=False))
+    cpu = Processor(arch=ArchState(cs_l=False, cs_d=True, lma=False))
     cpu.interrupt(0x1000, 0x8000)
     assert (cpu.arch.cpl, cpu.arch.bits) == (0, 32)
 
@@ -97,7 +97,7 @@ def test_the_interrupt_flag_of_events(event: str) -> None:
 
 
 def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
-    cpu = Processor(arch=Arch(real_mode=True, lma=False, cs_l=False, cpl=0))
+    cpu = Processor(arch=ArchState(real_mode=True, lma=False, cs_l=False, cpl=0))
     cpu.interrupt(0x1000, 0x2000)
     assert cpu.arch.real_mode
     assert not cpu.arch.interrupt_flag
@@ -109,19 +109,19 @@ def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
 
 def test_after_an_instruction_that_sleeps_the_next_one_comes() -> None:
     for entered in (False, True):
-        cpu = Processor(arch=Arch(cpl=0))
+        cpu = Processor(arch=ArchState(cpl=0))
         cpu.mwait(0x1000, 0x1003, 0x20, entered=entered)
         assert cpu.ip == 0x1003
-        cpu = Processor(arch=Arch(cpl=0))
+        cpu = Processor(arch=ArchState(cpl=0))
         cpu.umwait(0x1000, 0x1004, 0, entered=entered)
         assert cpu.ip == 0x1004
-    cpu = Processor(arch=Arch(cpl=0))
+    cpu = Processor(arch=ArchState(cpl=0))
     cpu.halt(0x1000, 0x1001)
     assert cpu.ip == 0x1001
 
 
 def test_changes_are_fields_of_the_state() -> None:
-    hints, fields = get_type_hints(Changes), get_type_hints(Arch)
+    hints, fields = get_type_hints(Changes), get_type_hints(ArchState)
     assert {name: fields[name] for name in hints} == hints
     assert get_type_hints(ModeChanges).keys() == MODE_FIELDS <= hints.keys()
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from rtit.errors import IllegalEvent, UsageError
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
-from rtit.unit.events.transfers import Stamps
-from rtit.unit.output.memory import Memory
-from rtit.unit.refusal import Shutdown
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.illegal_events import Shutdown
+from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel
 
-KERNEL = Arch(cpl=0, cr3=0x5000)
+KERNEL = ArchState(cpl=0, cr3=0x5000)
 
 
 def test_hlt_with_an_address_that_is_none() -> None:
@@ -43,9 +43,9 @@ def test_parts_of_an_operation_come_in_order() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL, time=TimeModel(cpi=2))
     cpu.at(10)
     other = replace(KERNEL, cr3=0x6000)
-    cpu.unit.transfer(0x2000, other, stamps=Stamps(pip=10, target=10))
+    cpu.unit.transfer(0x2000, other, stamps=OperationTimes(pip=10, target=10))
     with pytest.raises(IllegalEvent, match="before the last one"):
-        cpu.unit.transfer(0x3000, KERNEL, stamps=Stamps(pip=12, target=11))
+        cpu.unit.transfer(0x3000, KERNEL, stamps=OperationTimes(pip=12, target=11))
 
 
 def test_mwait_of_a_processor_that_sleeps() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rtit.errors import IllegalEvent
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 
-USER, KERNEL = Arch(), Arch(cpl=0)
-LEGACY = Arch(cpl=0, cs_l=False, cs_d=True, lma=False)
+USER, KERNEL = ArchState(), ArchState(cpl=0)
+LEGACY = ArchState(cpl=0, cs_l=False, cs_d=True, lma=False)
 HOLE = 0x8000_0000_0000
 """The first address that is not canonical with 48 bits."""
 
@@ -73,7 +73,7 @@ BACKWARDS: dict[str, Act] = {
 }
 
 
-def traced(arch: Arch, *, checked: bool = True) -> Processor:
+def traced(arch: ArchState, *, checked: bool = True) -> Processor:
     """Before the instruction at 0x1000, in the context."""
     cpu = Processor(arch=arch, fabric=lambda _: None, checked=checked)
     ctl = CTL.encode(TraceEn=1, FabricEn=1, BranchEn=1, OS=1, User=1)
@@ -162,14 +162,16 @@ def test_unchecked_processor_takes_events_as_they_come() -> None:
 
 
 def test_values_with_addresses_show_them_in_hexadecimal() -> None:
-    assert repr(Entry(0x20_0000)).startswith("Entry(base=0x200000, size=0x1000, ")
-    assert "cr3=0x5000" in repr(Arch(cr3=0x5000))
-    assert "cs_base=0x0" in repr(Arch())
+    assert repr(TopaEntry(0x20_0000)).startswith("Entry(base=0x200000, size=0x1000, ")
+    assert "cr3=0x5000" in repr(ArchState(cr3=0x5000))
+    assert "cs_base=0x0" in repr(ArchState())
     assert repr(RegisterFile(ctl=0x2009)).startswith("RegisterFile(ctl=0x2009, ")
 
 
 def test_topa_table_is_written_with_public_names() -> None:
     memory = Memory()
-    write_table(memory, 0x1000, [Entry(0x20_0000, 8192, stop=True), Entry(0x1000, end=True)])
+    write_topa_table(
+        memory, 0x1000, [TopaEntry(0x20_0000, 8192, stop=True), TopaEntry(0x1000, end=True)]
+    )
     assert memory.read_u64(0x1000) == 0x20_0000 | 1 << 6 | 1 << 4
     assert memory.read_u64(0x1008) == 0x1000 | 1

@@ -23,10 +23,14 @@ from rtit.registers import (
     is_canonical,
     wrmsr,
 )
-from rtit.unit.output.topa import ENTRY
+from rtit.unit.output import TOPA_ENTRY
 from support.properties import examples
 
-REGISTERS = [*MSRS.values(), ENTRY, *(row for leaf in LEAVES.values() for row in leaf.values())]
+REGISTERS = [
+    *MSRS.values(),
+    TOPA_ENTRY,
+    *(row for leaf in LEAVES.values() for row in leaf.values()),
+]
 U64 = st.integers(0, 2**64 - 1)
 SPARSE = st.lists(st.integers(0, 63), max_size=4).map(lambda bits: sum({1 << bit for bit in bits}))
 VALUES = st.one_of(U64, SPARSE)

@@ -17,7 +17,7 @@ from rtit.registers import (
     Register,
     RegisterFile,
 )
-from rtit.unit.output.topa import ENTRY
+from rtit.unit.output import TOPA_ENTRY
 
 # Positions as printed in Tables 33-6 and 33-7, and the bits that those tables call reserved.
 CTL_BITS = {
@@ -146,14 +146,14 @@ def test_mask_pointers_reset_and_split() -> None:
 
 @pytest.mark.spec("TOPA-011")
 def test_topa_entry_fields() -> None:
-    assert {row.name: (row.high, row.low) for row in ENTRY.fields} == {
+    assert {row.name: (row.high, row.low) for row in TOPA_ENTRY.fields} == {
         "END": (0, 0),
         "INT": (2, 2),
         "STOP": (4, 4),
         "Size": (9, 6),
         "Base": (63, 12),
     }
-    assert ENTRY.reserved_mask == sum(1 << bit for bit in (1, 3, 5, 10, 11))
+    assert TOPA_ENTRY.reserved_mask == sum(1 << bit for bit in (1, 3, 5, 10, 11))
 
 
 @pytest.mark.spec("CPUID-011", "CPUID-012")

@@ -22,7 +22,7 @@ from rtit.registers import (
 )
 from rtit.registers.names import find_profile, find_register, nearest, parse_value
 from rtit.registers.words import register_of_leaf, set_bits
-from rtit.unit.enables.configuration import configuration_of
+from rtit.unit.configuration import decode_configuration
 
 
 def said(register: Register, value: int, name: str) -> str:
@@ -40,7 +40,7 @@ def test_cyc_thresholds() -> None:
         assert words == f"CYC threshold {cycles} core cycle{'s' * (cycles != 1)}"
         # A CYC tells of at least one cycle, so a threshold of 0 and one of 1 mean the same.
         registers = RegisterFile(ctl=code << 19)
-        assert configuration_of(registers).cyc_gap == max(cycles, 1)
+        assert decode_configuration(registers).cyc_gap == max(cycles, 1)
 
 
 def test_mtc_periods_in_ticks_and_time() -> None:

@@ -16,7 +16,7 @@ from rtit.scenario.lines import FAULTS, IP_PACKETS, SHUTDOWN
 from rtit.scenario.machine import Machine
 from rtit.scenario.nodes import Event, Scenario
 from rtit.scenario.vocabulary import HINTS, events
-from rtit.unit.enables import steering
+from rtit.unit.enables import linear_address
 from scenario.encoding import NOP, NoFitError, encode
 
 FARTHEST = 0x2000
@@ -159,7 +159,7 @@ def _do(machine: Machine, event: Event, start: int) -> tuple[_Step, bytes]:
     arch, traced, lost = state.arch, state.packet_en, state.overflow is not None
     named = dict(zip(events()[event.name].positional, event.positional, strict=False))
     addresses = {
-        name: steering.address(unit, value)
+        name: linear_address(unit, value)
         for name, value in {**named, **event.named}.items()
         if name in ("ip", "guest_ip", "next_ip", "target")
     }

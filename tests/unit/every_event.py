@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.xsave import IA32_XSS, PT_STATE
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.vmx_controls import VmxControls
-from rtit.unit.system.xsave import IA32_XSS, PT_STATE
-from rtit.unit.unit import TraceUnit
+from rtit.unit.trace_unit import TraceUnit
 
 BUFFER, SIZE = 0x10_0000, 1 << 16
 START, HERE, NEXT, THERE = 0x1000, 0x3010, 0x3014, 0x4000
 ALL = {"OS": 1, "User": 1, "BranchEn": 1, "CYCEn": 1, "EventEn": 1, "PwrEvtEn": 1, "PTWEn": 1}
 
-USER = Arch(cr3=0x5000)
+USER = ArchState(cr3=0x5000)
 KERNEL = replace(USER, cpl=0)
 ROOT = replace(KERNEL, vmx="root", vmcs=0x9000)
 STM = replace(ROOT, stm=0x7000)
@@ -30,12 +30,14 @@ class Case:
     """`event` of the unit with `arguments`, at HERE in the state `arch` after `before`."""
 
     event: str
-    arch: Arch = USER
+    arch: ArchState = USER
     arguments: dict[str, Any] = field(default_factory=dict)
     before: Callable[[TraceUnit], Any] = lambda unit: None
 
 
-def case(event: str, of: Arch = USER, before: Any = lambda unit: None, /, **arguments: Any) -> Case:
+def case(
+    event: str, of: ArchState = USER, before: Any = lambda unit: None, /, **arguments: Any
+) -> Case:
     """Positional: the event, the state that it comes in, and what comes before it."""
     return Case(event, of, arguments, before)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rtit.errors import IllegalEvent
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
+from rtit.unit.arch_state import VmxControls
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.vmx_controls import VmxControls
 from unit.every_event import CASES, HERE, USER, Case, happen, traced
 
 ADDRESSES = {
@@ -129,7 +129,7 @@ def test_a_failed_vm_entry_goes_on_where_it_is_told(name: str, where: str) -> No
         assert unit.state.ip == ip
 
 
-NEXT_IPS: dict[str, tuple[Arch, Callable[[Processor], Any]]] = {
+NEXT_IPS: dict[str, tuple[ArchState, Callable[[Processor], Any]]] = {
     "mwait": (USER, lambda cpu: cpu.mwait(HERE, 1 << 64, 0x20)),
     "umwait": (USER, lambda cpu: cpu.umwait(HERE, 1 << 64, 0)),
     "halt": (USER, lambda cpu: cpu.halt(HERE, 1 << 64)),

@@ -13,30 +13,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection, IllegalEvent, RtitError, UndefinedOpcode, UsageError
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import BROADWELL, CTL, FULL, SKYLAKE, Msr
-from rtit.unit.events.transfers import Stamps
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.arch_state import NO_CONTROLS, VmxControls
+from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.events.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
+from rtit.unit.illegal_events import Shutdown
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.refusal import Shutdown
-from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.unit.system.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
 from rtit.unit.time_model import TimeModel
-from rtit.unit.unit import TraceUnit
+from rtit.unit.trace_unit import TraceUnit
 
 TABLE, REGION = 0x1000, 0x10_0000
-KERNEL = Arch(cpl=0, cr3=0x5000)
+KERNEL = ArchState(cpl=0, cr3=0x5000)
 PLACES = {
-    "user": Arch(cr3=0x5000),
+    "user": ArchState(cr3=0x5000),
     "kernel": KERNEL,
     "root": replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000),
     "guest": replace(KERNEL, vmx="nonroot", vmcs=0x9000),
-    "enclave": Arch(in_enclave=True),
+    "enclave": ArchState(in_enclave=True),
     "transaction": replace(KERNEL, in_tx=True),
-    "user transaction": Arch(in_tx=True),
+    "user transaction": ArchState(in_tx=True),
     "guest transaction": replace(KERNEL, vmx="nonroot", vmcs=0x9000, in_tx=True),
-    "waits": replace(Arch.reset(), wait_for_sipi=True),
+    "waits": replace(ArchState.after_reset(), wait_for_sipi=True),
 }
 NUMBERS: tuple[int, ...] = (
     -1,
@@ -90,7 +90,7 @@ def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
         ),
         arch=PLACES[place],
     )
-    write_table(memory, TABLE, [Entry(REGION), Entry(TABLE, end=True)])
+    write_topa_table(memory, TABLE, [TopaEntry(REGION), TopaEntry(TABLE, end=True)])
     out.clear()
     unit = cpu.unit
     unit.wrmsr(Msr.OUTPUT_BASE, TABLE)
@@ -128,14 +128,14 @@ def argument(random: Random, name: str, hint: Any) -> Any:
         return random.choice(NUMBERS)
     if hint is bool:
         return random.random() < 0.5
-    if hint is Arch or hint == (Arch | None):
+    if hint is ArchState or hint == (ArchState | None):
         return random.choice(list(PLACES.values()))
     if hint is VmxControls:
         ends = VmxControls(clear_ctl=True, load_ctl=random.choice((0, 1, 1 << 63)))
         return random.choice((NO_CONTROLS, ends, VmxControls(tsc_offset=5)))
-    if hint is Stamps:
+    if hint is OperationTimes:
         clocks = (None, 3, 9, 12, 20)
-        return Stamps(*(random.choice(clocks) for _ in range(3)))
+        return OperationTimes(*(random.choice(clocks) for _ in range(3)))
     if hint == (bytes | None):
         ones = b"\xff" * COMPONENT_SIZE
         return random.choice((None, b"", bytes(COMPONENT_SIZE), ones))
@@ -171,7 +171,7 @@ def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> Non
     cpu, out = machine(random, place)
     unit = cpu.unit
     given = arguments(random, EVENTS[name])
-    before, length, telling = unit.snapshot(), len(out), unit.telling
+    before, length, pending_knowledge = unit.snapshot(), len(out), unit.pending_knowledge
     try:
         EVENTS[name](unit if name.startswith("unit.") else cpu, **given)
         return
@@ -183,7 +183,7 @@ def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> Non
     assert after.state.diff(before.state) == {}, given
     assert after == before, given
     assert not unit.packets, given
-    assert unit.telling == telling, given
+    assert unit.pending_knowledge == pending_knowledge, given
     assert len(out) == length, given
     # The rest is for callers that give no such component, or no such change.
     assert isinstance(refusal, REFUSALS) or "component" in str(refusal) or "cr3" in given
@@ -206,10 +206,15 @@ def test_crystal_ratio_beyond_fast_counter_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     "arch",
-    [Arch(cpl=1), Arch(cpl=2), Arch(cpl=3), Arch(v86=True, lma=False, cs_l=False, cpl=0)],
+    [
+        ArchState(cpl=1),
+        ArchState(cpl=2),
+        ArchState(cpl=3),
+        ArchState(v86=True, lma=False, cs_l=False, cpl=0),
+    ],
     ids=["1", "2", "3", "virtual-8086"],
 )
-def test_a_program_above_cpl_0_has_no_msrs(arch: Arch) -> None:
+def test_a_program_above_cpl_0_has_no_msrs(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     with pytest.raises(GeneralProtection, match=f"WRMSR at CPL {arch.privilege}"):
         cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
@@ -219,9 +224,11 @@ def test_a_program_above_cpl_0_has_no_msrs(arch: Arch) -> None:
 
 
 @pytest.mark.parametrize(
-    "arch", [KERNEL, Arch(real_mode=True, lma=False, cs_l=False, cpl=3)], ids=["0", "real mode"]
+    "arch",
+    [KERNEL, ArchState(real_mode=True, lma=False, cs_l=False, cpl=3)],
+    ids=["0", "real mode"],
 )
-def test_a_program_at_cpl_0_has_the_msrs(arch: Arch) -> None:
+def test_a_program_at_cpl_0_has_the_msrs(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
@@ -230,7 +237,7 @@ def test_a_program_at_cpl_0_has_the_msrs(arch: Arch) -> None:
 
 
 def test_set_msr_and_get_msr_work_at_any_cpl() -> None:
-    cpu = Processor(arch=Arch(cpl=3))
+    cpu = Processor(arch=ArchState(cpl=3))
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     assert cpu.get_msr(Msr.CR3_MATCH) == 0x5000
     with pytest.raises(GeneralProtection):

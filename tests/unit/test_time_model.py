@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import UsageError
+from rtit.unit.arch_state import ArchState
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.arch import Arch
 from rtit.unit.time_model import TimeModel
 
 
@@ -126,19 +126,19 @@ def test_impossible_parameters(wrong: dict[str, object]) -> None:
 
 @pytest.mark.spec("MODE-002")
 def test_code_width() -> None:
-    assert [Arch().code(bits).mode_exec for bits in (16, 32, 64)] == [0, 2, 1]
-    assert [Arch().code(bits).bits for bits in (16, 32, 64)] == [16, 32, 64]
+    assert [ArchState().with_code_bits(bits).mode_exec for bits in (16, 32, 64)] == [0, 2, 1]
+    assert [ArchState().with_code_bits(bits).bits for bits in (16, 32, 64)] == [16, 32, 64]
     with pytest.raises(UsageError):
-        Arch(cs_l=False, lma=False).code(64)
+        ArchState(cs_l=False, lma=False).with_code_bits(64)
     with pytest.raises(UsageError):
-        Arch(cs_l=True, cs_d=True)
+        ArchState(cs_l=True, cs_d=True)
     with pytest.raises(UsageError):
-        Arch(cpl=4)
+        ArchState(cpl=4)
 
 
 def test_clocks_after_a_sleep() -> None:
     """10 cycles, then 4000 ticks of sleep: TSC, ART and cycles keep their relation."""
-    time = TimeModel().slept(10, 4000)
+    time = TimeModel().after_sleep(10, 4000)
     assert (time.tsc_at(10), time.tsc_at(15)) == (1_000_004_010, 1_000_004_015)
     assert time.art_at(10) == 25_000_100
     assert time.fast_counter_at(10) == 10
@@ -147,16 +147,16 @@ def test_clocks_after_a_sleep() -> None:
 
 @pytest.mark.spec("TIME-014")
 def test_a_tsc_that_sleeps() -> None:
-    time = TimeModel().slept(10, 4000, tsc_runs=False)
+    time = TimeModel().after_sleep(10, 4000, tsc_runs=False)
     assert time.tsc_at(10) == 1_000_000_010
     assert time.art_at(10) == 25_000_100
 
 
 def test_clocks_after_a_frequency_change() -> None:
     """From cycle 100 on 20 x 100 MHz: a tick of the TSC is two cycles."""
-    time = TimeModel().at_ratio(100, 20)
+    time = TimeModel().with_core_ratio(100, 20)
     assert (time.tsc_at(100), time.tsc_at(300)) == (1_000_000_100, 1_000_000_200)
     assert time.cycle_of_art(25_000_008) == 100 + 2 * 220
     assert time.core_ratio == 20
     with pytest.raises(UsageError, match="1 to 255"):
-        time.at_ratio(0, 256)
+        time.with_core_ratio(0, 256)

@@ -7,6 +7,6 @@
 from rtit.processor.changes import Changes
 from rtit.processor.decode_settings import DecodeSettings
 from rtit.processor.processor import Processor
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
 
-__all__ = ["Arch", "Changes", "DecodeSettings", "Processor"]
+__all__ = ["ArchState", "Changes", "DecodeSettings", "Processor"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypedDict
 
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
 
 
 class Changes(TypedDict, total=False):
-    """Fields of `Arch` that a far transfer, an event or a VMX transition changes; what is not given
+    """Fields of `ArchState` that a far transfer, an event or a VMX transition changes; what is not given
     is what the event itself says, and else as it was.
 
     What other events lead to is no argument: transactions, enclaves, VMX operation and SMM.
@@ -42,7 +42,7 @@ class ModeChanges(TypedDict, total=False):
 _NAMES = frozenset(Changes.__annotations__)
 
 
-def changed(arch: Arch, changes: Changes) -> Arch:
+def changed(arch: ArchState, changes: Changes) -> ArchState:
     """`arch` with the changes. TypeError for one that is none of `Changes`, UsageError for what
     cannot be.
     """
@@ -51,7 +51,7 @@ def changed(arch: Arch, changes: Changes) -> Arch:
     return replace(arch, **changes) if changes else arch
 
 
-def to_kernel(arch: Arch) -> Changes:
+def to_kernel(arch: ArchState) -> Changes:
     """What SYSCALL, SYSENTER and delivery through an interrupt gate do to the state before: CPL 0,
     in long mode 64-bit code, RFLAGS.IF=0.
     """

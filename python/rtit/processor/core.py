@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rtit.registers import FULL, Profile
-from rtit.unit.output.memory import Memory
+from rtit.unit.arch_state import ArchState
+from rtit.unit.illegal_events import require
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.refusal import require
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.snapshot import Snapshot
+from rtit.unit.snapshots import Snapshot
 from rtit.unit.time_model import TimeModel
-from rtit.unit.unit import TraceUnit
+from rtit.unit.trace_unit import TraceUnit
 
 
 class Cpu:
@@ -27,12 +27,12 @@ class Cpu:
         memory: Memory | None = None,
         time: TimeModel | None = None,
         parameters: Parameters | None = None,
-        arch: Arch | None = None,
+        arch: ArchState | None = None,
         fabric: Callable[[bytes], None] | None = None,
         checked: bool = True,
     ) -> None:
         self.checked = checked
-        clock = TimeModel.of_profile(profile) if time is None else time
+        clock = TimeModel.from_profile(profile) if time is None else time
         self.unit = TraceUnit(
             _with_clock(profile, clock),
             Memory() if memory is None else memory,
@@ -40,10 +40,10 @@ class Cpu:
             parameters or Parameters(),
             fabric,
         )
-        self.unit.state.arch = arch or Arch.user64()
+        self.unit.state.arch = arch or ArchState.user64()
 
     @property
-    def arch(self) -> Arch:
+    def arch(self) -> ArchState:
         """The architectural state as far as tracing sees it.
 
         It can be set while TraceEn is 0, to begin elsewhere; IllegalEvent while it is 1, for then
@@ -52,7 +52,7 @@ class Cpu:
         return self.unit.state.arch
 
     @arch.setter
-    def arch(self, arch: Arch) -> None:
+    def arch(self, arch: ArchState) -> None:
         tracing = self.unit.registers.trace_en
         require(not tracing, "the state is set while TraceEn is 1: then events change it")
         self.unit.state.arch = arch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from rtit.processor.core import Cpu
-from rtit.unit.state.arch import MASK64
+from rtit.unit.arch_state import MASK64
 
 
 class DecodeSettings(TypedDict):

@@ -9,15 +9,15 @@ from rtit.errors import UsageError
 from rtit.processor.changes import Changes, ModeChanges, changed, to_kernel
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_cpl, require_here, require_instruction, require_target
-from rtit.unit.events import power
-from rtit.unit.events.event_trace import Cfe, Report, page_fault
-from rtit.unit.events.transfers import AT_ONCE, Stamps
-from rtit.unit.refusal import require
-from rtit.unit.state.arch import CODE_BITS, MODE_FIELDS
+from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
+from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
+from rtit.unit.events.power import require_awake
+from rtit.unit.events.transfers import AT_ONCE, OperationTimes
+from rtit.unit.illegal_events import require
 
 
 def far(
-    cpu: Cpu, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Unpack[Changes]
+    cpu: Cpu, ip: int, target: int, *, stamps: OperationTimes = AT_ONCE, **changes: Unpack[Changes]
 ) -> None:
     """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
     makes.
@@ -48,7 +48,7 @@ def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[Changes])
 
 
 def iret(
-    cpu: Cpu, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Unpack[Changes]
+    cpu: Cpu, ip: int, target: int, *, stamps: OperationTimes = AT_ONCE, **changes: Unpack[Changes]
 ) -> None:
     """IRET at `ip` to `target`; `changes` say all that it restores, but for RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
@@ -58,7 +58,7 @@ def iret(
     require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
         changes = {"interrupt_flag": True, **changes}
-    _transfer(cpu, target, None, stamps, changes, Report(Cfe.IRET), ip)
+    _transfer(cpu, target, None, stamps, changes, EventReport(CfeType.IRET), ip)
 
 
 def interrupt(
@@ -67,13 +67,13 @@ def interrupt(
     handler: int,
     *,
     vector: int = 0,
-    stamps: Stamps = AT_ONCE,
+    stamps: OperationTimes = AT_ONCE,
     **changes: Unpack[Changes],
 ) -> None:
     """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
     RFLAGS.IF=0.
     """
-    report = Report(Cfe.INTR, vector)
+    report = EventReport(CfeType.INTR, vector)
     _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
 
 
@@ -84,7 +84,7 @@ def exception(
     *,
     vector: int = 0,
     cr2: int | None = None,
-    stamps: Stamps = AT_ONCE,
+    stamps: OperationTimes = AT_ONCE,
     **changes: Unpack[Changes],
 ) -> None:
     """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
@@ -92,7 +92,7 @@ def exception(
 
     `cr2`, the linear address, makes it a page fault.
     """
-    report = Report(Cfe.INTR, vector) if cr2 is None else page_fault(cr2)
+    report = EventReport(CfeType.INTR, vector) if cr2 is None else page_fault_report(cr2)
     _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
 
 
@@ -102,12 +102,12 @@ def software_interrupt(
     handler: int,
     *,
     vector: int = 0,
-    stamps: Stamps = AT_ONCE,
+    stamps: OperationTimes = AT_ONCE,
     **changes: Unpack[Changes],
 ) -> None:
     """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
     require_instruction(cpu, ip)
-    report = Report(Cfe.INTR, vector)
+    report = EventReport(CfeType.INTR, vector)
     _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
 
 
@@ -151,15 +151,15 @@ def _transfer(
     cpu: Cpu,
     target: int,
     event_ip: int | None,
-    stamps: Stamps,
+    stamps: OperationTimes,
     changes: Changes,
-    report: Report | None = None,
+    report: EventReport | None = None,
     report_ip: int | None = None,
 ) -> None:
     arch = cpu.arch
     require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
     require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
-    power.require_awake(cpu.unit, "an instruction or event comes to a processor")
+    require_awake(cpu.unit, "an instruction or event comes to a processor")
     if event_ip is not None:
         require_here(cpu, event_ip)
     arch = changed(arch, changes)
@@ -184,5 +184,5 @@ def task_switch_fault(
         handler,
         arch,
         event_ip=ip,
-        report=Report(Cfe.INTR, vector),
+        report=EventReport(CfeType.INTR, vector),
     )

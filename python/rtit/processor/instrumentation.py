@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_instruction
-from rtit.unit.events.blocks import Items
+from rtit.unit.events.instrumentation import BlockItems
 
 
 def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
@@ -18,7 +18,7 @@ def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
 def pebs(
     cpu: Cpu,
     ip: int,
-    groups: Mapping[int, Items],
+    groups: Mapping[int, BlockItems],
     *,
     four_bytes: bool = False,
     clocks: Mapping[int, int] | None = None,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_cpl, require_instruction
-from rtit.unit.enables import steering
-from rtit.unit.events import power
-from rtit.unit.events.power import C0, C1
-from rtit.unit.refusal import require
+from rtit.unit.enables import linear_address
+from rtit.unit.events.power import C0, C1, require_awake, require_duration
+from rtit.unit.illegal_events import require
 
 
 def mwait(
@@ -19,42 +18,42 @@ def mwait(
     delivered. An MWAIT that faults or exits is the exception or VM exit alone.
     """
     require_instruction(cpu, ip, next_ip)
-    power.require_awake(cpu.unit, "MWAIT is executed by a processor")
+    require_awake(cpu.unit, "MWAIT is executed by a processor")
     if entered:
         asked = hints & 0xFF, extensions & 3
         cpu.unit.sleep(ip, hints >> 4 & 15, hints & 15, mwait=asked)
-    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+    cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
 
 
 def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
     """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
     require_instruction(cpu, ip, next_ip)
-    power.require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
+    require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
     if entered:
         sub_state = 1 if register & 1 else 2
         cpu.unit.sleep(ip, C0, sub_state, mwait=(0, register & 3))
-    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+    cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
 
 
 def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
     """HLT at `ip`: C1. IllegalEvent if it sleeps, and above CPL 0."""
     require_cpl(cpu, 0, "HLT")
     require_instruction(cpu, ip, next_ip)
-    power.require_awake(cpu.unit, "HLT is executed by a processor")
+    require_awake(cpu.unit, "HLT is executed by a processor")
     cpu.unit.sleep(ip, C1)
-    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+    cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
 
 
 def duty_cycle(cpu: Cpu, ip: int, state: int, *, ticks: int = 0) -> None:
     """Hardware duty cycling puts the core to sleep before `ip`, and wakes it."""
-    power.require_time(ticks)
+    require_duration(ticks)
     cpu.unit.sleep(ip, state, hardware=True)
     cpu.unit.wake(last=state, deepest=state, reason=8, ticks=ticks)
 
 
 def resolve_deeper(cpu: Cpu, state: int, sub_state: int = 0) -> None:
     """The sleeping thread goes to another C-state. IllegalEvent unless it sleeps."""
-    sleeps = cpu.unit.state.asleep or cpu.unit.state.dozing
+    sleeps = cpu.unit.state.asleep or cpu.unit.state.in_unreported_sleep
     require(sleeps, "a C-state resolves to another, but the processor does not sleep")
     cpu.unit.sleep(cpu.unit.state.ip, state, sub_state)
 

@@ -7,8 +7,8 @@ from rtit.processor.core import Cpu
 from rtit.registers import CTL, Leaf, Msr
 from rtit.registers.msr import OUTPUT_MASK_PTRS
 from rtit.registers.rules import wrmsr_faults
-from rtit.unit.refusal import require, within
-from rtit.unit.system.xsave import AREA_SIZE
+from rtit.unit.events.xsave import XSAVE_AREA_SIZE
+from rtit.unit.illegal_events import require, require_bits
 
 _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
@@ -57,7 +57,7 @@ def set_msr(
     set while nobody would see the trace: FabricEn without a `fabric`, or memory while the output
     MSRs still have their reset values, which are 128 bytes at address 0.
     """
-    within("an MSR", value, 64)
+    require_bits("an MSR", value, 64)
     if msr == Msr.CTL and value & _TRACE_EN:
         _require_output(cpu, value)
     cpu.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)
@@ -87,7 +87,7 @@ def cpuid(cpu: Cpu, leaf: int, subleaf: int = 0) -> Leaf:
     found = profile.cpuid(leaf, subleaf)
     if (leaf, subleaf) == (0xD, 1) and profile.xsaves:
         component = profile.pt_state_size if cpu.unit.state.xss else 0
-        return found._replace(ebx=AREA_SIZE + component)
+        return found._replace(ebx=XSAVE_AREA_SIZE + component)
     return found
 
 

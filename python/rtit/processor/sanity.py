@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.registers import is_canonical
-from rtit.unit.enables import steering
-from rtit.unit.refusal import addresses, require
-from rtit.unit.state.arch import Arch
+from rtit.unit.arch_state import ArchState
+from rtit.unit.enables import linear_address
+from rtit.unit.illegal_events import require, require_addresses
 
 
 def require_here(cpu: Cpu, ip: int) -> None:
@@ -19,17 +19,17 @@ def require_here(cpu: Cpu, ip: int) -> None:
 
     While ContextEn is 0 the current IP is not known, since code outside the context needs no event.
     """
-    addresses(ip)
+    require_addresses(ip)
     state = cpu.unit.state
     if cpu.checked and state.trigger_en and state.context_en:
-        here = steering.address(cpu.unit, ip)
+        here = linear_address(cpu.unit, ip)
         follows = _is_ahead(state.arch, state.ip, here)
         require(follows, f"{here:#x} is not the next instruction, which is at {state.ip:#x}")
 
 
-def require_target(cpu: Cpu, target: int, arch: Arch | None = None) -> None:
+def require_target(cpu: Cpu, target: int, arch: ArchState | None = None) -> None:
     """Require that `target` is an address in the state `arch`, that after the branch or event."""
-    addresses(target)
+    require_addresses(target)
     if not cpu.checked:
         return
     if (cpu.arch if arch is None else arch).bits == 64:
@@ -43,7 +43,7 @@ def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
     """Require that an instruction at `ip`, followed by one at `next_ip`, is possible."""
     require_here(cpu, ip)
     if next_ip is not None:
-        addresses(next_ip)
+        require_addresses(next_ip)
         follows = next_ip != ip and _is_ahead(cpu.arch, ip, next_ip)
         require(follows or not cpu.checked, f"the instruction after {ip:#x} is at {next_ip:#x}")
 
@@ -54,7 +54,7 @@ def require_cpl(cpu: Cpu, cpl: int, what: str) -> None:
     require(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
 
 
-def _is_ahead(arch: Arch, before: int, after: int) -> bool:
+def _is_ahead(arch: ArchState, before: int, after: int) -> bool:
     """Straight code leads from one IP to the other, beyond the end of the address space, too."""
     width = 64 if arch.bits == 64 else 32
     return not (after - before) >> (width - 1) & 1

@@ -7,8 +7,7 @@ from typing import Literal, Unpack
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_here, require_instruction, require_target
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
+from rtit.unit.arch_state import NO_CONTROLS, ArchState, VmxControls
 
 
 def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
@@ -42,7 +41,7 @@ def smm_vm_exit(
 
     `controls` are those of the SMM-transfer VMCS.
     """
-    monitor = Arch(cpl=0, cr3=cpu.unit.state.arch.cr3, interrupt_flag=False)
+    monitor = ArchState(cpl=0, cr3=cpu.unit.state.arch.cr3, interrupt_flag=False)
     return cpu.unit.smm_vm_exit(
         ip,
         target,

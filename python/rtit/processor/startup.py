@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_here
-from rtit.unit.enables import steering
-from rtit.unit.events import power
-from rtit.unit.events.event_trace import Cfe, Report
-from rtit.unit.events.power import C1
-from rtit.unit.refusal import require, require_no_transaction
-from rtit.unit.state.arch import Arch
-from rtit.unit.system import enclave
+from rtit.unit.arch_state import ArchState
+from rtit.unit.enables import switch_context
+from rtit.unit.events.enclave import leave_enclave
+from rtit.unit.events.event_trace import CfeType, EventReport
+from rtit.unit.events.power import C1, require_awake
+from rtit.unit.illegal_events import require, require_no_transaction
 
 
 def reset(cpu: Cpu, *, cold: bool = True) -> None:
     """RESET: the processor starts at F000:FFF0 (section 33.3.4)."""
     cpu.unit.reset(cold=cold)
-    steering.go(cpu.unit, 0xFFF0, Arch.reset())
+    switch_context(cpu.unit, 0xFFF0, ArchState.after_reset())
 
 
 def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
@@ -26,12 +25,14 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
     """
     vmx = cpu.arch.vmx
     require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
-    power.require_awake(cpu.unit, "INIT comes to a processor")
+    require_awake(cpu.unit, "INIT comes to a processor")
     require_here(cpu, ip)
     if bsp:
         require_no_transaction(cpu.arch, "INIT")
-        enclave.left_by_event(cpu.unit, ip)
-        cpu.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
+        leave_enclave(cpu.unit, ip)
+        cpu.unit.transfer(
+            0xFFF0, ArchState.after_reset(), event_ip=ip, report=EventReport(CfeType.INIT)
+        )
     else:
         cpu.unit.init_wait(ip)
 
@@ -43,7 +44,7 @@ def sipi(cpu: Cpu, vector: int) -> None:
 
 def shutdown(cpu: Cpu, ip: int) -> None:
     """Shutdown, as after a triple fault, with `ip` not completed: C1. IllegalEvent if it sleeps."""
-    power.require_awake(cpu.unit, "shutdown comes to a processor")
+    require_awake(cpu.unit, "shutdown comes to a processor")
     require_here(cpu, ip)
     cpu.unit.shutdown(ip)
     cpu.unit.sleep(ip, C1)

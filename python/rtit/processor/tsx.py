@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_here, require_instruction, require_target
-from rtit.unit.enables import steering
-from rtit.unit.refusal import require
+from rtit.unit.enables import linear_address
+from rtit.unit.illegal_events import require
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
     """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
     require_instruction(cpu, ip, next_ip)
     if cpu.unit.state.arch.in_tx:
-        cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+        cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
     else:
         cpu.unit.begin_transaction(ip, next_ip)
 
@@ -27,7 +27,7 @@ def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) 
         cpu.unit.commit_transaction(ip, next_ip)
     else:
         require(cpu.unit.state.arch.in_tx, "no transaction is under way")
-        cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+        cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
 
 
 def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:

@@ -7,8 +7,8 @@ from typing import Unpack
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_instruction, require_target
-from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.unit.system.vmx import Failure
+from rtit.unit.arch_state import NO_CONTROLS, VmxControls
+from rtit.unit.events.vmx import EntryFailure
 
 
 def vmxon(cpu: Cpu, ip: int, next_ip: int) -> None:
@@ -41,11 +41,11 @@ def vm_entry(
     target: int,
     *,
     controls: VmxControls = NO_CONTROLS,
-    fails: Failure | None = None,
+    fails: EntryFailure | None = None,
     next_ip: int | None = None,
     host_ip: int | None = None,
     **changes: Unpack[Changes],
-) -> Failure | None:
+) -> EntryFailure | None:
     """VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """

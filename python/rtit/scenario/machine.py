@@ -11,10 +11,10 @@ from rtit.registers import CTL, MSRS, Msr
 from rtit.scenario.lines import MOST_PADDING, SHUTDOWN, Reader
 from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.vocabulary import HINTS, STAMPS
-from rtit.unit.events.transfers import Stamps
-from rtit.unit.output.memory import Memory
-from rtit.unit.refusal import Shutdown, require
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.illegal_events import Shutdown, require
+from rtit.unit.memory import Memory
 
 _BUFFER = 0x100_0000
 _SIZE = 1 << 20
@@ -108,7 +108,7 @@ class Machine:
             return
         state = self.cpu.unit.state
         require(not self._shut_down or name == "init", "the processor has shut down")
-        sleeps = state.asleep or state.dozing
+        sleeps = state.asleep or state.in_unreported_sleep
         require(not sleeps or name in ("wake", "resolve_deeper"), "the processor sleeps")
         waits = state.arch.wait_for_sipi
         require(not waits or name in ("sipi", "init"), "the processor waits for SIPI")
@@ -155,7 +155,7 @@ class Machine:
             if self._padding > MOST_PADDING:
                 raise ValueError(f"a scenario has at most {MOST_PADDING} PADs")
         if stamps:
-            named["stamps"] = Stamps(**stamps)
+            named["stamps"] = OperationTimes(**stamps)
         of = self.cpu if hasattr(self.cpu, name) else self.cpu.unit
         getattr(of, name)(*plain, **named)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtit.registers import FULL, Profile
+from rtit.unit.arch_state import ArchState
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.arch import Arch
 from rtit.unit.time_model import TimeModel
 
 
@@ -73,7 +73,7 @@ class Scenario:
     profile: Profile = FULL
     parameters: Parameters = field(default_factory=Parameters)
     time: TimeModel | None = None
-    arch: Arch = field(default_factory=Arch)
+    arch: ArchState = field(default_factory=ArchState)
     ctl: Mapping[str, int] = field(default_factory=dict)
     fabric: bool = False
     code: Mapping[int, bytes] = field(default_factory=dict)

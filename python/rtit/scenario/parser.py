@@ -16,8 +16,8 @@ from rtit.scenario.lines import FAULTS, MOST_PADDING, REST, hexadecimal_bytes, p
 from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
 from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
 from rtit.scenario.words import assign, hint, number
+from rtit.unit.arch_state import ArchState
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.arch import Arch
 from rtit.unit.time_model import TimeModel
 
 FORMAT = """\
@@ -197,7 +197,7 @@ class _Parser:
         elif name == "time":
             scenario.time = TimeModel(**values)
         elif name == "arch":
-            scenario.arch = Arch(**values)
+            scenario.arch = ArchState(**values)
         else:
             scenario.ctl = control(values)
 

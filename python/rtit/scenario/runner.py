@@ -140,7 +140,7 @@ def override(
 
     changed = scenario
     if profile is not None:
-        clock = scenario.time or TimeModel.of_profile(scenario.profile)
+        clock = scenario.time or TimeModel.from_profile(scenario.profile)
         changed = replace(changed, profile=find_profile(profile), time=clock)
     if parameters:
         words = [f"{name}={word}" for name, word in parameters.items()]

@@ -15,13 +15,12 @@ from typing import Any, get_args, get_type_hints
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Profile
 from rtit.scenario.words import Kind, integer, kind_of, loads, msr, number, text, truth
-from rtit.unit.events.transfers import Stamps
+from rtit.unit.arch_state import ArchState, VmxControls
+from rtit.unit.events.transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.state import State
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.state import State
 from rtit.unit.time_model import TimeModel
-from rtit.unit.unit import TraceUnit
+from rtit.unit.trace_unit import TraceUnit
 
 _METHODS = (
     *("at", "reset", "retire", "conditional", "jump", "call", "indirect_jump", "indirect_call"),
@@ -43,7 +42,7 @@ HINTS = (
 )
 """Events that are methods of TraceUnit: what a processor may do at any time."""
 
-STAMPS = tuple(f"{name}_at" for name in get_type_hints(Stamps))
+STAMPS = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
 """When the parts of a long event happen."""
 
 
@@ -56,7 +55,7 @@ class Signature:
     """Arguments of an event.
 
     `positional`: those that may come by position, in order. `named`: all that may come as
-    NAME=VALUE. `required`: those that must come. `changes`: fields of `Arch` are among the named
+    NAME=VALUE. `required`: those that must come. `changes`: fields of `ArchState` are among the named
     ones. `block_items`: TYPE:ID=VALUE and at_TYPE=CLOCK may
     come as well.
     """
@@ -111,8 +110,8 @@ def _fields(of: type, **special: Kind) -> dict[str, Kind]:
 
 @functools.cache
 def arch_fields() -> Mapping[str, Kind]:
-    """Fields of `Arch`."""
-    return _fields(Arch)
+    """Fields of `ArchState`."""
+    return _fields(ArchState)
 
 
 @functools.cache

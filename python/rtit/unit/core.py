@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rtit.registers import Profile, RegisterFile
-from rtit.unit.enables.configuration import Configuration
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import Output
-from rtit.unit.packets.compression import ip_encodings
+from rtit.unit.compression import allowed_ip_encodings
+from rtit.unit.configuration import Configuration
+from rtit.unit.memory import Memory
+from rtit.unit.output import Output
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.state import State
-from rtit.unit.state.told import NOTHING_TOLD, Told
+from rtit.unit.state import NOTHING_KNOWN, DecoderKnowledge, State
 from rtit.unit.time_model import TimeModel
 
 
@@ -27,7 +26,7 @@ class Unit:
     `on_branch_trace` with (from, to, stored) for each branch that BTS stores or BTM sends.
 
     `packets` collects the whole packets of one event; `packets.stream.commit` writes them out when
-    the event is over; `put` takes one, or drops it in an overflow. `telling` is what State.told
+    the event is over; `put` takes one, or drops it in an overflow. `pending_knowledge` is what State.told
     will be once they are out.
 
     Derived from the parameters and the configuration: `tnt_full` is the value of State.tnt, stop
@@ -37,23 +36,23 @@ class Unit:
     """
 
     __slots__ = (
-        "bounded",
         "configuration",
         "cyc_limit",
-        "defers",
+        "defers_tips",
+        "emit",
         "errata",
+        "has_bounded_buffer",
         "ip_encodings",
         "on_branch_trace",
         "on_pmi",
         "output",
         "packets",
+        "pads_or_holds_back",
         "parameters",
+        "pending_knowledge",
         "profile",
-        "put",
         "registers",
-        "shapes",
         "state",
-        "telling",
         "time",
         "tnt_full",
     )
@@ -85,13 +84,13 @@ class Unit:
         self.on_pmi: Callable[[], None] | None = None
         self.on_branch_trace: Callable[[int, int, bool], None] | None = None
         self.packets = bytearray()
-        self.put: Callable[[bytes], None] = self.packets.extend
-        self.telling: Told = NOTHING_TOLD
-        self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
+        self.emit: Callable[[bytes], None] = self.packets.extend
+        self.pending_knowledge: DecoderKnowledge = NOTHING_KNOWN
+        self.ip_encodings = allowed_ip_encodings(parameters.ip_compression, profile.linear_width)
         self.tnt_full = 1 << parameters.tnt_results
-        self.shapes = parameters.pad_align > 1 or parameters.held_bytes > 0
+        self.pads_or_holds_back = parameters.pad_align > 1 or parameters.held_bytes > 0
         self.cyc_limit = 0
-        self.bounded = self.defers = False
+        self.has_bounded_buffer = self.defers_tips = False
 
     @property
     def stopped(self) -> bool:

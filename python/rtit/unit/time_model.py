@@ -79,7 +79,7 @@ class TimeModel:
             )
 
     @classmethod
-    def of_profile(cls, profile: Profile) -> TimeModel:
+    def from_profile(cls, profile: Profile) -> TimeModel:
         """The clock that CPUID.15H of `profile` describes, at its P1 frequency; the default where
         `profile` has no such leaf.
         """
@@ -137,7 +137,7 @@ class TimeModel:
         passed = -(-(ticks - self.tsc_start) * self.core_ratio // self.max_non_turbo_ratio)
         return self.since + passed
 
-    def slept(self, cycle: int, ticks: int, *, tsc_runs: bool = True) -> TimeModel:
+    def after_sleep(self, cycle: int, ticks: int, *, tsc_runs: bool = True) -> TimeModel:
         """The clocks after a sleep at `cycle`, which took `ticks` at TSC rate and no core cycle.
 
         The ART runs on; `tsc_runs` says whether the TSC does (CPUID.80000007H:EDX[8]).
@@ -149,6 +149,6 @@ class TimeModel:
             tsc_adjust=self.tsc_adjust - (0 if tsc_runs else ticks),
         )
 
-    def at_ratio(self, cycle: int, ratio: int) -> TimeModel:
+    def with_core_ratio(self, cycle: int, ratio: int) -> TimeModel:
         """The clocks with another core ratio from `cycle` on. UsageError unless it is 1 to 255."""
         return replace(self, since=cycle, tsc_start=self.ticks_at(cycle), core_ratio=ratio)

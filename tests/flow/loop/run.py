@@ -7,9 +7,9 @@ from typing import Any
 
 from flow.loop.program import AREAS, KERNEL, USERS, Instruction, make_program
 from rtit.packets import PSB
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import PSB_EVENTS, PSB_PLUS_ORDER, Parameters
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 22
@@ -60,7 +60,7 @@ class Run:
         self.cpu = Processor(
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=parameters(self.random),
-            arch=Arch.user64(),
+            arch=ArchState.user64(),
         )
         self.cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)

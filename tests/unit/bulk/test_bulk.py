@@ -26,8 +26,8 @@ from rtit.perfdata import Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Processor
 from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
 from rtit.unit.time_model import TimeModel
 from support.properties import examples
@@ -63,8 +63,8 @@ class StopRegion(OutputSetup):
     room: int = 4096
 
     def install(self, cpu: Processor, memory: Memory) -> None:
-        entries = [Entry(0x30_0000, stop=True), Entry(0x10_0000, end=True)]
-        write_table(memory, 0x10_0000, entries)
+        entries = [TopaEntry(0x30_0000, stop=True), TopaEntry(0x10_0000, end=True)]
+        write_topa_table(memory, 0x10_0000, entries)
         cpu.wrmsr(IA32_RTIT_OUTPUT_BASE, 0x10_0000)
         cpu.wrmsr(IA32_RTIT_OUTPUT_MASK_PTRS, (4096 - self.room) << 32 | 0x7F)
 

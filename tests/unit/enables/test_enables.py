@@ -9,12 +9,11 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.enables.conditions import context_en, packet_en, trigger_en
-from rtit.unit.enables.configuration import Configuration
-from rtit.unit.enables.filtering import Ranges, cr3_matches
-from rtit.unit.output.memory import Memory
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.state import State
+from rtit.unit.arch_state import ArchState
+from rtit.unit.configuration import AddressRanges, Configuration, is_cr3_match
+from rtit.unit.enables import compute_context_en, compute_packet_en, compute_trigger_en
+from rtit.unit.memory import Memory
+from rtit.unit.state import State
 
 BOTH = (False, True)
 
@@ -24,25 +23,25 @@ def test_packet_en_is_the_and_of_four() -> None:
     for trigger, context, inside, branch in product(BOTH, repeat=4):
         state = State(trigger_en=trigger, context_en=context, filter_en=inside)
         wanted = all((trigger, context, inside, branch))
-        assert packet_en(state, Configuration(branch_en=branch)) is wanted
+        assert compute_packet_en(state, Configuration(branch_en=branch)) is wanted
 
 
 @pytest.mark.spec("EN-004", "EN-005")
 def test_trigger_en() -> None:
     for trace, stopped, error in product(BOTH, repeat=3):
         wanted = (trace, stopped, error) == (True, False, False)
-        assert trigger_en(trace_en=trace, stopped=stopped, error=error) is wanted
+        assert compute_trigger_en(trace_en=trace, stopped=stopped, error=error) is wanted
 
 
 @pytest.mark.spec("EN-007", "FCPL-001", "FCR3-001", "FCR3-002")
 def test_context_en_exhaustive() -> None:
     for os, user, cpl, enclave, cr3_filter, same in product(BOTH, BOTH, range(4), BOTH, BOTH, BOTH):
         configuration = Configuration(os=os, user=user, cr3_filter=cr3_filter, cr3_match=0x5000)
-        arch = Arch(cpl=cpl, cr3=0x5000 if same else 0x6000, opted_out_enclave=enclave)
+        arch = ArchState(cpl=cpl, cr3=0x5000 if same else 0x6000, opted_out_enclave=enclave)
         forbidden = (
             (not os and cpl == 0) or (not user and cpl > 0) or enclave or (cr3_filter and not same)
         )
-        assert context_en(configuration, arch) is not forbidden
+        assert compute_context_en(configuration, arch) is not forbidden
 
 
 def names_with(field: str, value: int) -> set[str]:
@@ -51,7 +50,7 @@ def names_with(field: str, value: int) -> set[str]:
     """
     out = bytearray()
     cpu = Processor(
-        memory=Memory(observer=lambda _, data: out.extend(data)), arch=Arch(cpl=0, cr3=0x5000)
+        memory=Memory(observer=lambda _, data: out.extend(data)), arch=ArchState(cpl=0, cr3=0x5000)
     )
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
     fields = {"OS": 1, "User": 1, "BranchEn": 1, "TraceEn": 1, field: value}
@@ -99,7 +98,7 @@ def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> Non
     out = bytearray()
     cpu = Processor(
         memory=Memory(observer=lambda _, data: out.extend(data)),
-        arch=Arch(cpl=3, cs_l=False, cs_d=True, lma=False, cr3=0x5000),
+        arch=ArchState(cpl=3, cs_l=False, cs_d=True, lma=False, cr3=0x5000),
     )
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
     # bits 11:0 of CR3 do not matter to the filter
@@ -115,19 +114,21 @@ def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> Non
 def test_cr3_match_by_bit() -> None:
     for bit in range(64):
         other = 0x1234_5678_9000 ^ 1 << bit
-        assert cr3_matches(other, 0x1234_5678_9000, pae_paging=False) is (bit < 12)
-        assert cr3_matches(other, 0x1234_5678_9000, pae_paging=True) is (bit < 5)
+        assert is_cr3_match(other, 0x1234_5678_9000, pae_paging=False) is (bit < 12)
+        assert is_cr3_match(other, 0x1234_5678_9000, pae_paging=True) is (bit < 5)
 
 
 @pytest.mark.spec("FIP-005", "FIP-006", "EN-014")
 def test_ranges_are_inclusive() -> None:
-    ranges = Ranges.of([(1, 0x1000, 0x1FFF), (2, 0x3000, 0x3000), (0, 0, 0xFFFF)])
+    ranges = AddressRanges.from_registers(
+        [(1, 0x1000, 0x1FFF), (2, 0x3000, 0x3000), (0, 0, 0xFFFF)]
+    )
     assert [ranges.filter_en(ip) for ip in (0xFFF, 0x1000, 0x1FFF, 0x2000)] == [
         False,
         True,
         True,
         False,
     ]
-    assert [ranges.stops(ip) for ip in (0x2FFF, 0x3000, 0x3001)] == [False, True, False]
-    assert not Ranges.of([(0, 0x1000, 0x1FFF)]).used
-    assert Ranges.of([(2, 0x1000, 0x1FFF)]).filter_en(0x9000)
+    assert [ranges.is_trace_stop(ip) for ip in (0x2FFF, 0x3000, 0x3001)] == [False, True, False]
+    assert not AddressRanges.from_registers([(0, 0x1000, 0x1FFF)]).any_configured
+    assert AddressRanges.from_registers([(2, 0x1000, 0x1FFF)]).filter_en(0x9000)

@@ -7,10 +7,10 @@ import pytest
 from rtit.errors import GeneralProtection
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.state.last_branches import IA32_DEBUGCTL
-from rtit.unit.system.xsave import IA32_XSS
+from rtit.unit.events.xsave import IA32_XSS
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
+from rtit.unit.state import IA32_DEBUGCTL
 
 TABLE, REGION = 0x1000, 0x10_0000
 
@@ -19,7 +19,7 @@ def busy(profile: Profile, out: bytearray) -> Processor:
     """In the middle of a trace: results, a CALL and compressed IPs wait."""
     memory = Memory(observer=lambda _, data: out.extend(data))
     cpu = Processor(profile=profile, memory=memory)
-    write_table(memory, TABLE, [Entry(REGION), Entry(TABLE, end=True)])
+    write_topa_table(memory, TABLE, [TopaEntry(REGION), TopaEntry(TABLE, end=True)])
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     if profile.range0:
         cpu.set_msr(Msr.ADDR0_A, 0x40_0000)

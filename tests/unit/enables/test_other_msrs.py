@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from rtit.errors import GeneralProtection, IllegalEvent, UndefinedOpcode
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import BROADWELL, CTL, FULL, MSRS, PROFILES, SKYLAKE, Msr, Profile
-from rtit.unit.state.vmx_controls import VmxControls
-from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.xsave import IA32_XSS, PT_STATE
 from rtit.unit.time_model import TimeModel
 
 IA32_TSC_ADJUST, MSR_PLATFORM_INFO, LVT_PMI, IA32_VMX_MISC = 0x3B, 0xCE, 0x834, 0x485
-KERNEL = Arch(cpl=0)
+KERNEL = ArchState(cpl=0)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)

@@ -13,8 +13,8 @@ from rtit.packets import packets
 from rtit.packets.table import CFE_TYPES, EVD_TYPES
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.events.event_trace import Cfe, Evd
-from rtit.unit.output.memory import Memory
+from rtit.unit.events.event_trace import CfeType, EvdType
+from rtit.unit.memory import Memory
 
 
 def machine(**ctl: int) -> tuple[Processor, bytearray]:
@@ -29,8 +29,8 @@ def machine(**ctl: int) -> tuple[Processor, bytearray]:
 
 def test_the_types_are_those_of_the_packet_table() -> None:
     later = {0xE: "SWINTR", 0xF: "SYSCALL"}  # FRED: the unit has none of it
-    assert {kind.value: kind.name for kind in Cfe} | later == CFE_TYPES
-    assert {kind.value: kind.name for kind in Evd} == EVD_TYPES
+    assert {kind.value: kind.name for kind in CfeType} | later == CFE_TYPES
+    assert {kind.value: kind.name for kind in EvdType} == EVD_TYPES
 
 
 @pytest.mark.spec("TAB50-011")
@@ -45,7 +45,7 @@ def test_a_reserved_type_is_read_with_its_fup() -> None:
 def test_types_of_later_processors_are_read(kind: int) -> None:
     (packet,) = packets(bytes((0x02, 0x13, kind, 0x80)))
     assert dict(packet.fields) == {"ip": 0, "type": kind, "vector": 0x80}
-    assert kind not in set(Cfe)
+    assert kind not in set(CfeType)
 
 
 def test_impossible_events_are_rejected() -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rtit.packets import Packet, packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 from unit.execution.program import (
     BUFFER,
     CR3S,
@@ -47,7 +47,7 @@ class Run:
         self.cpu = Processor(
             memory=Memory(observer=lambda _, data: self.sink(data)),
             parameters=self.chosen.parameters,
-            arch=Arch.user64(cr3=CR3S[0]),
+            arch=ArchState.user64(cr3=CR3S[0]),
         )
         self.install()
         self.cpu.set_msr(Msr.CR3_MATCH, CR3S[0])
@@ -65,8 +65,8 @@ class Run:
             self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
-        entries = [Entry(place(number), size) for number, size in enumerate(self.regions)]
-        write_table(self.cpu.unit.output.memory, TABLE, [*entries, Entry(TABLE, end=True)])
+        entries = [TopaEntry(place(number), size) for number, size in enumerate(self.regions)]
+        write_topa_table(self.cpu.unit.output.memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.chosen.ctl["ToPA"] = 1
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.memory import Memory
 from support.properties import examples
 from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
 from unit.execution.run import Run, traced

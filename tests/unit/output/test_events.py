@@ -9,17 +9,17 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory, Observer
-from rtit.unit.output.pmi import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory, StoreObserver
+from rtit.unit.output import TopaEntry, write_topa_table
+from rtit.unit.stream import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
 
 
-def topa(*entries: Entry | int, observer: Observer | None = None, **ctl: int) -> Processor:
+def topa(*entries: TopaEntry | int, observer: StoreObserver | None = None, **ctl: int) -> Processor:
     cpu = Processor(checked=False, memory=Memory(observer=observer))
-    write_table(cpu.unit.output.memory, TABLE, entries)
+    write_topa_table(cpu.unit.output.memory, TABLE, entries)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     fields = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5} | ctl
     cpu.set_msr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
@@ -38,7 +38,7 @@ def status(cpu: Processor) -> dict[str, int]:
 
 @pytest.mark.spec("TRCEN-003", "TRCEN-005")
 def test_clearing_traceen_delivers_everything() -> None:
-    cpu = topa(Entry(REGIONS[0]), Entry(TABLE, end=True))
+    cpu = topa(TopaEntry(REGIONS[0]), TopaEntry(TABLE, end=True))
     memory = cpu.unit.output.memory
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     assert memory.read(REGIONS[0], 4096).rstrip(b"\0")[-3:] == bytes.fromhex("310010")
@@ -50,7 +50,9 @@ def test_clearing_traceen_delivers_everything() -> None:
 
 @pytest.mark.spec("TRCEN-006", "TPMI-001")
 def test_a_region_that_the_flush_fills() -> None:
-    cpu = topa(Entry(REGIONS[0], interrupt=True), Entry(REGIONS[1]), Entry(TABLE, end=True))
+    cpu = topa(
+        TopaEntry(REGIONS[0], interrupt=True), TopaEntry(REGIONS[1]), TopaEntry(TABLE, end=True)
+    )
     while cpu.unit.output.state.output_offset < 4094:
         fill(cpu, 1)
     assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == 0
@@ -62,9 +64,9 @@ def test_a_region_that_the_flush_fills() -> None:
 @pytest.mark.parametrize("inject", [0, 1])
 def test_pmi(inject: int) -> None:
     cpu = topa(
-        Entry(REGIONS[0], interrupt=True),
-        Entry(REGIONS[1]),
-        Entry(TABLE, end=True),
+        TopaEntry(REGIONS[0], interrupt=True),
+        TopaEntry(REGIONS[1]),
+        TopaEntry(TABLE, end=True),
         InjectPsbPmiOnEnable=inject,
     )
     seen: list[int] = []
@@ -81,7 +83,7 @@ def test_pmi(inject: int) -> None:
 
 @pytest.mark.spec("MSRSTS-008", "EN-005", "EN-006")
 def test_topa_stop_ends_without_a_packet() -> None:
-    cpu = topa(Entry(REGIONS[0], stop=True), Entry(TABLE, end=True))
+    cpu = topa(TopaEntry(REGIONS[0], stop=True), TopaEntry(TABLE, end=True))
     fill(cpu, 2000)
     assert status(cpu) | {"PacketByteCnt": 0} == {
         "FilterEn": 1,
@@ -104,7 +106,9 @@ def test_topa_stop_ends_without_a_packet() -> None:
 
 @pytest.mark.spec("OPERR-002", "OPERR-003", "OPERR-004", "MSRSTS-007")
 def test_error_in_mid_trace() -> None:
-    cpu = topa(Entry(REGIONS[0]), Entry(REGIONS[1]).encode() | 1 << 1, Entry(TABLE, end=True))
+    cpu = topa(
+        TopaEntry(REGIONS[0]), TopaEntry(REGIONS[1]).encode() | 1 << 1, TopaEntry(TABLE, end=True)
+    )
     fill(cpu, 1000)
     assert status(cpu)["Error"] == 0
     fill(cpu, 1000)
@@ -114,7 +118,7 @@ def test_error_in_mid_trace() -> None:
     ctl = cpu.get_msr(Msr.CTL)
     cpu.set_msr(Msr.CTL, ctl & ~1)
     assert status(cpu)["Error"] == 1
-    write_table(cpu.unit.output.memory, TABLE, [Entry(REGIONS[0]), Entry(REGIONS[1])])
+    write_topa_table(cpu.unit.output.memory, TABLE, [TopaEntry(REGIONS[0]), TopaEntry(REGIONS[1])])
     # The cause is gone, but until software clears Error nothing starts.
     cpu.set_msr(Msr.CTL, ctl)
     assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
@@ -128,10 +132,10 @@ def test_error_in_mid_trace() -> None:
 def test_stream_over_regions() -> None:
     stream = bytearray()
     cpu = topa(
-        Entry(REGIONS[0]),
-        Entry(REGIONS[1], 8192),
-        Entry(REGIONS[2]),
-        Entry(TABLE, end=True),
+        TopaEntry(REGIONS[0]),
+        TopaEntry(REGIONS[1], 8192),
+        TopaEntry(REGIONS[2]),
+        TopaEntry(TABLE, end=True),
         observer=lambda _, data: stream.extend(data),
     )
     fill(cpu, 4000)

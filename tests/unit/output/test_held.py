@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import Parameters
 
 TABLE = 0x10_0000
 A, B, C, D = 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
 
 
-def start(*entries: Entry | int, arch: Arch | None = None, **parameters: Any) -> Processor:
+def start(*entries: TopaEntry | int, arch: ArchState | None = None, **parameters: Any) -> Processor:
     cpu = Processor(checked=False, parameters=Parameters(**parameters), arch=arch)
-    write_table(cpu.unit.output.memory, TABLE, entries)
+    write_topa_table(cpu.unit.output.memory, TABLE, entries)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     ctl = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5}
     cpu.set_msr(Msr.CTL, CTL.encode(**ctl), next_ip=0x1000)
@@ -43,7 +43,7 @@ def tips(cpu: Processor, count: int) -> None:
 
 @pytest.mark.spec("TRCEN-007", "TRCEN-003")
 def test_only_clearing_trace_en_delivers_everything() -> None:
-    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     memory = cpu.unit.output.memory
     for index in range(300):
         tips(cpu, 1)
@@ -85,12 +85,12 @@ def test_trace_stop_delivers_nothing(held: int) -> None:
 @pytest.mark.parametrize("held", [0, 64])
 def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
     """The region before the bad entry is whole, whatever was behind it is nowhere."""
-    bad = Entry(B).encode() | 1 << 1
-    cpu = start(Entry(A), bad, Entry(TABLE, end=True), held_bytes=held)
+    bad = TopaEntry(B).encode() | 1 << 1
+    cpu = start(TopaEntry(A), bad, TopaEntry(TABLE, end=True), held_bytes=held)
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     tips(cpu, 1500)
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).Error == 1
-    assert cpu.unit.state.held == b""
+    assert cpu.unit.state.held_bytes == b""
     cpu.set_msr(Msr.CTL, 0)
     pages = cpu.unit.output.memory.snapshot()
     assert sorted(pages) == [TABLE >> 12, A >> 12]
@@ -99,7 +99,7 @@ def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
 
 @pytest.mark.spec("TXT-003")
 def test_senter_loses_buffered_bytes() -> None:
-    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
     before = written(cpu)
     cpu.getsec(0x1000, 0x1004)
@@ -109,7 +109,7 @@ def test_senter_loses_buffered_bytes() -> None:
 @pytest.mark.spec("MSRCTL-002")
 def test_an_authenticated_code_module_loses_nothing() -> None:
     """33.2.9.6 speaks of packets that do not come, not of packets that get lost."""
-    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
     cpu.acm_begin(0x1000)
     assert written(cpu) == 29 + 300
@@ -124,12 +124,12 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
     """Both entries change in the middle of the first region. What was read before stands: nothing,
     the current entry, or the table.
     """
-    cpu = start(Entry(A), Entry(B), Entry(TABLE, end=True), topa_cache=policy)
+    cpu = start(TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True), topa_cache=policy)
     memory = cpu.unit.output.memory
     tips(cpu, 100)
     at = written(cpu)
     assert cpu.unit.output.state.region_base == A
-    write_table(memory, TABLE, [Entry(C), Entry(D), Entry(TABLE, end=True)])
+    write_topa_table(memory, TABLE, [TopaEntry(C), TopaEntry(D), TopaEntry(TABLE, end=True)])
     tips(cpu, 1)
     assert cpu.unit.output.state.region_base == places[0]
     assert memory.read(places[0] + at, 3)[0] == 0x2D
@@ -148,21 +148,21 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
 
 @pytest.mark.spec("TOPA-010")
 def test_the_entry_that_is_read_for_each_write_is_the_current_one() -> None:
-    cpu = start(Entry(A), Entry(B), Entry(TABLE, end=True), topa_cache="none")
+    cpu = start(TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True), topa_cache="none")
     memory = cpu.unit.output.memory
     tips(cpu, 1400)
     assert cpu.unit.output.state.region_base == B
     for at in (TABLE - 8, TABLE, TABLE + 16):
-        memory.write_u64(at, Entry(B).encode())
-    memory.write_u64(TABLE + 8, Entry(C).encode())
+        memory.write_u64(at, TopaEntry(B).encode())
+    memory.write_u64(TABLE + 8, TopaEntry(C).encode())
     tips(cpu, 1)
     assert cpu.unit.output.state.region_base == C
 
 
 def test_an_entry_that_is_read_for_each_write_can_go_bad() -> None:
-    cpu = start(Entry(A), Entry(TABLE, end=True), topa_cache="none")
+    cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), topa_cache="none")
     tips(cpu, 10)
-    cpu.unit.output.memory.write_u64(TABLE, Entry(A).encode() | 1 << 63)
+    cpu.unit.output.memory.write_u64(TABLE, TopaEntry(A).encode() | 1 << 63)
     tips(cpu, 1)
     assert cpu.unit.error
     assert "MAXPHYADDR" in (cpu.unit.output.state.error or "")
@@ -198,7 +198,7 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
 @pytest.mark.spec("SMM-008")
 def test_smm_code_traces_itself_but_not_into_smram() -> None:
     """Its own output to memory that SMRR restricts is lost, in SMM as anywhere."""
-    cpu = Processor(checked=False, memory=Memory(smrr=[(C, C + 0x1000)]), arch=Arch(cpl=0))
+    cpu = Processor(checked=False, memory=Memory(smrr=[(C, C + 0x1000)]), arch=ArchState(cpl=0))
     cpu.smi(0x1010)
     ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
     for base in (A, C):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import OK, Output
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import ACCEPTED, Output, TopaEntry, write_topa_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 SINGLE = RegisterFile(ctl=CTL.encode(TraceEn=1), output_base=0x10000, output_mask_ptrs=0x3FF)
@@ -90,9 +89,9 @@ def test_observer_sees_every_store_also_to_one_address() -> None:
     memory = Memory(mmio=[(0x8000, 0x9000)], observer=lambda at, data: seen.append((at, data)))
     output = Output(memory, profile=FULL)
     registers = RegisterFile(ctl=CTL.encode(TraceEn=1), output_base=0x8000, output_mask_ptrs=0x7F)
-    assert output.enable(registers) is OK
+    assert output.enable(registers) is ACCEPTED
     for n in range(5):
-        assert output.write(bytes([n]) * 64) is OK
+        assert output.write(bytes([n]) * 64) is ACCEPTED
     assert seen == [(0x8000 + 64 * (n % 2), bytes([n]) * 64) for n in range(5)]
     assert memory.snapshot() == {}
 
@@ -109,9 +108,9 @@ def test_the_apic_page_gives_no_error() -> None:
     seen = bytearray()
     memory = Memory(mmio=[(0xFEE0_0000, 0xFEE0_1000)], observer=lambda at, data: seen.extend(data))
     output = Output(memory, profile=FULL, smrr_policy="error")
-    write_table(memory, 0x1000, [Entry(0xFEE0_0000), Entry(0x1000, end=True)])
-    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
-    assert output.write(b"x" * 5000) is OK
+    write_topa_table(memory, 0x1000, [TopaEntry(0xFEE0_0000), TopaEntry(0x1000, end=True)])
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is ACCEPTED
+    assert output.write(b"x" * 5000) is ACCEPTED
     assert seen == b"x" * 5000
 
 
@@ -119,11 +118,13 @@ def test_the_apic_page_gives_no_error() -> None:
 def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL)
-    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x20000), Entry(0x1000, end=True)])
-    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    write_topa_table(
+        memory, 0x1000, [TopaEntry(0x10000), TopaEntry(0x20000), TopaEntry(0x1000, end=True)]
+    )
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is ACCEPTED
     stream = bytes(n % 251 for n in range(8192))
-    assert output.write(stream[:5000]) is OK
-    assert output.write(stream[5000:]) is OK
+    assert output.write(stream[:5000]) is ACCEPTED
+    assert output.write(stream[5000:]) is ACCEPTED
     assert memory.read(0x10000, 0x100) == stream[:0x100]
     assert memory.read(0x10100, 0x100) == b"\xff" * 0x100
     assert memory.read(0x10200, 0xE00) == stream[0x200:0x1000]
@@ -134,10 +135,10 @@ def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
 def test_a_single_range_over_restricted_memory_loses_bytes_and_goes_on() -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL)
-    assert output.enable(SINGLE) is OK
+    assert output.enable(SINGLE) is ACCEPTED
     stream = bytes(n % 251 for n in range(0x400))
     for start in range(0, 0x400, 100):
-        assert output.write(stream[start : start + 100]) is OK
+        assert output.write(stream[start : start + 100]) is ACCEPTED
     assert memory.read(0x10000, 0x100) == stream[:0x100]
     assert memory.read(0x10100, 0x100) == b"\xff" * 0x100
     assert memory.read(0x10200, 0x200) == stream[0x200:]
@@ -150,9 +151,9 @@ def test_a_single_range_over_restricted_memory_loses_bytes_and_goes_on() -> None
 def test_single_range_reaching_restricted_memory_is_an_error(step: int) -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL, smrr_policy="error")
-    assert output.enable(SINGLE) is OK
-    written, result = 0, OK
-    while result is OK and written < 0x400:
+    assert output.enable(SINGLE) is ACCEPTED
+    written, result = 0, ACCEPTED
+    while result is ACCEPTED and written < 0x400:
         result = output.write(b"x" * step)
         written += step
     assert result.error is not None
@@ -166,13 +167,13 @@ def test_single_range_reaching_restricted_memory_is_an_error(step: int) -> None:
 def test_region_reaching_restricted_memory_is_an_error(step: int) -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL, smrr_policy="error")
-    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x1000, end=True)])
-    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    write_topa_table(memory, 0x1000, [TopaEntry(0x10000), TopaEntry(0x1000, end=True)])
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is ACCEPTED
     written = 0
     while True:
         result = output.write(b"y" * step)
         written += step - result.lost
-        if result is not OK:
+        if result is not ACCEPTED:
             break
     assert result.error is not None
     assert "0x10100" in result.error
@@ -188,7 +189,7 @@ def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
     registers = RegisterFile(ctl=1, output_base=0x8000, output_mask_ptrs=0xFF)
     assert output.enable(registers).error is not None
     registers.output_mask_ptrs = 0x10 << 32 | 0xFF
-    assert output.enable(registers) is OK
+    assert output.enable(registers) is ACCEPTED
     # The range is circular: after its end the pointer is at its base again.
     result = output.write(b"z" * 0xF8)
     assert result.error is not None
@@ -200,10 +201,12 @@ def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
 def test_a_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
     memory = Memory()
     output = Output(memory, profile=FULL, smrr_policy="drop" if policy == "drop" else "error")
-    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x20000), Entry(0x1000, end=True)])
+    write_topa_table(
+        memory, 0x1000, [TopaEntry(0x10000), TopaEntry(0x20000), TopaEntry(0x1000, end=True)]
+    )
     memory.smrr = ((0x1008, 0x1010),)
-    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
-    assert output.write(b"x" * 4095) is OK
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is ACCEPTED
+    assert output.write(b"x" * 4095) is ACCEPTED
     result = output.write(b"abc")
     assert result.lost == 2
     assert result.error is not None
@@ -215,12 +218,12 @@ def test_a_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
 def test_a_change_of_the_ranges_is_noticed_at_enable() -> None:
     memory = Memory()
     output = Output(memory, profile=FULL, smrr_policy="error")
-    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x1000, end=True)])
+    write_topa_table(memory, 0x1000, [TopaEntry(0x10000), TopaEntry(0x1000, end=True)])
     registers = RegisterFile(ctl=TOPA, output_base=0x1000)
-    assert output.enable(registers) is OK
-    assert output.write(b"x" * 16) is OK
+    assert output.enable(registers) is ACCEPTED
+    assert output.write(b"x" * 16) is ACCEPTED
     memory.smrr = ((0x10020, 0x10021),)
     output.disable()
     registers.output_base, registers.output_mask_ptrs = output.msrs()
-    assert output.enable(registers) is OK
+    assert output.enable(registers) is ACCEPTED
     assert output.write(b"x" * 17).lost == 1

@@ -9,8 +9,8 @@ import pytest
 
 from rtit.processor import Processor
 from rtit.registers import CTL, FULL, Msr, Profile
-from rtit.unit.output.memory import Memory, Range
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory, PhysicalRange
+from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import Parameters
 
 TABLE, SECOND = 0x10_0000, 0x11_0000
@@ -18,11 +18,14 @@ A, B = 0x20_0000, 0x30_0000
 
 
 def start(
-    *entries: Entry, profile: Profile = FULL, smrr: tuple[Range, ...] = (), **parameters: Any
+    *entries: TopaEntry,
+    profile: Profile = FULL,
+    smrr: tuple[PhysicalRange, ...] = (),
+    **parameters: Any,
 ) -> Processor:
     cpu = Processor(profile=profile, memory=Memory(smrr=smrr), parameters=Parameters(**parameters))
-    write_table(cpu.unit.output.memory, TABLE, entries)
-    write_table(cpu.unit.output.memory, SECOND, [Entry(B), Entry(TABLE, end=True)])
+    write_topa_table(cpu.unit.output.memory, TABLE, entries)
+    write_topa_table(cpu.unit.output.memory, SECOND, [TopaEntry(B), TopaEntry(TABLE, end=True)])
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
@@ -36,7 +39,7 @@ def fill(cpu: Processor, size: int) -> None:
 
 @pytest.mark.parametrize(("follow", "base", "index"), [("eager", SECOND, 0), ("lazy", TABLE, 1)])
 def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> None:
-    cpu = start(Entry(A), Entry(SECOND, end=True), topa_follow=follow)
+    cpu = start(TopaEntry(A), TopaEntry(SECOND, end=True), topa_follow=follow)
     fill(cpu, 4096)
     assert cpu.get_msr(Msr.OUTPUT_BASE) == base
     assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == index << 7 | 0x7F
@@ -49,7 +52,7 @@ def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> No
 def test_how_early_the_pmi_of_a_single_region_comes(margin: int) -> None:
     given: dict[str, Any] = {} if margin == 512 else {"topa_pmi_margin": margin}
     profile = replace(FULL, multi_entry=False)
-    cpu = start(Entry(A, interrupt=True), Entry(TABLE, end=True), profile=profile, **given)
+    cpu = start(TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True), profile=profile, **given)
     fill(cpu, 4096 - margin - 1)
     assert cpu.unit.state.pmis == 0
     cpu.unit.pad(1)
@@ -59,7 +62,7 @@ def test_how_early_the_pmi_of_a_single_region_comes(margin: int) -> None:
 @pytest.mark.parametrize(("policy", "error"), [("drop", False), ("error", True)])
 def test_a_region_in_restricted_memory(policy: str, error: bool) -> None:
     smrr = ((A + 0x800, A + 0x900),)
-    cpu = start(Entry(A), Entry(TABLE, end=True), smrr=smrr, smrr_policy=policy)
+    cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), smrr=smrr, smrr_policy=policy)
     fill(cpu, 0x7FF)
     assert not cpu.unit.error
     cpu.unit.pad(2)

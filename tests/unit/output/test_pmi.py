@@ -7,17 +7,17 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.pmi import (
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
+from rtit.unit.stream import (
     COUNTERS_FROZEN,
     IA32_PERF_GLOBAL_STATUS,
     IA32_PERF_GLOBAL_STATUS_RESET,
     LBRS_FROZEN,
     TRACE_TOPA_PMI,
 )
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
@@ -34,10 +34,10 @@ class Traced:
         memory = Memory(observer=lambda _, data: self.stream.extend(data))
         self.cpu = Processor(checked=False, memory=memory, parameters=Parameters(**parameters))  # type: ignore[arg-type]
         entries = [
-            Entry(base, interrupt=n < interrupts, stop=stop and n == 1)
+            TopaEntry(base, interrupt=n < interrupts, stop=stop and n == 1)
             for n, base in enumerate(REGIONS)
         ]
-        write_table(memory, TABLE, [*entries, Entry(TABLE, end=True)])
+        write_topa_table(memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
         self.stream.clear()
         self.seen: list[int] = []
         self.cpu.unit.on_pmi = lambda: self.seen.append(len(self.stream))

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import OK, Output, OutputResult
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import ACCEPTED, Output, OutputResult, TopaEntry, write_topa_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 FOLLOW = st.sampled_from(["eager", "lazy"])
@@ -23,15 +22,15 @@ CUTS = st.lists(st.one_of(st.integers(0, 16), st.integers(0, 9000)), max_size=12
 class Layout:
     """Tables at multiples of 1 MB, regions above 16 MB, in the order in which they are met."""
 
-    tables: list[tuple[int, list[Entry]]]
+    tables: list[tuple[int, list[TopaEntry]]]
 
     @property
-    def regions(self) -> list[Entry]:
+    def regions(self) -> list[TopaEntry]:
         return [entry for _, table in self.tables for entry in table if not entry.end]
 
     def install(self, memory: Memory) -> None:
         for base, table in self.tables:
-            write_table(memory, base, table)
+            write_topa_table(memory, base, table)
 
 
 @st.composite
@@ -47,9 +46,9 @@ def layouts(draw: st.DrawFn) -> Layout:
         for _ in range(draw(st.integers(1, 3))):
             size = 4096 << draw(st.integers(0, 2))
             flags = {"interrupt": draw(st.booleans()), "stop": draw(st.integers(0, 9)) == 0}
-            table.append(Entry((1 << 24) + (where[number] << 16), size, **flags))
+            table.append(TopaEntry((1 << 24) + (where[number] << 16), size, **flags))
             number += 1
-        table.append(Entry(bases[(n + 1) % count], end=True))
+        table.append(TopaEntry(bases[(n + 1) % count], end=True))
         tables.append((base, table))
     return Layout(tables)
 
@@ -74,7 +73,7 @@ def test_memory_is_the_stream_in_region_order(
     memory = Memory()
     layout.install(memory)
     output = Output(memory, profile=FULL, follow=follow)
-    assert output.enable(RegisterFile(ctl=TOPA, output_base=layout.tables[0][0])) is OK
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=layout.tables[0][0])) is ACCEPTED
     accepted = b""
     pmi = stopped = False
     for piece in pieces(cuts):
@@ -135,7 +134,7 @@ def test_disable_and_enable_lose_nothing(
 ) -> None:
     layout = Layout(
         [
-            (base, [Entry(e.base, e.size, e.end, e.interrupt) for e in table])
+            (base, [TopaEntry(e.base, e.size, e.end, e.interrupt) for e in table])
             for base, table in layout.tables
         ]
     )
@@ -144,11 +143,11 @@ def test_disable_and_enable_lose_nothing(
         memory = Memory()
         layout.install(memory)
         output = Output(memory, profile=FULL, follow=follow)
-        assert output.enable(RegisterFile(ctl=TOPA, output_base=layout.tables[0][0])) is OK
+        assert output.enable(RegisterFile(ctl=TOPA, output_base=layout.tables[0][0])) is ACCEPTED
         for n, piece in enumerate(pieces(cuts)):
             if pause and n == at:
                 output.disable()
-                assert output.enable(RegisterFile(TOPA, 0, *output.msrs())) is OK
+                assert output.enable(RegisterFile(TOPA, 0, *output.msrs())) is ACCEPTED
             output.write(piece)
         images.append((memory.snapshot(), output.msrs()))
     assert images[0] == images[1]
@@ -183,11 +182,11 @@ def test_single_range_is_the_stream_modulo_its_size(
     memory = Memory()
     output = Output(memory, profile=FULL)
     pointers = start << 32 | (size - 1)
-    assert output.enable(RegisterFile(1, 0, base, pointers)) is OK
+    assert output.enable(RegisterFile(1, 0, base, pointers)) is ACCEPTED
     expected = bytearray(size)
     position = start
     for piece in pieces(cuts):
-        assert output.write(piece) is OK
+        assert output.write(piece) is ACCEPTED
         for byte in piece:
             expected[position % size] = byte
             position += 1

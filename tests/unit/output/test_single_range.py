@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import OK, Output
-from rtit.unit.output.single_range import SingleRange
+from rtit.unit.memory import Memory
+from rtit.unit.output import ACCEPTED, Output, SingleRange
 
 SINGLE = CTL.encode(TraceEn=1)
 
@@ -35,7 +34,7 @@ def test_address_of_the_next_byte(base: int, mask: int, offset: int, address: in
     assert SingleRange(base, mask).address(offset) == address
     output, memory, error = enabled(base, mask, offset)
     assert error is None
-    assert output.write(b"\x5a") is OK
+    assert output.write(b"\x5a") is ACCEPTED
     assert memory.read(address, 1) == b"\x5a"
 
 
@@ -43,7 +42,7 @@ def test_address_of_the_next_byte(base: int, mask: int, offset: int, address: in
 @pytest.mark.parametrize(("base", "mask"), [(0x1080, 0x7F), (0x1_0000_0000, 0xFFFF_FFFF)])
 def test_the_range_is_circular(base: int, mask: int) -> None:
     output, memory, _ = enabled(base, mask, mask - 1)
-    assert output.write(b"abcd") is OK
+    assert output.write(b"abcd") is ACCEPTED
     assert memory.read(base + mask - 1, 2) == b"ab"
     assert memory.read(base, 2) == b"cd"
     assert output.msrs() == (base, 2 << 32 | mask)
@@ -53,7 +52,7 @@ def test_low_mask_bits_count_as_set() -> None:
     memory = Memory()
     output = Output(memory, profile=FULL)
     output.enable(RegisterFile(ctl=SINGLE, output_base=0x1000, output_mask_ptrs=0x80))
-    assert output.write(b"x" * 256) is OK
+    assert output.write(b"x" * 256) is ACCEPTED
     assert output.msrs() == (0x1000, 0xFF)
     assert memory.read(0x1000, 257) == b"x" * 256 + b"\0"
 
@@ -62,7 +61,7 @@ def test_low_mask_bits_count_as_set() -> None:
 def test_offset_tracks_the_writes() -> None:
     output, _, _ = enabled(0x2000, 0x1FFF, 0x10)
     for size, offset in ((1, 0x11), (0x10, 0x21), (0x1FDE, 0x1FFF), (1, 0), (0x2001, 1)):
-        assert output.write(b"x" * size) is OK
+        assert output.write(b"x" * size) is ACCEPTED
         assert output.msrs() == (0x2000, offset << 32 | 0x1FFF)
     output.disable()
     assert output.msrs() == (0x2000, 1 << 32 | 0x1FFF)
@@ -116,9 +115,9 @@ def test_fabric_takes_all_bytes_and_no_register(topa: int) -> None:
         output_base=0x1080,
         output_mask_ptrs=0x1234_0000_01FF,
     )
-    assert output.enable(registers) is OK
-    assert output.write(b"abc") is OK
-    assert output.write(b"d" * 10000) is OK
+    assert output.enable(registers) is ACCEPTED
+    assert output.write(b"abc") is ACCEPTED
+    assert output.write(b"d" * 10000) is ACCEPTED
     assert got == b"abc" + b"d" * 10000
     assert output.msrs() == (0x1080, 0x1234_0000_01FF)
     assert memory.snapshot() == {}

@@ -8,9 +8,15 @@ from typing import Literal
 import pytest
 
 from rtit.registers import BROADWELL, CTL, FULL, Profile, RegisterFile
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import OK, Output, OutputResult, Scheme
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import (
+    ACCEPTED,
+    Output,
+    OutputResult,
+    OutputScheme,
+    TopaEntry,
+    write_topa_table,
+)
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 TABLE, OTHER = 0x1000, 0x3000
@@ -19,7 +25,7 @@ K = 1024
 
 
 def start(
-    entries: list[Entry | int],
+    entries: list[TopaEntry | int],
     *,
     index: int = 0,
     offset: int = 0,
@@ -27,9 +33,9 @@ def start(
     follow: Literal["eager", "lazy"] = "eager",
 ) -> tuple[Output, Memory]:
     memory = Memory()
-    write_table(memory, TABLE, entries)
+    write_topa_table(memory, TABLE, entries)
     output = Output(memory, profile=profile, follow=follow)
-    assert output.enable(registers(index, offset)) is OK
+    assert output.enable(registers(index, offset)) is ACCEPTED
     return output, memory
 
 
@@ -54,40 +60,40 @@ def stream(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "scheme"),
     [
-        ({"ToPA": 1}, Scheme.TOPA),
-        ({"ToPA": 0}, Scheme.SINGLE_RANGE),
-        ({"ToPA": 1, "FabricEn": 1}, Scheme.FABRIC),
-        ({"ToPA": 0, "FabricEn": 1}, Scheme.FABRIC),
+        ({"ToPA": 1}, OutputScheme.TOPA),
+        ({"ToPA": 0}, OutputScheme.SINGLE_RANGE),
+        ({"ToPA": 1, "FabricEn": 1}, OutputScheme.FABRIC),
+        ({"ToPA": 0, "FabricEn": 1}, OutputScheme.FABRIC),
     ],
 )
-def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: Scheme) -> None:
+def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: OutputScheme) -> None:
     """TABLE is a table by one scheme and the range itself by another."""
     stores: list[tuple[int, bytes]] = []
     fabric = bytearray()
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A)])
+    write_topa_table(memory, TABLE, [TopaEntry(A)])
     memory.observer = lambda at, data: stores.append((at, data))
     output = Output(memory, profile=FULL, fabric=fabric.extend)
     values = registers()
     values.ctl = CTL.encode(TraceEn=1, **fields)
-    assert output.enable(values) is OK
+    assert output.enable(values) is ACCEPTED
     assert output.state.scheme == scheme
-    assert output.write(b"abc") is OK
-    places = {Scheme.TOPA: [(A, b"abc")], Scheme.SINGLE_RANGE: [(TABLE, b"abc")]}
+    assert output.write(b"abc") is ACCEPTED
+    places = {OutputScheme.TOPA: [(A, b"abc")], OutputScheme.SINGLE_RANGE: [(TABLE, b"abc")]}
     assert stores == places.get(scheme, [])
-    assert bytes(fabric) == (b"abc" if scheme == Scheme.FABRIC else b"")
+    assert bytes(fabric) == (b"abc" if scheme == OutputScheme.FABRIC else b"")
 
 
 @pytest.mark.spec("TOPA-012")
 @pytest.mark.parametrize("code", range(16))
 def test_size_encodings(code: int) -> None:
     size = 4 * K << code
-    assert Entry(0x8000_0000, size).encode() == 0x8000_0000 | code << 6
+    assert TopaEntry(0x8000_0000, size).encode() == 0x8000_0000 | code << 6
     memory = Memory()
-    write_table(memory, TABLE, [0x8000_0000 | code << 6, Entry(B)])
+    write_topa_table(memory, TABLE, [0x8000_0000 | code << 6, TopaEntry(B)])
     output = Output(memory, profile=FULL)
-    assert output.enable(registers(0, size - 1)) is OK
-    assert output.write(b"ab") is OK
+    assert output.enable(registers(0, size - 1)) is ACCEPTED
+    assert output.write(b"ab") is ACCEPTED
     assert memory.read(0x8000_0000 + size - 1, 1) == b"a"
     assert memory.read(B, 1) == b"b"
 
@@ -95,27 +101,34 @@ def test_size_encodings(code: int) -> None:
 @pytest.mark.spec("TOPA-012")
 @pytest.mark.parametrize("code", range(16))
 def test_size_is_ignored_in_an_end_entry(code: int) -> None:
-    output, _ = start([Entry(A), TABLE | 1 | code << 6])
-    assert output.write(b"x" * 4 * K) is OK
+    output, _ = start([TopaEntry(A), TABLE | 1 | code << 6])
+    assert output.write(b"x" * 4 * K) is ACCEPTED
     assert pointers(output) == (TABLE, 0, 0)
 
 
 @pytest.mark.spec("TOPA-011")
 def test_entry_bits() -> None:
-    assert Entry(A, end=True).encode() == A | 1
-    assert Entry(A, interrupt=True).encode() == A | 4
-    assert Entry(A, stop=True).encode() == A | 16
-    assert Entry.decode(A | 4 | 16 | 2 << 6) == Entry(A, 16 * K, interrupt=True, stop=True)
-    for bad in (Entry(A, 3 * K), Entry(A, 2 * K), Entry(A, 256 << 20), Entry(A + 1)):
+    assert TopaEntry(A, end=True).encode() == A | 1
+    assert TopaEntry(A, interrupt=True).encode() == A | 4
+    assert TopaEntry(A, stop=True).encode() == A | 16
+    assert TopaEntry.decode(A | 4 | 16 | 2 << 6) == TopaEntry(A, 16 * K, interrupt=True, stop=True)
+    for bad in (
+        TopaEntry(A, 3 * K),
+        TopaEntry(A, 2 * K),
+        TopaEntry(A, 256 << 20),
+        TopaEntry(A + 1),
+    ):
         with pytest.raises(ValueError, match="ToPA"):
             bad.encode()
 
 
 @pytest.mark.spec("TOPA-003", "TOPA-005", "MSROMP-003")
 def test_start_at_an_entry_and_an_offset() -> None:
-    output, memory = start([Entry(A), Entry(B), Entry(C, 8 * K)], index=2, offset=0x1100)
+    output, memory = start(
+        [TopaEntry(A), TopaEntry(B), TopaEntry(C, 8 * K)], index=2, offset=0x1100
+    )
     for part in (b"a", b"bc", b"d"):
-        assert output.write(part) is OK
+        assert output.write(part) is ACCEPTED
     assert memory.read(C + 0x1100, 4) == b"abcd"
     assert pointers(output) == (TABLE, 2, 0x1104)
 
@@ -125,13 +138,13 @@ def test_addresses_have_52_bits() -> None:
     memory = Memory()
     first, last, next_table = 0xF_FFFF_F800_0000, 0x8_0000_0000_0000, 0xF_FFFF_0000_0000
     table = 0xA_5A5A_5A5A_5000
-    write_table(memory, table, [Entry(first, 128 << 20), Entry(next_table, end=True)])
-    write_table(memory, next_table, [Entry(last)])
+    write_topa_table(memory, table, [TopaEntry(first, 128 << 20), TopaEntry(next_table, end=True)])
+    write_topa_table(memory, next_table, [TopaEntry(last)])
     output = Output(memory, profile=FULL)
     values = registers(0, (128 << 20) - 1)
     values.output_base = table
-    assert output.enable(values) is OK
-    assert output.write(b"ab") is OK
+    assert output.enable(values) is ACCEPTED
+    assert output.write(b"ab") is ACCEPTED
     assert memory.read(first + (128 << 20) - 1, 1) == b"a"
     assert memory.read(last, 1) == b"b"
     assert pointers(output) == (next_table, 0, 1)
@@ -141,9 +154,9 @@ def test_addresses_have_52_bits() -> None:
 @pytest.mark.parametrize("index", [0, 1, 511, (1 << 25) - 1])
 def test_entry_index(index: int) -> None:
     memory = Memory()
-    memory.write_u64(TABLE + 8 * index, Entry(B).encode())
+    memory.write_u64(TABLE + 8 * index, TopaEntry(B).encode())
     output = Output(memory, profile=FULL)
-    assert output.enable(registers(index)) is OK
+    assert output.enable(registers(index)) is ACCEPTED
     output.write(b"q")
     assert memory.read(B, 1) == b"q"
     assert pointers(output) == (TABLE, index, 1)
@@ -152,10 +165,12 @@ def test_entry_index(index: int) -> None:
 @pytest.mark.spec("TOPA-002", "CPUID-024")
 @pytest.mark.parametrize("step", [1, 3, 1000, 4096, 20 * K])
 def test_regions_are_one_stream(step: int) -> None:
-    output, memory = start([Entry(A), Entry(C, 8 * K), Entry(B), Entry(TABLE, end=True)])
+    output, memory = start(
+        [TopaEntry(A), TopaEntry(C, 8 * K), TopaEntry(B), TopaEntry(TABLE, end=True)]
+    )
     data = stream(16 * K)
     for at in range(0, len(data), step):
-        assert output.write(data[at : at + step]) is OK
+        assert output.write(data[at : at + step]) is ACCEPTED
     assert memory.read(A, 4 * K) + memory.read(C, 8 * K) + memory.read(B, 4 * K) == data
     assert pointers(output) == (TABLE, 0, 0)
     output.write(b"again")
@@ -164,10 +179,10 @@ def test_regions_are_one_stream(step: int) -> None:
 
 @pytest.mark.spec("TOPA-006", "TOPA-004")
 def test_a_region_is_filled_by_its_last_byte() -> None:
-    output, _ = start([Entry(A), Entry(B), Entry(TABLE, end=True)])
-    assert output.write(b"x" * 4095) is OK
+    output, _ = start([TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True)])
+    assert output.write(b"x" * 4095) is ACCEPTED
     assert pointers(output) == (TABLE, 0, 4095)
-    assert output.write(b"x") is OK
+    assert output.write(b"x") is ACCEPTED
     assert pointers(output) == (TABLE, 1, 0)
     output.disable()
     assert pointers(output) == (TABLE, 1, 0)
@@ -176,32 +191,32 @@ def test_a_region_is_filled_by_its_last_byte() -> None:
 @pytest.mark.spec("TOPA-007", "MSROBS-005")
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
 def test_end_leads_to_another_table(follow: Literal["eager", "lazy"]) -> None:
-    output, memory = start([Entry(A), Entry(OTHER, end=True)], follow=follow)
-    write_table(memory, OTHER, [Entry(B), Entry(TABLE, end=True)])
-    assert output.write(b"x" * 4 * K) is OK
+    output, memory = start([TopaEntry(A), TopaEntry(OTHER, end=True)], follow=follow)
+    write_topa_table(memory, OTHER, [TopaEntry(B), TopaEntry(TABLE, end=True)])
+    assert output.write(b"x" * 4 * K) is ACCEPTED
     assert pointers(output) == ((OTHER, 0, 0) if follow == "eager" else (TABLE, 1, 0))
-    assert output.write(b"y") is OK
+    assert output.write(b"y") is ACCEPTED
     assert pointers(output) == (OTHER, 0, 1)
     assert memory.read(B, 1) == b"y"
-    assert output.write(b"y" * 4 * K) is OK
+    assert output.write(b"y" * 4 * K) is ACCEPTED
     assert pointers(output) == (TABLE, 0, 1)
     assert memory.read(A, 2) == b"yx"
 
 
 def test_an_empty_write_moves_nothing() -> None:
-    output, _ = start([Entry(A), Entry(OTHER, end=True)], follow="lazy")
+    output, _ = start([TopaEntry(A), TopaEntry(OTHER, end=True)], follow="lazy")
     output.write(b"x" * 4 * K)
     before = output.snapshot()
-    assert output.write(b"") is OK
+    assert output.write(b"") is ACCEPTED
     assert output.state == before
 
 
 def test_enabling_at_an_end_entry_follows_it() -> None:
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A), Entry(OTHER, end=True)])
-    write_table(memory, OTHER, [Entry(B)])
+    write_topa_table(memory, TABLE, [TopaEntry(A), TopaEntry(OTHER, end=True)])
+    write_topa_table(memory, OTHER, [TopaEntry(B)])
     output = Output(memory, profile=FULL)
-    assert output.enable(registers(1, 0x55)) is OK
+    assert output.enable(registers(1, 0x55)) is ACCEPTED
     assert pointers(output) == (OTHER, 0, 0)
 
 
@@ -209,11 +224,11 @@ def test_enabling_at_an_end_entry_follows_it() -> None:
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
 def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", "lazy"]) -> None:
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A)])
-    memory.write_u64(TABLE + 0xFFFFFF8, Entry(B).encode())
+    write_topa_table(memory, TABLE, [TopaEntry(A)])
+    memory.write_u64(TABLE + 0xFFFFFF8, TopaEntry(B).encode())
     output = Output(memory, profile=FULL, follow=follow)
-    assert output.enable(registers(0xFFFFFF8 >> 3, 4094)) is OK
-    assert output.write(b"abcd") is OK
+    assert output.enable(registers(0xFFFFFF8 >> 3, 4094)) is ACCEPTED
+    assert output.write(b"abcd") is ACCEPTED
     assert memory.read(B + 4094, 2) == b"ab"
     assert memory.read(A, 2) == b"cd"
     assert pointers(output) == (TABLE, 0, 2)
@@ -224,12 +239,12 @@ def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", 
 @pytest.mark.parametrize("first", [0, 1, 509, 511, 512])
 def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry", "table"]) -> None:
     memory = Memory()
-    write_table(memory, TABLE, [Entry(0x10_0000 + 0x2000 * n) for n in range(520)])
+    write_topa_table(memory, TABLE, [TopaEntry(0x10_0000 + 0x2000 * n) for n in range(520)])
     output = Output(memory, profile=FULL, cache=cache)
-    assert output.enable(registers(first)) is OK
+    assert output.enable(registers(first)) is ACCEPTED
     data = stream(4 * 4 * K)
-    assert output.write(data[:5000]) is OK
-    assert output.write(data[5000:]) is OK
+    assert output.write(data[:5000]) is ACCEPTED
+    assert output.write(data[5000:]) is ACCEPTED
     for n in range(4):
         place = 0x10_0000 + 0x2000 * (first + n)
         assert memory.read(place, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
@@ -239,11 +254,11 @@ def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry",
 @pytest.mark.spec("TSTP-003", "TOPA-008")
 @pytest.mark.parametrize("step", [1, 5, 9000])
 def test_stop_ends_output_with_the_last_byte(step: int) -> None:
-    output, memory = start([Entry(A), Entry(C, 8 * K, stop=True), Entry(B)])
+    output, memory = start([TopaEntry(A), TopaEntry(C, 8 * K, stop=True), TopaEntry(B)])
     data = stream(14 * K)
     done = 0
-    result = OK
-    while result is OK:
+    result = ACCEPTED
+    while result is ACCEPTED:
         part = data[done : done + step]
         result = output.write(part)
         done += len(part) - result.lost
@@ -259,7 +274,7 @@ def test_stop_ends_output_with_the_last_byte(step: int) -> None:
 
 @pytest.mark.spec("TSTP-004")
 def test_enabling_where_a_stop_left_off_is_an_error() -> None:
-    output, memory = start([Entry(A, stop=True)])
+    output, memory = start([TopaEntry(A, stop=True)])
     assert output.write(b"x" * 4 * K).stopped
     values = RegisterFile(TOPA, 0, *output.msrs())
     output = Output(memory, profile=FULL)
@@ -271,24 +286,26 @@ def test_enabling_where_a_stop_left_off_is_an_error() -> None:
 @pytest.mark.spec("TPMI-001")
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
 def test_int_gives_a_pmi_when_the_region_is_filled(follow: Literal["eager", "lazy"]) -> None:
-    output, _ = start([Entry(A, interrupt=True), Entry(B), Entry(TABLE, end=True)], follow=follow)
-    assert output.write(b"x" * 4095) is OK
+    output, _ = start(
+        [TopaEntry(A, interrupt=True), TopaEntry(B), TopaEntry(TABLE, end=True)], follow=follow
+    )
+    assert output.write(b"x" * 4095) is ACCEPTED
     assert output.write(b"xy") == OutputResult(pmi=True)
-    assert output.write(b"x" * 4094) is OK
-    assert output.write(b"x") is OK
+    assert output.write(b"x" * 4094) is ACCEPTED
+    assert output.write(b"x") is ACCEPTED
     assert output.write(b"x" * 12 * K) == OutputResult(pmi=True)
 
 
 @pytest.mark.spec("TPMI-001", "TSTP-005")
 def test_stop_and_int_come_together() -> None:
-    output, _ = start([Entry(A, interrupt=True, stop=True), Entry(B)])
+    output, _ = start([TopaEntry(A, interrupt=True, stop=True), TopaEntry(B)])
     assert output.write(b"x" * 5000) == OutputResult(5000 - 4096, stopped=True, pmi=True)
 
 
 @pytest.mark.spec("CPUID-025", "TOPA-014")
 @pytest.mark.parametrize("flags", [{}, {"interrupt": True}, {"stop": True}])
 def test_single_entry_table(flags: dict[str, bool]) -> None:
-    table: list[Entry | int] = [Entry(A, **flags), Entry(TABLE, end=True)]
+    table: list[TopaEntry | int] = [TopaEntry(A, **flags), TopaEntry(TABLE, end=True)]
     output, memory = start(table, profile=BROADWELL)
     result = output.write(b"x" * 4096 + b"y")
     assert result.error is None
@@ -301,13 +318,13 @@ def test_single_entry_table(flags: dict[str, bool]) -> None:
 @pytest.mark.parametrize("margin", [0, 1, 512, 4095])
 def test_single_entry_pmi_comes_early(margin: int) -> None:
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(TABLE, end=True)])
+    write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True)])
     output = Output(memory, profile=BROADWELL, pmi_margin=margin)
-    assert output.enable(registers()) is OK
+    assert output.enable(registers()) is ACCEPTED
     for _ in range(2):
-        assert output.write(b"x" * (4096 - margin - 1)) is OK
+        assert output.write(b"x" * (4096 - margin - 1)) is ACCEPTED
         assert output.write(b"x") == OutputResult(pmi=True)
-        assert output.write(b"x" * margin) is OK
+        assert output.write(b"x" * margin) is ACCEPTED
         assert pointers(output) == (TABLE, 0, 0)
 
 
@@ -316,21 +333,21 @@ def test_single_entry_pmi_comes_early(margin: int) -> None:
 def test_a_start_past_the_early_point_still_gives_a_pmi(offset: int) -> None:
     """Before the region is filled, once; and at the early point the next time round."""
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(TABLE, end=True)])
+    write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True)])
     output = Output(memory, profile=BROADWELL)
     assert output.enable(registers(offset=offset)) == OutputResult(pmi=True)
-    assert output.write(b"x" * (4096 - offset)) is OK
-    assert output.write(b"x" * 3583) is OK
+    assert output.write(b"x" * (4096 - offset)) is ACCEPTED
+    assert output.write(b"x" * 3583) is ACCEPTED
     assert output.write(b"x") == OutputResult(pmi=True)
-    assert output.write(b"x" * 512) is OK
+    assert output.write(b"x" * 512) is ACCEPTED
 
 
 @pytest.mark.spec("TPMI-010")
 def test_single_entry_without_stop_overwrites_the_top() -> None:
-    output, memory = start([Entry(A), Entry(TABLE, end=True)], profile=BROADWELL)
-    assert output.write(b"old" + b"." * 4093 + b"new") is OK
+    output, memory = start([TopaEntry(A), TopaEntry(TABLE, end=True)], profile=BROADWELL)
+    assert output.write(b"old" + b"." * 4093 + b"new") is ACCEPTED
     assert memory.read(A, 3) == b"new"
-    output, memory = start([Entry(A, stop=True), Entry(TABLE, end=True)], profile=BROADWELL)
+    output, memory = start([TopaEntry(A, stop=True), TopaEntry(TABLE, end=True)], profile=BROADWELL)
     assert output.write(b"old" + b"." * 4093 + b"new").lost == 3
     assert memory.read(A, 3) == b"old"
 
@@ -339,27 +356,27 @@ def test_single_entry_without_stop_overwrites_the_top() -> None:
 @pytest.mark.parametrize("grow", ["append", "new table", "circular"])
 def test_tables_edited_while_disabled_are_honoured(grow: str) -> None:
     """The handler of Table 33-4: INT at entry 0, more room is made while tracing is off."""
-    output, memory = start([Entry(A, interrupt=True), Entry(B), 0])
+    output, memory = start([TopaEntry(A, interrupt=True), TopaEntry(B), 0])
     assert output.write(b"1" * 4096).pmi
     output.disable()
     values = RegisterFile(TOPA, 0, *output.msrs())
     if grow == "append":
-        write_table(memory, TABLE + 16, [Entry(C), Entry(TABLE, end=True)])
+        write_topa_table(memory, TABLE + 16, [TopaEntry(C), TopaEntry(TABLE, end=True)])
     elif grow == "new table":
-        write_table(memory, OTHER, [Entry(C), Entry(OTHER, end=True)])
-        write_table(memory, TABLE + 16, [Entry(OTHER, end=True)])
+        write_topa_table(memory, OTHER, [TopaEntry(C), TopaEntry(OTHER, end=True)])
+        write_topa_table(memory, TABLE + 16, [TopaEntry(OTHER, end=True)])
     else:
-        write_table(memory, TABLE, [Entry(C)])
-        write_table(memory, TABLE + 16, [Entry(TABLE, end=True)])
-    assert output.enable(values) is OK
-    assert output.write(b"2" * 4096 + b"3" * 10) is OK
+        write_topa_table(memory, TABLE, [TopaEntry(C)])
+        write_topa_table(memory, TABLE + 16, [TopaEntry(TABLE, end=True)])
+    assert output.enable(values) is ACCEPTED
+    assert output.write(b"2" * 4096 + b"3" * 10) is ACCEPTED
     assert memory.read(A, 4096) == b"1" * 4096
     assert memory.read(B, 4096) == b"2" * 4096
     assert memory.read(C, 10) == b"3" * 10
 
 
 def test_restoring_a_snapshot_goes_back_to_its_region() -> None:
-    output, memory = start([Entry(A), Entry(B), Entry(TABLE, end=True)])
+    output, memory = start([TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True)])
     output.write(b"abc")
     saved = output.snapshot()
     output.write(b"x" * 4096)
@@ -374,7 +391,7 @@ def test_restoring_a_snapshot_goes_back_to_its_region() -> None:
 def test_stores_go_straight_to_physical_memory() -> None:
     seen: list[tuple[int, bytes]] = []
     memory = Memory(observer=lambda at, data: seen.append((at, data)))
-    write_table(memory, TABLE, [Entry(A), Entry(B)])
+    write_topa_table(memory, TABLE, [TopaEntry(A), TopaEntry(B)])
     output = Output(memory, profile=replace(FULL, maxphyaddr=36))
     output.enable(registers(0, 4094))
     output.write(b"abc")

@@ -8,9 +8,8 @@ from typing import Literal
 import pytest
 
 from rtit.registers import BROADWELL, CTL, FULL, Msr, Profile, RegisterFile, wrmsr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.output import OK, Output
-from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.memory import Memory
+from rtit.unit.output import ACCEPTED, Output, TopaEntry, write_topa_table
 
 TABLE = 0x1000
 A, B = 0x10000, 0x20000
@@ -18,7 +17,7 @@ MEGA = 1 << 20
 
 
 def start(
-    entries: list[Entry | int],
+    entries: list[TopaEntry | int],
     *,
     base: int = TABLE,
     index: int = 0,
@@ -26,7 +25,7 @@ def start(
     profile: Profile = FULL,
 ) -> tuple[Output, str | None]:
     memory = Memory()
-    write_table(memory, base, entries)
+    write_topa_table(memory, base, entries)
     output = Output(memory, profile=profile)
     registers = RegisterFile(
         ctl=CTL.encode(TraceEn=1, ToPA=1),
@@ -39,9 +38,9 @@ def start(
 def bad_entry(value: int, profile: Profile = FULL) -> str:
     """`value` as entry 0, and behind two regions: the same error, there 8192 bytes later."""
     _, first = start([value], profile=profile)
-    output, error = start([Entry(A), Entry(B), value], profile=profile)
+    output, error = start([TopaEntry(A), TopaEntry(B), value], profile=profile)
     assert error is None
-    assert output.write(b"x" * 8191) is OK
+    assert output.write(b"x" * 8191) is ACCEPTED
     result = output.write(b"xyz")
     assert result.lost == 2
     assert result.error is not None
@@ -61,7 +60,7 @@ def test_reserved_bits(bit: int) -> None:
 @pytest.mark.spec("TERR-002")
 @pytest.mark.parametrize("base", [0x1080, 0x1100, 0x1200, 0x1400, 0x1800, 0x1F80])
 def test_table_base_from_the_msr(base: int) -> None:
-    _, error = start([Entry(A)], base=base)
+    _, error = start([TopaEntry(A)], base=base)
     assert error is not None
     assert f"{base:#x}" in error
 
@@ -80,16 +79,16 @@ def test_table_base_is_accepted_by_wrmsr_and_refused_at_enable() -> None:
 @pytest.mark.parametrize("code", range(1, 16))
 def test_a_region_is_aligned_to_its_size(code: int) -> None:
     size = 4096 << code
-    assert start([Entry(3 * size, size)])[1] is None
-    assert f"{size:#x}" in bad_entry(Entry(3 * size + size // 2, size).encode())
-    assert f"{size:#x}" in bad_entry(Entry(4096, size).encode())
+    assert start([TopaEntry(3 * size, size)])[1] is None
+    assert f"{size:#x}" in bad_entry(TopaEntry(3 * size + size // 2, size).encode())
+    assert f"{size:#x}" in bad_entry(TopaEntry(4096, size).encode())
 
 
 @pytest.mark.spec("TERR-002")
 @pytest.mark.parametrize("bit", [10, 11])
 def test_table_base_from_an_end_entry(bit: int) -> None:
     """Of bits 11:0 only 11:10 can misalign it: 9:6 are the ignored size."""
-    output, _ = start([Entry(A), 0x5000 | 1 << bit | 1])
+    output, _ = start([TopaEntry(A), 0x5000 | 1 << bit | 1])
     result = output.write(b"x" * 4097)
     assert result.lost == 1
     assert result.error is not None
@@ -114,7 +113,7 @@ def test_address_bits_beyond_maxphyaddr(maxphyaddr: int) -> None:
     assert start([1 << (maxphyaddr - 1)], profile=profile)[1] is None
     for bit in range(maxphyaddr, 64):
         assert "MAXPHYADDR" in bad_entry(1 << bit, profile)
-        output, _ = start([Entry(A), 1 << bit | TABLE | 1], profile=profile)
+        output, _ = start([TopaEntry(A), 1 << bit | TABLE | 1], profile=profile)
         assert output.write(b"x" * 4096).error is not None
 
 
@@ -137,14 +136,14 @@ def test_end_with_int_or_stop(bits: int) -> None:
 
 @pytest.mark.spec("TERR-007")
 def test_end_in_entry_0() -> None:
-    _, error = start([Entry(TABLE, end=True)])
+    _, error = start([TopaEntry(TABLE, end=True)])
     assert error == "ToPA entry 0 has END"
 
 
 @pytest.mark.spec("TERR-007")
 def test_end_in_entry_0_of_the_next_table() -> None:
-    output, _ = start([Entry(A), Entry(0x8000, end=True)])
-    write_table(output.memory, 0x8000, [Entry(TABLE, end=True)])
+    output, _ = start([TopaEntry(A), TopaEntry(0x8000, end=True)])
+    write_topa_table(output.memory, 0x8000, [TopaEntry(TABLE, end=True)])
     result = output.write(b"x" * 4096)
     assert result.error == "ToPA entry 0 has END"
     assert result.lost == 0
@@ -153,7 +152,9 @@ def test_end_in_entry_0_of_the_next_table() -> None:
 
 @pytest.mark.spec("TERR-008", "CPUID-025")
 def test_single_entry_processor_with_two_regions() -> None:
-    output, error = start([Entry(A), Entry(B), Entry(TABLE, end=True)], profile=BROADWELL)
+    output, error = start(
+        [TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True)], profile=BROADWELL
+    )
     assert error is None
     result = output.write(b"x" * 4097)
     assert result.lost == 1
@@ -164,7 +165,7 @@ def test_single_entry_processor_with_two_regions() -> None:
 
 @pytest.mark.spec("TERR-009", "CPUID-025")
 def test_single_entry_processor_with_an_end_elsewhere() -> None:
-    output, error = start([Entry(A), Entry(0x5000, end=True)], profile=BROADWELL)
+    output, error = start([TopaEntry(A), TopaEntry(0x5000, end=True)], profile=BROADWELL)
     assert error is None
     result = output.write(b"x" * 4096)
     assert result.error is not None
@@ -173,7 +174,12 @@ def test_single_entry_processor_with_an_end_elsewhere() -> None:
 
 @pytest.mark.spec("CPUID-025")
 def test_single_entry_processor_started_beyond_its_table() -> None:
-    table: list[Entry | int] = [Entry(A), Entry(TABLE, end=True), Entry(TABLE, end=True), Entry(B)]
+    table: list[TopaEntry | int] = [
+        TopaEntry(A),
+        TopaEntry(TABLE, end=True),
+        TopaEntry(TABLE, end=True),
+        TopaEntry(B),
+    ]
     assert start(table, index=1, profile=BROADWELL)[1] is None
     assert start(table, index=2, profile=BROADWELL)[1] is not None
     assert start(table, index=3, profile=BROADWELL)[1] is not None
@@ -182,7 +188,7 @@ def test_single_entry_processor_started_beyond_its_table() -> None:
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
 def test_lazy_output_meets_the_error_with_the_next_byte(follow: Literal["eager", "lazy"]) -> None:
     memory = Memory()
-    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(B).encode() | 2])
+    write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(B).encode() | 2])
     output = Output(memory, profile=FULL, follow=follow)
     output.enable(RegisterFile(ctl=0x101, output_base=TABLE))
     result = output.write(b"x" * 4096)

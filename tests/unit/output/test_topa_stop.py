@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+from rtit.unit.events.xsave import IA32_XSS, PT_STATE
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 
 TABLE = 0x10_0000
 FIRST, SECOND = 0x20_0000, 0x30_0000
@@ -20,14 +20,14 @@ BOTH = USER | CTL.encode(OS=1)
 
 
 def start(
-    *entries: Entry | int,
+    *entries: TopaEntry | int,
     ctl: int = USER,
     cpl: int = 3,
 ) -> tuple[Processor, bytearray]:
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
-    cpu = Processor(checked=False, memory=memory, arch=Arch(cpl=cpl))
-    write_table(cpu.unit.output.memory, TABLE, entries)
+    cpu = Processor(checked=False, memory=memory, arch=ArchState(cpl=cpl))
+    write_topa_table(cpu.unit.output.memory, TABLE, entries)
     out.clear()
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
@@ -47,7 +47,7 @@ def status(cpu: Processor) -> dict[str, int]:
 @pytest.mark.spec("TSTP-001", "TSTP-002")
 def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
     """What is buffered besides is discarded; nothing tells of the end."""
-    cpu, out = start(Entry(FIRST, stop=True), Entry(TABLE, end=True))
+    cpu, out = start(TopaEntry(FIRST, stop=True), TopaEntry(TABLE, end=True))
     fill(cpu, out, 4096)
     left = 4096 - len(out)
     assert left > 0
@@ -70,9 +70,9 @@ def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
 
 
 @pytest.mark.spec("TPMI-001")
-@pytest.mark.parametrize("after", [Entry(TABLE, end=True), Entry(SECOND).encode() | 2])
-def test_an_end_without_int_gives_no_pmi(after: Entry | int) -> None:
-    cpu, out = start(Entry(FIRST, stop=isinstance(after, Entry)), after)
+@pytest.mark.parametrize("after", [TopaEntry(TABLE, end=True), TopaEntry(SECOND).encode() | 2])
+def test_an_end_without_int_gives_no_pmi(after: TopaEntry | int) -> None:
+    cpu, out = start(TopaEntry(FIRST, stop=isinstance(after, TopaEntry)), after)
     fill(cpu, out, 4096)
     cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
     assert status(cpu)["Stopped"] | status(cpu)["Error"]
@@ -81,7 +81,7 @@ def test_an_end_without_int_gives_no_pmi(after: Entry | int) -> None:
 
 @pytest.mark.spec("TSTP-005")
 def test_stop_comes_before_the_pmi() -> None:
-    cpu, out = start(Entry(FIRST, stop=True, interrupt=True), Entry(TABLE, end=True))
+    cpu, out = start(TopaEntry(FIRST, stop=True, interrupt=True), TopaEntry(TABLE, end=True))
     seen: list[tuple[int, int]] = []
     cpu.unit.on_pmi = lambda: seen.append((status(cpu)["Stopped"], status(cpu)["TriggerEn"]))
     fill(cpu, out, 4096)
@@ -94,16 +94,16 @@ def test_stop_comes_before_the_pmi() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        Entry(SECOND).encode() | 1 << 1,
-        Entry(SECOND).encode() | 1 << 10,
-        Entry(SECOND).encode() | 1 << 63,
-        Entry(0x30_1000, 8192).encode(),
-        Entry(TABLE, end=True).encode() | 1 << 4,
-        Entry(TABLE, end=True).encode() | 1 << 2,
+        TopaEntry(SECOND).encode() | 1 << 1,
+        TopaEntry(SECOND).encode() | 1 << 10,
+        TopaEntry(SECOND).encode() | 1 << 63,
+        TopaEntry(0x30_1000, 8192).encode(),
+        TopaEntry(TABLE, end=True).encode() | 1 << 4,
+        TopaEntry(TABLE, end=True).encode() | 1 << 2,
     ],
 )
 def test_a_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
-    cpu, out = start(Entry(FIRST), bad, Entry(TABLE, end=True))
+    cpu, out = start(TopaEntry(FIRST), bad, TopaEntry(TABLE, end=True))
     fill(cpu, out, 4096)
     assert {name: status(cpu)[name] for name in ("Error", "TriggerEn")} == {
         "Error": 0,
@@ -152,7 +152,7 @@ def by_acm(cpu: Processor) -> None:
 @pytest.mark.spec("TSTP-006", "TSTP-004")
 @pytest.mark.parametrize("again", [by_wrmsr, by_smi, by_xsaves, by_warm_reset, by_acm])
 def test_no_error_until_tracing_is_enabled_with_stopped_cleared(again: Again) -> None:
-    cpu, out = start(Entry(FIRST, stop=True), Entry(TABLE, end=True), ctl=BOTH, cpl=0)
+    cpu, out = start(TopaEntry(FIRST, stop=True), TopaEntry(TABLE, end=True), ctl=BOTH, cpl=0)
     fill(cpu, out, 4096)
     cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
     pointers = cpu.get_msr(Msr.OUTPUT_BASE), cpu.get_msr(Msr.OUTPUT_MASK_PTRS)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.packets.compression import NO_LAST_IP, compress, ip_encodings
+from rtit.unit.compression import NO_LAST_IP, allowed_ip_encodings, compress_ip
+from rtit.unit.memory import Memory
 
 IPS = st.integers(0, (1 << 64) - 1)
 NEAR = st.builds(lambda ip, bits, noise: ip ^ noise >> bits, IPS, st.integers(0, 63), IPS)
@@ -28,9 +28,9 @@ def reconstruct(ip_bytes: int, payload: int, last_ip: int) -> int:
 @given(IPS, NEAR, IPS, st.sampled_from(("shortest", "none", "sext48_only", "bdw")))
 def test_every_ip_comes_back(last: int, near: int, far: int, policy: str) -> None:
     for ip in (near, far, last):
-        code, payload = compress(ip, last, ip_encodings(policy, 57))
+        code, payload = compress_ip(ip, last, allowed_ip_encodings(policy, 57))
         assert reconstruct(code, payload, last) == ip
-        code, payload = compress(ip, NO_LAST_IP, ip_encodings(policy, 57))
+        code, payload = compress_ip(ip, NO_LAST_IP, allowed_ip_encodings(policy, 57))
         assert code in (3, 6)
         assert reconstruct(code, payload, last) == ip
 
@@ -38,7 +38,9 @@ def test_every_ip_comes_back(last: int, near: int, far: int, policy: str) -> Non
 @pytest.mark.spec("IPC-005")
 def test_encoding_100() -> None:
     # Bit 47 differs from bits 63:48, which are those of the last IP.
-    assert compress(0x1234_8000_0000_0000, 0x1234_0000_0000_0000, ip_encodings("shortest", 57)) == (
+    assert compress_ip(
+        0x1234_8000_0000_0000, 0x1234_0000_0000_0000, allowed_ip_encodings("shortest", 57)
+    ) == (
         4,
         0x8000_0000_0000,
     )
@@ -53,7 +55,10 @@ def test_the_highest_bit_that_differs(bit: int, code: int) -> None:
     last = 0x1234_9234_5678_9ABC
     ip = last ^ 1 << bit
     size = {1: 16, 2: 32, 4: 48, 6: 64}[code]
-    assert compress(ip, last, ip_encodings("shortest", 48)) == (code, ip & (1 << size) - 1)
+    assert compress_ip(ip, last, allowed_ip_encodings("shortest", 48)) == (
+        code,
+        ip & (1 << size) - 1,
+    )
 
 
 @pytest.mark.spec("IPC-011")
@@ -61,7 +66,7 @@ def test_the_highest_bit_that_differs(bit: int, code: int) -> None:
 def test_32_bit_linear_addresses(last: int, ip: int) -> None:
     for policy in ("shortest", "none", "sext48_only", "bdw"):
         for reference in (last, NO_LAST_IP):
-            code, payload = compress(ip, reference, ip_encodings(policy, 32))
+            code, payload = compress_ip(ip, reference, allowed_ip_encodings(policy, 32))
             assert code <= 2
             assert reconstruct(code, payload, last) == ip
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
 from rtit.packets.table import FORBIDDEN_IN_BLOCK
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.packets import overflow
+from rtit.unit import overflow
+from rtit.unit.memory import Memory
+from rtit.unit.overflow import emit_overflow_packets, start_overflow
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
 from unit.execution.program import Settings, all_settings
@@ -35,7 +36,7 @@ class Overflowing(Run):
 
     def run(self, steps: int) -> None:
         self.pieces = [[0, 0]]
-        begin, resolve = overflow.begin, overflow.resolve
+        begin, resolve = start_overflow, emit_overflow_packets
 
         def begins(core: Any, **named: Any) -> None:
             self.pieces[-1][1] = len(self.truth)
@@ -45,7 +46,7 @@ class Overflowing(Run):
             self.pieces.append([len(self.truth), 0])
             return resolve(core, **named)
 
-        with patch.object(overflow, "begin", begins), patch.object(overflow, "resolve", resolves):
+        with patch.multiple(overflow, start_overflow=begins, emit_overflow_packets=resolves):
             self.enable()
             self.go(steps)
             if self.cpu.unit.registers.trace_en:
@@ -172,7 +173,7 @@ class Anything:
             checked=False,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=parameters,
-            arch=Arch(cpl=0),
+            arch=ArchState(cpl=0),
         )
         self.cpu.set_msr(Msr.OUTPUT_BASE, 0x1000_0000)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)

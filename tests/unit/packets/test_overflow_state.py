@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.vmx_controls import VmxControls
 from support.properties import examples
 
 KERNEL, USER, GUEST, STOP = 0x10_0000, 0x20_0000, 0x30_0000, 0x50_0000
@@ -25,7 +25,7 @@ WIDTHS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
 class Believed:
     """The processor as the packets tell it: only what they say, by section 33.4.2."""
 
-    def __init__(self, arch: Arch, *, event_en: bool) -> None:
+    def __init__(self, arch: ArchState, *, event_en: bool) -> None:
         self.bits: int | None = None
         self.flag = arch.interrupt_flag
         self.event_en = event_en
@@ -79,7 +79,7 @@ class Bounded:
                 ovf_resolve_level=random.randrange(size // 2),
                 deferred_tips=random.choice((0, 4)),
             ),
-            arch=Arch(cpl=0, cr3=0x5000, vmx="root", vmcs=0x9000),
+            arch=ArchState(cpl=0, cr3=0x5000, vmx="root", vmcs=0x9000),
         )
         self.cpu.wrmsr(Msr.OUTPUT_BASE, 0x1000_0000)
         self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)

@@ -12,10 +12,9 @@ import pytest
 
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import ArchState, VmxControls
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
 
 TABLE, REGION, STOP = 0x10_0000, 0x20_0000, 0x8000
 PERIOD = 2048
@@ -67,9 +66,9 @@ def test_a_psb_that_falls_due_as_the_trace_ends(name: str, inject: int) -> None:
     cause = CAUSES[name]
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
-    arch = Arch(vmx="root", vmcs=0x5000, cpl=0) if name == "VM exit" else Arch()
+    arch = ArchState(vmx="root", vmcs=0x5000, cpl=0) if name == "VM exit" else ArchState()
     cpu = Processor(memory=memory, arch=arch)
-    write_table(memory, TABLE, [Entry(REGION, stop=cause.stop), cause.second])
+    write_topa_table(memory, TABLE, [TopaEntry(REGION, stop=cause.stop), cause.second])
     size = len(BEGIN) + len(cause.last)
     room = size if cause.last == FILLED else 4096
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)

@@ -7,13 +7,13 @@ from typing import Any
 
 from rtit.linter import lint
 from rtit.packets import Packet, packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, Msr, Profile, RegisterFile
 from rtit.registers.rules import wrmsr_faults
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.packets.compression import NO_LAST_IP
-from rtit.unit.state.last_branches import DEBUGCTL_LBR, IA32_DEBUGCTL
+from rtit.unit.compression import NO_LAST_IP
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
+from rtit.unit.state import DEBUGCTL_LBR, IA32_DEBUGCTL
 from unit.pairs.reader import FilterReader
 from unit.pairs.reference import MATCH, Range, Watched
 from unit.world.program import (
@@ -86,7 +86,7 @@ class Machine(World):
             profile=self.profile,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=self.plan.parameters,
-            arch=Arch(
+            arch=ArchState(
                 cpl=0,
                 cr3=MATCH,
                 vmx="root",
@@ -113,17 +113,19 @@ class Machine(World):
         if not self.shape.regions:
             super().install()
             return
-        entries: list[Entry] = []
+        entries: list[TopaEntry] = []
         for number, how in enumerate(self.shape.regions):
             base = BUFFER + number * SIZE
             entries.append(
-                Entry(base, REGION, interrupt=how == "topa_pmi", stop=how == "topa_stop")
+                TopaEntry(base, REGION, interrupt=how == "topa_pmi", stop=how == "topa_stop")
             )
             if how == "topa_error":
                 # Not aligned to its size.
-                entries.append(Entry(BUFFER + REGION, 2 * REGION))
-        room = Entry(BUFFER + 8 * SIZE, SIZE)
-        write_table(self.cpu.unit.output.memory, TABLE, [*entries, room, Entry(TABLE, end=True)])
+                entries.append(TopaEntry(BUFFER + REGION, 2 * REGION))
+        room = TopaEntry(BUFFER + 8 * SIZE, SIZE)
+        write_topa_table(
+            self.cpu.unit.output.memory, TABLE, [*entries, room, TopaEntry(TABLE, end=True)]
+        )
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
 
@@ -307,7 +309,7 @@ class Machine(World):
     def compare(self) -> None:
         """What packets have told is what is."""
         state, ctl, arch = self.cpu.unit.state, self.plan.ctl, self.cpu.arch
-        if state.last_ip != NO_LAST_IP and not state.deferred:
+        if state.last_ip != NO_LAST_IP and not state.deferred_tips:
             assert state.last_ip == self.teller.last_ip
         told = self.told
         # An authenticated code module goes untold.

@@ -10,22 +10,22 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario.sections import TOPICS
+from rtit.unit.parameters.allowed_values import ParameterRow, allowed_by_annotation
 from rtit.unit.parameters.page import render
-from rtit.unit.parameters.table import TABLE, Parameters
-from rtit.unit.parameters.values import Row, values_of
+from rtit.unit.parameters.table import PARAMETER_TABLE, Parameters
 
 SECTIONS = {*TOPICS, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
 """Of the chapter; scenarios have a topic for most."""
 
 
 def test_table_has_every_field() -> None:
-    assert [(row.name, row.default) for row in TABLE] == [
+    assert [(row.name, row.default) for row in PARAMETER_TABLE] == [
         (field.name, field.default) for field in fields(Parameters)
     ]
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_row(row: Row) -> None:
+@pytest.mark.parametrize("row", PARAMETER_TABLE, ids=lambda row: row.name)
+def test_a_row(row: ParameterRow) -> None:
     """The default is a value; the sections are those of the chapter; both texts have the row."""
     row.values.check(row.name, row.default)
     for section in row.section.split(", "):
@@ -73,11 +73,11 @@ def test_an_error_names_parameter_values_and_what_was_given(
 
 def test_the_place_of_vmcs_may_be_named_once() -> None:
     order = ("VMCS", "TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
-    assert Parameters(psb_plus_order=order).psb_plus_places["VMCS"] == 0
+    assert Parameters(psb_plus_order=order).psb_plus_positions["VMCS"] == 0
     with pytest.raises(UsageError, match="psb_plus_order has each of"):
         Parameters(psb_plus_order=("VMCS", *order))
 
 
 def test_an_annotation_that_says_no_values() -> None:
     with pytest.raises(TypeError, match="does not say its values"):
-        values_of(int)
+        allowed_by_annotation(int)

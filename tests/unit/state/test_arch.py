@@ -8,8 +8,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.registers import Msr
-from rtit.unit.state.arch import Arch
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import ArchState, VmxControls
 
 REAL: dict[str, Any] = {"real_mode": True, "lma": False, "cs_l": False}
 V86: dict[str, Any] = {"v86": True, "lma": False, "cs_l": False}
@@ -32,33 +31,33 @@ V86: dict[str, Any] = {"v86": True, "lma": False, "cs_l": False}
 )
 def test_impossible_states_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Arch(**wrong)
+        ArchState(**wrong)
 
 
 @pytest.mark.parametrize("name", ["cr3", "cs_base", "vmcs", "stm"])
 def test_largest_values_are_accepted(name: str) -> None:
     last: dict[str, Any] = {name: (1 << 64) - 1}
-    assert getattr(Arch(**last), name) == last[name]
+    assert getattr(ArchState(**last), name) == last[name]
 
 
 @pytest.mark.spec("FCPL-003")
 def test_privilege() -> None:
-    assert [Arch(cpl=cpl).privilege for cpl in range(4)] == [0, 1, 2, 3]
-    assert Arch(**REAL, cpl=3).privilege == 0
-    assert Arch(**V86, cpl=0).privilege == 3
+    assert [ArchState(cpl=cpl).privilege for cpl in range(4)] == [0, 1, 2, 3]
+    assert ArchState(**REAL, cpl=3).privilege == 0
+    assert ArchState(**V86, cpl=0).privilege == 3
 
 
 def test_code_of_a_width_that_cannot_run() -> None:
     for bits in (0, 48):
         with pytest.raises(UsageError, match=f"code of {bits} bits"):
-            Arch().code(bits)
+            ArchState().with_code_bits(bits)
     with pytest.raises(UsageError, match="code of 64 bits"):
-        Arch(lma=False, cs_l=False).code(64)
+        ArchState(lma=False, cs_l=False).with_code_bits(64)
 
 
 def test_after_reset() -> None:
     """Volume 3, on initialization: real mode at F000:FFF0, interrupts off; CPL 0 ever after."""
-    arch = Arch.reset()
+    arch = ArchState.after_reset()
     assert (arch.real_mode, arch.lma, arch.cs_base, arch.interrupt_flag) == (
         True,
         False,

@@ -7,20 +7,42 @@ from typing import Any
 
 import pytest
 
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.last_branches import LastBranches
-from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
-from rtit.unit.state.state import Lost, State
-from rtit.unit.state.told import Told
-from rtit.unit.unit import TraceUnit
+from rtit.unit.state import (
+    DecoderKnowledge,
+    LastBranches,
+    OverflowedState,
+    SavedByAcm,
+    SavedByAex,
+    SavedBySmi,
+    SavedBySmmVmExit,
+    State,
+)
+from rtit.unit.trace_unit import TraceUnit
 
-FIXED = {"errata", "ip_encodings", "on_branch_trace", "on_pmi", "parameters", "profile", "shapes"}
+FIXED = {
+    "errata",
+    "ip_encodings",
+    "on_branch_trace",
+    "on_pmi",
+    "parameters",
+    "profile",
+    "pads_or_holds_back",
+}
 FIXED |= {"tnt_full"}
 """Given when the unit is made."""
 
-DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put", "telling"}
+DERIVED = {
+    "has_bounded_buffer",
+    "configuration",
+    "cyc_limit",
+    "defers_tips",
+    "packets",
+    "emit",
+    "pending_knowledge",
+}
 """What `restore` finds anew; no packet waits between two events."""
 
 KEPT = {"output", "registers", "state", "time"}
@@ -34,20 +56,20 @@ def test_unit_consists_of_known_parts() -> None:
     assert slots == FIXED | DERIVED | KEPT
 
 
-ARCH = Arch(cpl=0)
+ARCH = ArchState(cpl=0)
 OTHERS: dict[str, Any] = {
     "arch": ARCH,
     "host": ARCH,
-    "smram": Smram(ARCH, 5, True, None),
-    "executive": Executive(ARCH, None),
-    "acm": Acm(True),
+    "smram": SavedBySmi(ARCH, 5, True, None),
+    "executive": SavedBySmmVmExit(ARCH, None),
+    "acm": SavedByAcm(True),
     "last_branches": LastBranches(debugctl=1),
-    "overflow": Lost(True),
-    "told": Told(mode=2),
-    "pmi_left": 4,
-    "held": b"abc",
-    "deferred": b"abc",
-    "ssa": (Ssa(5, True),),
+    "overflow": OverflowedState(True),
+    "decoder_knowledge": DecoderKnowledge(mode=2),
+    "bytes_until_pmi": 4,
+    "held_bytes": b"abc",
+    "deferred_tips": b"abc",
+    "ssa": (SavedByAex(5, True),),
 }
 
 

@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection, UsageError
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.illegal_events import IllegalEvent, Shutdown
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.refusal import IllegalEvent, Shutdown
-from rtit.unit.state.vmx_controls import VmxControls
 from support.properties import examples
 
 BUFFER = 0x100_0000
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1)
-ROOT = Arch(cpl=0, vmx="root", vmcs=0x5000)
-GUEST = Arch(cpl=0, vmx="nonroot", vmcs=0x5000)
-STM = Arch(cpl=0, vmx="root", vmcs=0x5000, stm=0x8000)
+ROOT = ArchState(cpl=0, vmx="root", vmcs=0x5000)
+GUEST = ArchState(cpl=0, vmx="nonroot", vmcs=0x5000)
+STM = ArchState(cpl=0, vmx="root", vmcs=0x5000, stm=0x8000)
 
 Event = Callable[[Processor], Any]
 
 
-def machine(arch: Arch, out: bytearray | None = None, **more: Any) -> Processor:
+def machine(arch: ArchState, out: bytearray | None = None, **more: Any) -> Processor:
     sink = bytearray() if out is None else out
     memory = Memory(observer=lambda _, data: sink.extend(data))
     cpu = Processor(checked=False, memory=memory, arch=arch, **more)
@@ -37,80 +37,84 @@ def machine(arch: Arch, out: bytearray | None = None, **more: Any) -> Processor:
     return cpu
 
 
-ILLEGAL: dict[str, tuple[Arch, Event, str]] = {
+ILLEGAL: dict[str, tuple[ArchState, Event, str]] = {
     "vmxon twice": (ROOT, lambda cpu: cpu.vmxon(0, 4), "in VMX operation"),
-    "vmxon at cpl 3": (Arch(), lambda cpu: cpu.vmxon(0, 4), "CPL 3"),
-    "vmxoff": (Arch(cpl=0), lambda cpu: cpu.vmxoff(0, 4), "outside VMX root"),
-    "vmptrld": (Arch(cpl=0), lambda cpu: cpu.vmptrld(0, 4, 0), "outside VMX root"),
+    "vmxon at cpl 3": (ArchState(), lambda cpu: cpu.vmxon(0, 4), "CPL 3"),
+    "vmxoff": (ArchState(cpl=0), lambda cpu: cpu.vmxoff(0, 4), "outside VMX root"),
+    "vmptrld": (ArchState(cpl=0), lambda cpu: cpu.vmptrld(0, 4, 0), "outside VMX root"),
     "vmptrld in a guest": (GUEST, lambda cpu: cpu.vmptrld(0, 4, 0), "outside VMX root"),
-    "vmclear": (Arch(cpl=0), lambda cpu: cpu.vmclear(0, 4, 0), "outside VMX root"),
-    "vm entry": (Arch(cpl=0), lambda cpu: cpu.vm_entry(0, 4), "VM entry .* outside VMX root"),
+    "vmclear": (ArchState(cpl=0), lambda cpu: cpu.vmclear(0, 4, 0), "outside VMX root"),
+    "vm entry": (ArchState(cpl=0), lambda cpu: cpu.vm_entry(0, 4), "VM entry .* outside VMX root"),
     "vm entry at cpl 3": (
-        Arch(cpl=3, vmx="root", vmcs=0),
+        ArchState(cpl=3, vmx="root", vmcs=0),
         lambda cpu: cpu.vm_entry(0, 4),
         "CPL 3",
     ),
     "vm entry in a guest": (GUEST, lambda cpu: cpu.vm_entry(0, 4), "outside VMX root"),
     "vm entry, no vmcs": (
-        Arch(cpl=0, vmx="root"),
+        ArchState(cpl=0, vmx="root"),
         lambda cpu: cpu.vm_entry(0, 4),
         "no current VMCS",
     ),
     "early, nowhere to go": (ROOT, lambda cpu: cpu.vm_entry(0, 4, fails="early"), "next_ip"),
     "late, nowhere to go": (ROOT, lambda cpu: cpu.vm_entry(0, 4, fails="late"), "host_ip"),
-    "vm exit": (Arch(cpl=0), lambda cpu: cpu.vm_exit(0, 4), "no VM exit"),
+    "vm exit": (ArchState(cpl=0), lambda cpu: cpu.vm_exit(0, 4), "no VM exit"),
     "vm exit of the host": (ROOT, lambda cpu: cpu.vm_exit(0, 4), "no VM exit"),
     "smi with an stm": (STM, lambda cpu: cpu.smi(0), "SMM VM exit"),
-    "rsm": (Arch(cpl=0), lambda cpu: cpu.rsm(), "no SMI has saved"),
-    "rsm, changed": (Arch(cpl=0), lambda cpu: cpu.rsm(cpl=3), "no SMI has saved"),
+    "rsm": (ArchState(cpl=0), lambda cpu: cpu.rsm(), "no SMI has saved"),
+    "rsm, changed": (ArchState(cpl=0), lambda cpu: cpu.rsm(cpl=3), "no SMI has saved"),
     "no stm": (ROOT, lambda cpu: cpu.smm_vm_exit(0, 4), "needs an STM"),
     "stm outside vmx": (
-        Arch(cpl=0, stm=0x8000),
+        ArchState(cpl=0, stm=0x8000),
         lambda cpu: cpu.smm_vm_exit(0, 4),
         "outside VMX",
     ),
     "vmcall of a guest": (
-        Arch(cpl=0, vmx="nonroot", vmcs=0x5000, stm=0x8000),
+        ArchState(cpl=0, vmx="nonroot", vmcs=0x5000, stm=0x8000),
         lambda cpu: cpu.smm_vm_exit(0, 4, cause="vmcall"),
         "VMCALL",
     ),
     "return from smm": (STM, lambda cpu: cpu.smm_vm_entry(0, 4), "no SMM VM exit led"),
-    "eenter at cpl 0": (Arch(cpl=0), lambda cpu: cpu.eenter(0, 4), "CPL 0"),
-    "eexit": (Arch(), lambda cpu: cpu.eexit(0, 4), "outside an enclave"),
-    "aex": (Arch(), lambda cpu: cpu.aex(0, 4, 8), "outside an enclave"),
-    "eresume": (Arch(), lambda cpu: cpu.eresume(0), "no asynchronous exit has saved"),
+    "eenter at cpl 0": (ArchState(cpl=0), lambda cpu: cpu.eenter(0, 4), "CPL 0"),
+    "eexit": (ArchState(), lambda cpu: cpu.eexit(0, 4), "outside an enclave"),
+    "aex": (ArchState(), lambda cpu: cpu.aex(0, 4, 8), "outside an enclave"),
+    "eresume": (ArchState(), lambda cpu: cpu.eresume(0), "no asynchronous exit has saved"),
     "interrupt in an enclave": (
-        Arch(in_enclave=True),
+        ArchState(in_enclave=True),
         lambda cpu: cpu.interrupt(0, 4),
         "EEXIT or an asynchronous exit",
     ),
-    "commit": (Arch(), lambda cpu: cpu.end_transaction(0, 4), "no transaction"),
+    "commit": (ArchState(), lambda cpu: cpu.end_transaction(0, 4), "no transaction"),
     "inner commit": (
-        Arch(),
+        ArchState(),
         lambda cpu: cpu.end_transaction(0, 4, outermost=False),
         "no transaction",
     ),
-    "abort": (Arch(), lambda cpu: cpu.abort_transaction(0, 4), "no transaction"),
-    "iret inwards": (Arch(), lambda cpu: cpu.iret(0, 4, cpl=0), "IRET leads from CPL 3 to CPL 0"),
-    "sysret to 48 bits": (Arch(cpl=0), lambda cpu: cpu.resume(4, bits=48), "not 48"),
+    "abort": (ArchState(), lambda cpu: cpu.abort_transaction(0, 4), "no transaction"),
+    "iret inwards": (
+        ArchState(),
+        lambda cpu: cpu.iret(0, 4, cpl=0),
+        "IRET leads from CPL 3 to CPL 0",
+    ),
+    "sysret to 48 bits": (ArchState(cpl=0), lambda cpu: cpu.resume(4, bits=48), "not 48"),
     "init in vmx": (ROOT, lambda cpu: cpu.init(0), "VMX root operation"),
     "init of a guest": (GUEST, lambda cpu: cpu.init(0, bsp=False), "VMX nonroot operation"),
-    "sipi": (Arch(cpl=0), lambda cpu: cpu.sipi(8), "waits for none"),
-    "sipi vector": (Arch(wait_for_sipi=True), lambda cpu: cpu.sipi(256), "0 to 255"),
+    "sipi": (ArchState(cpl=0), lambda cpu: cpu.sipi(8), "waits for none"),
+    "sipi vector": (ArchState(wait_for_sipi=True), lambda cpu: cpu.sipi(256), "0 to 255"),
     "interrupt before sipi": (
-        Arch(wait_for_sipi=True),
+        ArchState(wait_for_sipi=True),
         lambda cpu: cpu.interrupt(0, 4),
         "waits for SIPI",
     ),
-    "wake": (Arch(), lambda cpu: cpu.wake(last=0, deepest=0), "does not sleep"),
-    "deeper": (Arch(), lambda cpu: cpu.resolve_deeper(2), "does not sleep"),
-    "ptwrite": (Arch(), lambda cpu: cpu.ptwrite(0, 4, 1 << 32, size=4), "4 or 8 bytes"),
+    "wake": (ArchState(), lambda cpu: cpu.wake(last=0, deepest=0), "does not sleep"),
+    "deeper": (ArchState(), lambda cpu: cpu.resolve_deeper(2), "does not sleep"),
+    "ptwrite": (ArchState(), lambda cpu: cpu.ptwrite(0, 4, 1 << 32, size=4), "4 or 8 bytes"),
     "clock of a block": (
-        Arch(),
+        ArchState(),
         lambda cpu: cpu.pebs(0, {4: [(0, 1)], 1: [(0, 1)]}, clocks={4: 9, 1: 8}),
         "before what precedes it",
     ),
-    "acm end": (Arch(cpl=0), lambda cpu: cpu.acm_end(4), "none has started"),
+    "acm end": (ArchState(cpl=0), lambda cpu: cpu.acm_end(4), "none has started"),
 }
 
 
@@ -128,11 +132,11 @@ def test_illegal_events_are_refused_and_change_nothing(name: str) -> None:
 
 
 def test_illegal_orders() -> None:
-    cpu = machine(Arch())
+    cpu = machine(ArchState())
     cpu.eenter(0, 4)
     with pytest.raises(IllegalEvent, match="from an enclave"):
         cpu.eenter(4, 8)
-    cpu = machine(Arch(cpl=0))
+    cpu = machine(ArchState(cpl=0))
     cpu.smi(0)
     with pytest.raises(IllegalEvent, match="blocked"):
         cpu.smi(0)
@@ -159,7 +163,7 @@ def test_illegal_orders() -> None:
 
 def test_a_processor_that_sleeps() -> None:
     for register in (0, 1):  # C0.2, and C0.1 of which no packet tells
-        cpu = machine(Arch())
+        cpu = machine(ArchState())
         cpu.umwait(0, 4, register)
         events: tuple[Event, ...] = (
             lambda cpu: cpu.umwait(4, 8, 0),
@@ -183,7 +187,7 @@ def test_a_processor_that_sleeps() -> None:
 
 
 def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
-    cpu = machine(Arch())
+    cpu = machine(ArchState())
     for target, exit_ip in ((0x7000, 0x7010), (0x8000, 0x8010)):
         cpu.eenter(0x1000, target, debug=target == 0x7000)
         cpu.aex(exit_ip, 0x1000, 0x9000)
@@ -199,7 +203,7 @@ def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
 
 
 def test_reset_forgets_what_was_kept() -> None:
-    cpu = machine(Arch(cpl=0))
+    cpu = machine(ArchState(cpl=0))
     cpu.smi(0)
     cpu.reset()
     with pytest.raises(IllegalEvent):
@@ -225,7 +229,7 @@ def test_values_that_no_field_holds() -> None:
         with pytest.raises(UsageError):
             VmxControls(**wrong)
     with pytest.raises(UsageError, match="VMX operation"):
-        Arch(vmx="guest")  # type: ignore[arg-type]
+        ArchState(vmx="guest")  # type: ignore[arg-type]
     for pointer in (0x5001, 1 << 52, -4096):
         with pytest.raises(ValueError, match="no VMCS pointer"):
             machine(ROOT).vmptrld(0, 4, pointer)
@@ -320,7 +324,7 @@ def test_nothing_is_shared_between_processors() -> None:
 def test_output_msrs_are_exact_once_trace_en_is_0(targets: list[int]) -> None:
     """While tracing the pointer may lag behind, it is never ahead; afterwards it is exact."""
     out = bytearray()
-    cpu = machine(Arch(), out)
+    cpu = machine(ArchState(), out)
     cpu.set_msr(Msr.CTL, TRACED, next_ip=0x1000)
     for target in targets:
         cpu.indirect_jump(0, target)

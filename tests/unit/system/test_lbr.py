@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, SKYLAKE, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.refusal import Shutdown
-from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_0_TO_IP, MSR_LASTBRANCH_TOS
-from rtit.unit.state.vmx_controls import VmxControls
-from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.xsave import IA32_XSS, PT_STATE
+from rtit.unit.illegal_events import Shutdown
+from rtit.unit.memory import Memory
+from rtit.unit.state import IA32_DEBUGCTL, MSR_LASTBRANCH_0_TO_IP, MSR_LASTBRANCH_TOS
 
 LBR, TR, BTS, OFF_OS, OFF_USR = 1 << 0, 1 << 6, 1 << 7, 1 << 9, 1 << 10
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1, ToPA=1)
 TABLE, REGION = 0x1000, 0x10_0000
 
 
-def processor(arch: Arch) -> Processor:
+def processor(arch: ArchState) -> Processor:
     memory = Memory()
     memory.write_u64(TABLE, REGION)
     memory.write_u64(TABLE + 8, TABLE | 1)
@@ -90,7 +90,7 @@ def by_vmx_abort(cpu: Processor) -> None:
 def test_every_way_of_clearing_trace_en_resets_the_array(
     clears: Callable[[Processor], None],
 ) -> None:
-    cpu = processor(Arch(cpl=0, vmx="root", vmcs=0x5000))
+    cpu = processor(ArchState(cpl=0, vmx="root", vmcs=0x5000))
     cpu.set_msr(IA32_XSS, PT_STATE)
     cpu.set_msr(IA32_DEBUGCTL, LBR)
     cpu.last_branch(0x1000, 0x1010)
@@ -104,7 +104,7 @@ def test_every_way_of_clearing_trace_en_resets_the_array(
 @pytest.mark.spec("LBR-005")
 @pytest.mark.parametrize("stored", [False, True], ids=["BTM", "BTS"])
 def test_branch_traces_rest_while_tracing(stored: bool) -> None:
-    cpu = processor(Arch(cpl=0))
+    cpu = processor(ArchState(cpl=0))
     seen: list[tuple[int, int, bool]] = []
     cpu.unit.on_branch_trace = lambda *branch: seen.append(branch)
     cpu.last_branch(0x1000, 0x1010)
@@ -120,7 +120,7 @@ def test_branch_traces_rest_while_tracing(stored: bool) -> None:
 
 
 def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
-    cpu = Processor(profile=FULL, arch=Arch(cpl=0))
+    cpu = Processor(profile=FULL, arch=ArchState(cpl=0))
     seen: list[int] = []
     cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
@@ -133,7 +133,7 @@ def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
 @pytest.mark.parametrize("cpl", [0, 3])
 def test_bts_rests_by_cpl(cpl: int) -> None:
     """IA32_DEBUGCTL.BTS_OFF_OS and BTS_OFF_USR (Volume 3, 18.4.1)."""
-    cpu = processor(Arch(cpl=cpl))
+    cpu = processor(ArchState(cpl=cpl))
     seen: list[int] = []
     cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
     for number, control in enumerate((0, OFF_OS, OFF_USR)):
@@ -143,7 +143,7 @@ def test_bts_rests_by_cpl(cpl: int) -> None:
 
 
 def test_each_entry_of_the_stack_is_written_alone() -> None:
-    cpu = processor(Arch(cpl=0))
+    cpu = processor(ArchState(cpl=0))
     entries = {base + n: base + n for base in (0x680, 0x6C0, 0xDC0) for n in range(32)}
     for msr, value in entries.items():
         cpu.wrmsr(msr, value)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.memory import Memory
 from support.properties import examples
 
 KERNEL, USER, ENCLAVE, GUEST, GUEST_USER = (0x10_0000 * n for n in range(1, 6))
@@ -45,7 +45,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         memory = Memory(observer=lambda _, data: self.out.extend(data))
-        arch = Arch(cpl=0, cr3=0x1000, vmx="root", vmcs=0x5000)
+        arch = ArchState(cpl=0, cr3=0x1000, vmx="root", vmcs=0x5000)
         self.cpu = Processor(checked=False, memory=memory, arch=arch)
         self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)

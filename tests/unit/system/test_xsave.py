@@ -10,10 +10,10 @@ import pytest
 
 from rtit.errors import GeneralProtection
 from rtit.packets import packets
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import BROADWELL, CTL, FULL, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.system.xsave import IA32_XSS
+from rtit.unit.events.xsave import IA32_XSS
+from rtit.unit.memory import Memory
 
 BUFFER = 0x100_0000
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1)
@@ -36,7 +36,7 @@ class Machine:
     def __init__(self, **more: Any) -> None:
         self.out = bytearray()
         memory = Memory(observer=lambda _, data: self.out.extend(data))
-        self.cpu = Processor(checked=False, memory=memory, arch=Arch(cpl=0), **more)
+        self.cpu = Processor(checked=False, memory=memory, arch=ArchState(cpl=0), **more)
         if self.cpu.unit.profile.single_range:
             self.cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
             self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
@@ -97,7 +97,7 @@ def test_saved_output_pointer_is_exact() -> None:
     cpu = Processor(
         checked=False,
         memory=Memory(observer=lambda _, data: written.extend(data)),
-        arch=Arch(cpl=0),
+        arch=ArchState(cpl=0),
     )
     cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
     cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)

@@ -12,13 +12,14 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit.output.memory import Memory
-from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.packets import overflow
-from rtit.unit.state.vmx_controls import VmxControls
-from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+from rtit.unit import overflow
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.xsave import IA32_XSS, PT_STATE
+from rtit.unit.memory import Memory
+from rtit.unit.output import TopaEntry, write_topa_table
+from rtit.unit.overflow import emit_overflow_packets, start_overflow
 from unit.world.program import (
     BUFFER,
     ENCLAVE,
@@ -68,7 +69,7 @@ class World:
         return Processor(
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=self.plan.parameters,
-            arch=Arch(cpl=0, cr3=0x5000, vmx="root", vmcs=0x9000),
+            arch=ArchState(cpl=0, cr3=0x5000, vmx="root", vmcs=0x9000),
         )
 
     def install(self) -> None:
@@ -77,8 +78,8 @@ class World:
         if not self.plan.regions:
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
-        entries = [Entry(BUFFER + n * SIZE, size) for n, size in enumerate(self.plan.regions)]
-        write_table(self.cpu.unit.output.memory, TABLE, [*entries, Entry(TABLE, end=True)])
+        entries = [TopaEntry(BUFFER + n * SIZE, size) for n, size in enumerate(self.plan.regions)]
+        write_topa_table(self.cpu.unit.output.memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
 
     def run(self) -> bytes:
         """The stream of the whole plan; TraceEn is 0 at the end."""
@@ -95,7 +96,7 @@ class World:
 
     def watched(self) -> Any:
         """While overflows are noted in `pieces`."""
-        begin, resolve = overflow.begin, overflow.resolve
+        begin, resolve = start_overflow, emit_overflow_packets
 
         def begins(core: Any, **named: Any) -> None:
             self.pieces[-1][1] = len(self.truth)
@@ -106,7 +107,7 @@ class World:
             self.pieces.append([self.begun if self.sleeping else len(self.truth), 0])
             return resolve(core, **named)
 
-        return patch.multiple(overflow, begin=begins, resolve=resolves)
+        return patch.multiple(overflow, start_overflow=begins, emit_overflow_packets=resolves)
 
     def go(self, steps: int) -> None:
         for _ in range(steps):

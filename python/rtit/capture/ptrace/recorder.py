@@ -22,11 +22,11 @@ from rtit.capture.store.output import OutputSetup
 from rtit.capture.store.vanished import Place
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.perfdata.filters import Filter
-from rtit.processor import Arch, Processor
+from rtit.processor import ArchState, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
-from rtit.unit.output.memory import Memory
+from rtit.unit.arch_state import CODE_BITS
+from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
-from rtit.unit.state.arch import CODE_BITS
 from rtit.unit.time_model import TimeModel
 
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
@@ -339,7 +339,7 @@ class Recorder(Keeper):
             memory=memory,
             time=self._time,
             parameters=self._parameters,
-            arch=Arch.user64(cpl=0),
+            arch=ArchState.user64(cpl=0),
             checked=False,
         )
         cpu.at(clock)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rtit.errors import UsageError
 from rtit.processor import Processor
 from rtit.registers import IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
-from rtit.unit.output.memory import Memory
+from rtit.unit.memory import Memory
 
 _TABLE = 0x10_0000
 _REGIONS = 0x1000_0000

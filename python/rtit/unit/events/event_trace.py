@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from rtit.packets import encoder
+from rtit.unit.arch_state import ArchState
+from rtit.unit.control_flow_packets import emit_fup, emit_mode_exec, flush_tnt
 from rtit.unit.core import Unit
-from rtit.unit.packets import generator, timing
-from rtit.unit.refusal import within
-from rtit.unit.state.arch import Arch
+from rtit.unit.illegal_events import require_bits
+from rtit.unit.timing_packets import emit_cyc_if_due
 
 _CFE = encoder("CFE")
 _EVD = encoder("EVD")
 
 
-class Cfe(IntEnum):
+class CfeType(IntEnum):
     """CFE.Type (Table 33-50)."""
 
     INTR = 0x1
@@ -32,7 +33,7 @@ class Cfe(IntEnum):
     UIRET = 0xD
 
 
-class Evd(IntEnum):
+class EvdType(IntEnum):
     """EVD.Type (Table 33-51)."""
 
     PFA = 0
@@ -41,46 +42,48 @@ class Evd(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EventReport:
     """What event trace tells of an event: `vector` 0 where the type has none (Table 33-50).
 
     `data` are its EVDs, (type, payload of 64 bits), in the order in which they are sent.
     IllegalEvent for what does not fit.
     """
 
-    type: Cfe
+    type: CfeType
     vector: int = 0
-    data: tuple[tuple[Evd, int], ...] = ()
+    data: tuple[tuple[EvdType, int], ...] = ()
 
     def __post_init__(self) -> None:
-        within("a vector", self.vector, 8)
+        require_bits("a vector", self.vector, 8)
         for _, payload in self.data:
-            within("what an EVD tells", payload, 64)
+            require_bits("what an EVD tells", payload, 64)
 
 
-Reports = tuple[tuple[Report, int | None], ...]
+EventReports = tuple[tuple[EventReport, int | None], ...]
 """What is told, in order, each with the IP as packets carry it, or None if it has none."""
 
 
-def page_fault(address: int) -> Report:
+def page_fault_report(address: int) -> EventReport:
     """#PF: the EVD tells the linear address, as CR2."""
-    return Report(Cfe.INTR, 14, ((Evd.PFA, address),))
+    return EventReport(CfeType.INTR, 14, ((EvdType.PFA, address),))
 
 
-def vm_exit(unit: Unit, reason: int, qualification: int, vector: int | None = None) -> Report:
+def vm_exit_report(
+    unit: Unit, reason: int, qualification: int, vector: int | None = None
+) -> EventReport:
     """A VM exit; `vector` is that of the interrupt or exception that caused it, if one did.
 
     The tables disagree on the order of the EVDs: Parameters.evd_order.
     """
-    data = ((Evd.VMXQ, qualification), (Evd.VMXR, reason))
+    data = ((EvdType.VMXQ, qualification), (EvdType.VMXR, reason))
     if unit.parameters.evd_order == "rq":
         data = (data[1], data[0])
     if vector is None:
-        return Report(Cfe.VMEXIT, 0, data)
-    return Report(Cfe.VMEXIT_INTR, vector, data)
+        return EventReport(CfeType.VMEXIT, 0, data)
+    return EventReport(CfeType.VMEXIT_INTR, vector, data)
 
 
-def due(unit: Unit, report: Report, *, before: bool, after: bool) -> bool:
+def is_cfe_due(unit: Unit, report: EventReport, *, before: bool, after: bool) -> bool:
     """True if a CFE is due, by ContextEn before and after the event (Table 33-49).
 
     TriggerEn is the present one. The chapter contradicts itself where a page fault or a VM exit
@@ -90,16 +93,16 @@ def due(unit: Unit, report: Report, *, before: bool, after: bool) -> bool:
         return False
     if before or not after:
         return before
-    if report.type in (Cfe.VMEXIT, Cfe.VMEXIT_INTR):
+    if report.type in (CfeType.VMEXIT, CfeType.VMEXIT_INTR):
         return unit.parameters.cfe_vmexit_0to1 == "emit"
-    if any(kind == Evd.PFA for kind, _ in report.data):
+    if any(kind == EvdType.PFA for kind, _ in report.data):
         return unit.parameters.cfe_pf_0to1 == "emit"
     return True
 
 
-def send(
+def emit_event(
     unit: Unit,
-    report: Report,
+    report: EventReport,
     *,
     before: bool,
     after: bool,
@@ -112,25 +115,27 @@ def send(
     event). `branch_fup`: BranchEn=1 makes a FUP for the event, which the caller puts next; the CFE
     shares it. EVDs tell of the context before the event, so they need ContextEn then.
     """
-    if not due(unit, report, before=before, after=after):
+    if not is_cfe_due(unit, report, before=before, after=after):
         return
-    generator.flush_tnt(unit)
+    flush_tnt(unit)
     if before:
         for kind, payload in report.data:
-            unit.put(_EVD(kind, payload))
+            unit.emit(_EVD(kind, payload))
     alone = before and ip is not None and not branch_fup
-    unit.put(_CFE(int(alone), report.type, report.vector))
+    unit.emit(_CFE(int(alone), report.type, report.vector))
     if alone and ip is not None:
-        generator.fup(unit, ip)
+        emit_fup(unit, ip)
 
 
-def announce(unit: Unit, reports: Reports, *, before: bool, after: bool, branch_fup: bool) -> None:
+def emit_events(
+    unit: Unit, reports: EventReports, *, before: bool, after: bool, branch_fup: bool
+) -> None:
     """Several reports of one operation, in order: an SMM VM exit is an SMI and a VM exit (33.6)."""
     for report, ip in reports:
-        send(unit, report, before=before, after=after, ip=ip, branch_fup=branch_fup)
+        emit_event(unit, report, before=before, after=after, ip=ip, branch_fup=branch_fup)
 
 
-def mode_changed(unit: Unit, before: Arch) -> bool:
+def is_mode_exec_due_without_branch(unit: Unit, before: ArchState) -> bool:
     """True if an operation other than a branch must send MODE.Exec (Table 33-26).
 
     The width of the code counts with BranchEn=1, RFLAGS.IF with EventEn=1. With BranchEn=0 no
@@ -142,22 +147,22 @@ def mode_changed(unit: Unit, before: Arch) -> bool:
     width = before.mode_exec != state.arch.mode_exec
     flag = before.interrupt_flag != state.arch.interrupt_flag
     if not configuration.branch_en:
-        flag |= unit.telling.interrupt_flag != state.arch.interrupt_flag
+        flag |= unit.pending_knowledge.interrupt_flag != state.arch.interrupt_flag
     return (width and configuration.branch_en) or (flag and configuration.event_en)
 
 
-def mode_alone(unit: Unit, before: Arch) -> bool:
+def is_lone_mode_exec_due(unit: Unit, before: ArchState) -> bool:
     """True if MODE.Exec tells of a branch or event that changes RFLAGS.IF, when BranchEn=0.
 
     There is no TIP then that it could bind to: Parameters.modeexec_branch_nobranchen.
     """
     if unit.configuration.branch_en or unit.parameters.modeexec_branch_nobranchen == "omit":
         return False
-    return mode_changed(unit, before)
+    return is_mode_exec_due_without_branch(unit, before)
 
 
-def mode_at_branch(unit: Unit, target: int) -> None:
+def emit_lone_mode_exec(unit: Unit, target: int) -> None:
     """The MODE.Exec of `mode_alone`. No TNT waits: BranchEn=0 has none."""
-    timing.eligible(unit)
-    generator.mode_exec(unit)
-    generator.fup(unit, target)
+    emit_cyc_if_due(unit)
+    emit_mode_exec(unit)
+    emit_fup(unit, target)

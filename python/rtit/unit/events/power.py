@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from rtit.packets import encoder
 from rtit.packets.table import WAKE_REASONS
+from rtit.unit.control_flow_packets import emit_fup, flush_tnt
 from rtit.unit.core import Unit
-from rtit.unit.enables import steering
-from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import addresses, require, within
+from rtit.unit.enables import linear_address
+from rtit.unit.illegal_events import require, require_addresses, require_bits
+from rtit.unit.stream import commit, insert_extra_psb
+from rtit.unit.timing_packets import (
+    emit_cbr,
+    emit_cyc_if_due,
+    emit_tsc,
+    reschedule_mtc,
+    restart_core_clock,
+)
 
 _MWAIT = encoder("MWAIT")
 
@@ -52,14 +60,14 @@ def sleep(
         0 <= state <= 15 and 0 <= sub_state <= 15,
         f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}",
     )
-    addresses(ip)
+    require_addresses(ip)
     if mwait is not None:
-        within("the hint of MWAIT", mwait[0], 8)
-        within("the extensions of MWAIT", mwait[1], 2)
+        require_bits("the hint of MWAIT", mwait[0], 8)
+        require_bits("the extensions of MWAIT", mwait[1], 2)
     if mwait is not None or hardware:
         require_awake(unit, "a processor goes to sleep")
     if state == C0 and (sub_state < 2 or unit.parameters.power_min_cstate == "C1"):
-        unit.state.dozing = True
+        unit.state.in_unreported_sleep = True
         return
     deepest = unit.parameters.deepest_cstate
     if state != C0 and state > deepest:
@@ -67,15 +75,15 @@ def sleep(
     deeper, unit.state.asleep = unit.state.asleep, True
     if not (unit.configuration.pwr_evt_en and unit.state.trigger_en):
         return
-    generator.flush_tnt(unit)
+    flush_tnt(unit)
     if not deeper:
-        timing.eligible(unit)
+        emit_cyc_if_due(unit)
         if mwait is not None and unit.state.context_en:
-            unit.put(_MWAIT(*mwait))
-    unit.put(_PWRE(int(hardware), state, sub_state))
+            unit.emit(_MWAIT(*mwait))
+    unit.emit(_PWRE(int(hardware), state, sub_state))
     if not deeper:
-        _exstop(unit, ip)
-    stream.commit(unit)
+        _emit_exstop(unit, ip)
+    commit(unit)
 
 
 def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) -> None:
@@ -85,19 +93,19 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
     `ticks` at TSC rate. IllegalEvent for a bad reason, and unless it sleeps.
     """
     state = unit.state
-    within("a core C-state", last, 4)
-    within("a core C-state", deepest, 4)
-    require_time(ticks)
+    require_bits("a core C-state", last, 4)
+    require_bits("a core C-state", deepest, 4)
+    require_duration(ticks)
     require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
-    require(state.asleep or state.dozing, "a processor wakes that does not sleep")
-    told, state.asleep, state.dozing = state.asleep, False, False
+    require(state.asleep or state.in_unreported_sleep, "a processor wakes that does not sleep")
+    told, state.asleep, state.in_unreported_sleep = state.asleep, False, False
     if not told:
         return
-    _restart(unit, ticks)
+    _restart_clocks(unit, ticks)
     if unit.configuration.pwr_evt_en and unit.state.trigger_en:
-        unit.put(_PWRX(last, deepest, reason))
-    stream.commit(unit)
-    stream.extra_psb(unit, "wake")
+        unit.emit(_PWRX(last, deepest, reason))
+    commit(unit)
+    insert_extra_psb(unit, "wake")
 
 
 def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
@@ -105,56 +113,59 @@ def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None
 
     `ip` is the oldest instruction that has not completed. UsageError for a ratio that is none.
     """
-    addresses(ip)
-    require_time(ticks)
+    require_addresses(ip)
+    require_duration(ticks)
     if ratio is not None:
-        unit.time.at_ratio(unit.state.cycle, ratio)
+        unit.time.with_core_ratio(unit.state.cycle, ratio)
     if unit.configuration.pwr_evt_en and unit.state.trigger_en:
-        generator.flush_tnt(unit)
-        timing.eligible(unit)
-        _exstop(unit, ip)
+        flush_tnt(unit)
+        emit_cyc_if_due(unit)
+        _emit_exstop(unit, ip)
     if ratio is not None:
-        unit.time = unit.time.at_ratio(unit.state.cycle, ratio)
-    _restart(unit, ticks)
-    stream.commit(unit)
-    stream.extra_psb(unit, "wake")
+        unit.time = unit.time.with_core_ratio(unit.state.cycle, ratio)
+    _restart_clocks(unit, ticks)
+    commit(unit)
+    insert_extra_psb(unit, "wake")
 
 
 def change_frequency(unit: Unit, ratio: int) -> None:
     """The core runs at `ratio` x bus clock from now on, and has not stopped for it."""
-    unit.time = unit.time.at_ratio(unit.state.cycle, ratio)
+    unit.time = unit.time.with_core_ratio(unit.state.cycle, ratio)
     if not unit.state.trigger_en:
         return
-    generator.flush_tnt(unit)
-    timing.reschedule(unit)
+    flush_tnt(unit)
+    reschedule_mtc(unit)
     if unit.parameters.tsc_on_frequency_change:
-        timing.eligible(unit)
-        timing.timestamp(unit)
-    timing.cbr(unit)
-    stream.commit(unit)
-    stream.extra_psb(unit, "frequency")
+        emit_cyc_if_due(unit)
+        emit_tsc(unit)
+    emit_cbr(unit)
+    commit(unit)
+    insert_extra_psb(unit, "frequency")
 
 
-def require_time(ticks: int) -> None:
+def require_duration(ticks: int) -> None:
     """Raise IllegalEvent if a sleep or stop takes less than no time."""
     require(ticks >= 0, f"a sleep or stop takes {ticks} ticks")
 
 
 def require_awake(unit: Unit, what: str) -> None:
     """Raise IllegalEvent if the thread sleeps; `what` is what cannot happen then."""
-    require(not (unit.state.asleep or unit.state.dozing), f"{what} that sleeps and has not woken")
+    require(
+        not (unit.state.asleep or unit.state.in_unreported_sleep),
+        f"{what} that sleeps and has not woken",
+    )
 
 
-def _exstop(unit: Unit, ip: int) -> None:
+def _emit_exstop(unit: Unit, ip: int) -> None:
     context_en = unit.state.context_en
-    unit.put(_EXSTOP(int(context_en)))
+    unit.emit(_EXSTOP(int(context_en)))
     if context_en:
-        generator.fup(unit, steering.address(unit, ip))
+        emit_fup(unit, linear_address(unit, ip))
 
 
-def _restart(unit: Unit, ticks: int) -> None:
+def _restart_clocks(unit: Unit, ticks: int) -> None:
     """The core clock runs again; time has passed without it."""
-    unit.time = unit.time.slept(unit.state.cycle, ticks, tsc_runs=unit.profile.invariant_tsc)
+    unit.time = unit.time.after_sleep(unit.state.cycle, ticks, tsc_runs=unit.profile.invariant_tsc)
     if unit.state.trigger_en:
-        generator.flush_tnt(unit)
-        timing.resume(unit)
+        flush_tnt(unit)
+        restart_core_clock(unit)

@@ -1,17 +1,24 @@
-"""INIT, SIPI, shutdown (Table 33-50; Table 33-55 rows 22 to 24)."""
+"""INIT, SIPI, shutdown (Table 33-50; Table 33-55 rows 22 to 24).
+
+RESET (section 33.3.4).
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from rtit.unit.arch_state import ArchState
+from rtit.unit.control_flow_packets import emit_fup, emit_pip, emit_tip_pgd, flush_tnt
 from rtit.unit.core import Unit
-from rtit.unit.enables import conditions, steering
-from rtit.unit.events import event_trace, transfers
-from rtit.unit.events.event_trace import Cfe, Report
-from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import addresses, require, require_no_transaction
-from rtit.unit.state.arch import Arch
-from rtit.unit.system import enclave
+from rtit.unit.enables import clear_trigger_en, compute_context_en, linear_address, update_packet_en
+from rtit.unit.events.enclave import leave_enclave
+from rtit.unit.events.event_trace import CfeType, EventReport, emit_event
+from rtit.unit.events.trace_control import disable_output, load_status_register
+from rtit.unit.events.transfers import transfer
+from rtit.unit.illegal_events import require, require_addresses, require_no_transaction
+from rtit.unit.state import LVT_MASKED, NEVER, NO_LAST_BRANCHES
+from rtit.unit.stream import commit, drain_held_bytes, flush
+from rtit.unit.timing_packets import emit_cyc_if_due
 
 
 def init_wait(unit: Unit, ip: int) -> None:
@@ -20,36 +27,36 @@ def init_wait(unit: Unit, ip: int) -> None:
     FUP without TIP: there is no target. PacketEn counts as 0 while it waits, without TIP.PGD
     unless the context is left.
     """
-    addresses(ip)
+    require_addresses(ip)
     require_no_transaction(unit.state.arch, "INIT")
     state = unit.state
-    before, source = enclave.left_by_event(unit, ip), steering.address(unit, ip)
-    state.arch = replace(Arch.reset(), wait_for_sipi=True)
+    before, source = leave_enclave(unit, ip), linear_address(unit, ip)
+    state.arch = replace(ArchState.after_reset(), wait_for_sipi=True)
     if not state.trigger_en:
         return
     was, was_context = state.packet_en, state.context_en
-    state.context_en = conditions.context_en(unit.configuration, state.arch)
-    steering.settle(unit)
+    state.context_en = compute_context_en(unit.configuration, state.arch)
+    update_packet_en(unit)
     paging = before.cr3 != 0 and state.context_en and unit.configuration.os
-    generator.flush_tnt(unit)
+    flush_tnt(unit)
     if paging or (was and not state.context_en):
-        timing.eligible(unit)
-    event_trace.send(
+        emit_cyc_if_due(unit)
+    emit_event(
         unit,
-        Report(Cfe.INIT),
+        EventReport(CfeType.INIT),
         before=was_context,
         after=state.context_en,
         ip=source,
         branch_fup=was,
     )
     if was:
-        generator.fup(unit, source)
+        emit_fup(unit, source)
     if paging:
-        generator.pip(unit)
+        emit_pip(unit)
     if was and not state.context_en:
-        generator.pgd(unit, None)
+        emit_tip_pgd(unit, None)
     state.ret_stack.clear()
-    stream.commit(unit)
+    commit(unit)
 
 
 def sipi(unit: Unit, vector: int) -> None:
@@ -59,8 +66,8 @@ def sipi(unit: Unit, vector: int) -> None:
     """
     require(0 <= vector <= 255, f"a SIPI vector is 0 to 255, not {vector}")
     require(unit.state.arch.wait_for_sipi, "a SIPI comes to a processor that waits for none")
-    arch = replace(Arch.reset(), cs_base=vector << 12)
-    transfers.transfer(unit, 0, arch, report=Report(Cfe.SIPI, vector))
+    arch = replace(ArchState.after_reset(), cs_base=vector << 12)
+    transfer(unit, 0, arch, report=EventReport(CfeType.SIPI, vector))
 
 
 def shutdown(unit: Unit, ip: int) -> None:
@@ -68,14 +75,38 @@ def shutdown(unit: Unit, ip: int) -> None:
 
     It sleeps then: see `power.sleep`.
     """
-    addresses(ip)
+    require_addresses(ip)
     state = unit.state
-    event_trace.send(
+    emit_event(
         unit,
-        Report(Cfe.SHUTDOWN),
+        EventReport(CfeType.SHUTDOWN),
         before=state.context_en,
         after=state.context_en,
-        ip=steering.address(unit, ip),
+        ip=linear_address(unit, ip),
         branch_fup=False,
     )
-    stream.commit(unit)
+    commit(unit)
+
+
+def reset(unit: Unit, *, cold: bool) -> None:
+    """Power-on or warm RESET (section 33.3.4).
+
+    Packets made so far go out; the end of the trace is not reported.
+    """
+    flush(unit)
+    drain_held_bytes(unit)
+    unit.emit, unit.state.overflow = unit.packets.extend, None
+    unit.state.overflow_ends_at = NEVER
+    clear_trigger_en(unit)
+    disable_output(unit)
+    if cold or not unit.profile.ip_filtering:
+        unit.registers.reset_cold()
+        load_status_register(unit)
+        unit.state.context_en = unit.state.filter_en = False
+        unit.state.global_status = 0
+    else:
+        unit.registers.reset_warm(unit.profile)
+    state = unit.state
+    state.host = state.smram = state.executive = state.acm = None
+    state.asleep, state.in_unreported_sleep, state.ssa = False, False, ()
+    state.xss, state.last_branches, state.lvt_pmi = 0, NO_LAST_BRANCHES, LVT_MASKED

@@ -13,12 +13,12 @@ from pathlib import Path
 from textwrap import wrap
 
 from rtit.generated import write
-from rtit.unit.parameters.table import TABLE
-from rtit.unit.parameters.values import Row, shown
+from rtit.unit.parameters.allowed_values import ParameterRow, format_default
+from rtit.unit.parameters.table import PARAMETER_TABLE
 
 TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameters.md"
 
-_HEAD = """\
+_PAGE_HEAD = """\
 # Parameters of the trace unit
 
 The choices that the Intel SDM leaves to a processor: values, default, section, meaning.
@@ -31,16 +31,16 @@ Python or `parameters NAME=VALUE` in a scenario. Reasons for some defaults: [rea
 
 def render() -> str:
     """Return the text of parameters.md."""
-    parts = [_HEAD]
-    for group, rows in groupby(TABLE, key=lambda row: row.group):
+    parts = [_PAGE_HEAD]
+    for group, rows in groupby(PARAMETER_TABLE, key=lambda row: row.group):
         parts.append(f"\n## {group}\n")
         parts += [_entry(row) for row in rows]
     return "".join(parts)
 
 
-def _entry(row: Row) -> str:
+def _entry(row: ParameterRow) -> str:
     """Return the list item of one parameter."""
-    facts = f"`{row.name}`: {row.values.words}; default: {shown(row.default)}; {row.section}."
+    facts = f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
     return f"\n* {_fill(facts)}\n\n  {_fill(row.reason)}\n"
 
 

@@ -3,13 +3,22 @@
 The docstring of `Parameters`, its errors and docs/reference/parameters.md (by `page`) come from it.
 """
 
-# No `from __future__ import annotations`: the annotations say what values there are.
-
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from rtit.errors import UsageError
-from rtit.unit.parameters.values import AnyOf, Between, Group, Order, Row, docstring, values_of
+from rtit.unit.parameters.allowed_values import (
+    IntegerRange,
+    ParameterGroup,
+    ParameterRow,
+    Permutation,
+    SubsetOf,
+    allowed_by_annotation,
+    format_docstring,
+)
+
+# No `from __future__ import annotations`: the annotations say what values there are.
+
 
 PSB_PLUS_ORDER = ("TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
 """The packets of PSB+; TMA follows its TSC at once and has no place of its own."""
@@ -26,20 +35,20 @@ PSB_EVENTS = ("enable", "transfer", "mov_cr3", "wake", "frequency")
 TNT_CAPACITY = {"short": 6, "long": 47, "mixed": 47}
 """Results that a TNT holds, by Parameters.tnt_form."""
 
-_MOST = 1 << 32
+_MAX = 1 << 32
 """No number needs to be larger."""
 
-_packets = Group("Packets")
-_psb = Group("PSB")
-_cyc = Group("CYC")
-_output = Group("Output")
-_status = Group("STATUS")
-_system = Group("VMX, SMM, enclaves, authenticated code")
-_deferred = Group("Deferred TIPs")
-_overflow = Group("Overflow")
-_padding = Group("Padding and blocks")
-_power = Group("Power")
-_event_trace = Group("Event trace")
+_packets = ParameterGroup("Packets")
+_psb = ParameterGroup("PSB")
+_cyc = ParameterGroup("CYC")
+_output = ParameterGroup("Output")
+_status = ParameterGroup("STATUS")
+_system = ParameterGroup("VMX, SMM, enclaves, authenticated code")
+_deferred = ParameterGroup("Deferred TIPs")
+_overflow = ParameterGroup("Overflow")
+_padding = ParameterGroup("Padding and blocks")
+_power = ParameterGroup("Power")
+_event_trace = ParameterGroup("Event trace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +67,14 @@ class Parameters:
         "33.4.2.1",
         "A TNT is sent once it holds this many results; 0: only when it is full or another packet "
         "demands it. At most what the form holds.",
-        Between(0, 47),
+        IntegerRange(0, 47),
     )
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
         "Pending results are also sent at each multiple of this many core cycles; 0: never by "
         "time.",
-        Between(0, _MOST),
+        IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
@@ -77,7 +86,7 @@ class Parameters:
         True, "33.4.2.2", "The first IP after a PSB is compressed against zero, or not at all."
     )
     ret_compression_depth: int = _packets(
-        64, "33.4.2.2", "CALLs that RET compression remembers.", Between(0, 64)
+        64, "33.4.2.2", "CALLs that RET compression remembers.", IntegerRange(0, 64)
     )
     modeexec_suppress: bool = _packets(
         True, "33.4.2.8", "MODE.Exec is left out at TIP.PGE when the mode is the one last sent."
@@ -110,7 +119,7 @@ class Parameters:
         "Where PSB+ comes when TraceEn is set; before TIP.PGE it has no FUP.",
     )
     psb_delay: int = _psb(
-        0, "33.4.2.17", "Bytes from reaching the threshold to the insertion.", Between(0, _MOST)
+        0, "33.4.2.17", "Bytes from reaching the threshold to the insertion.", IntegerRange(0, _MAX)
     )
     psb_extra: tuple[str, ...] = _psb(
         (),
@@ -118,13 +127,13 @@ class Parameters:
         "Events that insert a PSB+ besides the byte count: setting TraceEn whatever the count, far "
         "transfers and events, MOV CR3, waking from a C-state, TM1, TM2 or STPCLK#, a change of "
         "frequency.",
-        AnyOf(PSB_EVENTS),
+        SubsetOf(PSB_EVENTS),
     )
     psb_plus_order: tuple[str, ...] = _psb(
         PSB_PLUS_ORDER,
         "33.3.7",
         "Packets of PSB+ that apply come in this order; VMCS where it is named, else after PIP.",
-        Order(PSB_PLUS_ORDER, optional="VMCS"),
+        Permutation(PSB_PLUS_ORDER, optional="VMCS"),
     )
     psb_counts_itself: bool = _psb(True, "33.2.8.4, 33.4.2.17", "PSB+ counts in PacketByteCnt.")
     cyc_counter_bits: int = _cyc(
@@ -132,9 +141,11 @@ class Parameters:
         "33.3.6.1",
         "Width of the cycle counter; a stand-alone CYC goes out before it wraps. At most what the "
         "longest CYC holds.",
-        Between(12, 64),
+        IntegerRange(12, 64),
     )
-    cyc_max_bytes: int = _cyc(3, "33.4.2.14", "Bytes of the longest CYC packet.", Between(2, 9))
+    cyc_max_bytes: int = _cyc(
+        3, "33.4.2.14", "Bytes of the longest CYC packet.", IntegerRange(2, 9)
+    )
     topa_follow: Literal["eager", "lazy"] = _output(
         "eager",
         "33.2.7.2",
@@ -145,7 +156,7 @@ class Parameters:
         "33.2.7, 33.3.3",
         "The youngest bytes, up to this many, stay in internal buffers until more come or TraceEn "
         "is cleared; an operational error or a ToPA STOP loses them.",
-        Between(0, 1 << 16),
+        IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
@@ -158,14 +169,14 @@ class Parameters:
         "33.2.7.2",
         "Bytes that are written after a region is filled before its PMI is signalled; another one "
         "that falls due in between is the same PMI.",
-        Between(0, _MOST),
+        IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
         512,
         "33.2.7.2",
         "Bytes by which the PMI of a processor with single-entry ToPA comes before its region is "
         "filled.",
-        Between(0, 4096),
+        IntegerRange(0, 4096),
     )
     smrr_policy: Literal["drop", "error"] = _output(
         "drop",
@@ -177,7 +188,7 @@ class Parameters:
         "33.3.2.1",
         "Core cycles after setting TraceEn before STATUS.Error shows an error that it caused; "
         "clearing TraceEn shows it at once. TriggerEn is 0 from the start.",
-        Between(0, _MOST),
+        IntegerRange(0, _MAX),
     )
     clear_enables_on_disable: bool = _status(
         False,
@@ -195,7 +206,7 @@ class Parameters:
         "33.5.2.5",
         "The packets at a late failure, of those that are allowed: CFE with its FUP, the PIP "
         "of the guest, TSC, TMA and CBR (trace_en), the PIP of the host (Table 33-54).",
-        AnyOf(FAILED_ENTRY_PACKETS),
+        SubsetOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
         "tip", "33.5.2.6", "The packets that a VM exit loses if it ends in VMX abort."
@@ -231,19 +242,22 @@ class Parameters:
         "33.4.2.3",
         "TIPs of indirect JMPs and CALLs that may wait for the TNT before them to fill. None with "
         "CYCEn=1, for which the chapter gives no rule.",
-        Between(0, 64),
+        IntegerRange(0, 64),
     )
     buffer_bytes: int = _overflow(
         0,
         "33.3.8",
         "Size of the internal buffer; 0: without bound.",
-        Between(256, _MOST, or_zero=True),
+        IntegerRange(256, _MAX, or_zero=True),
     )
     drain_bytes: int = _overflow(
-        1, "33.3.8", "Bytes that leave the internal buffer every drain_cycles.", Between(1, _MOST)
+        1,
+        "33.3.8",
+        "Bytes that leave the internal buffer every drain_cycles.",
+        IntegerRange(1, _MAX),
     )
     drain_cycles: int = _overflow(
-        1, "33.3.8", "Core cycles in which drain_bytes leave it.", Between(1, _MOST)
+        1, "33.3.8", "Core cycles in which drain_bytes leave it.", IntegerRange(1, _MAX)
     )
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
@@ -251,7 +265,10 @@ class Parameters:
         "An overflow resolves when the buffer falls to ovf_resolve_level, or by `end_overflow`.",
     )
     ovf_resolve_level: int = _overflow(
-        0, "33.3.8", "Bytes left in the buffer then. At most half of it.", Between(0, _MOST // 2)
+        0,
+        "33.3.8",
+        "Bytes left in the buffer then. At most half of it.",
+        IntegerRange(0, _MAX // 2),
     )
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
@@ -274,7 +291,7 @@ class Parameters:
         1,
         "33.4.2.20",
         "PADs after the packets of an event fill up to a multiple of this many bytes; 1: none.",
-        Between(1, 4096),
+        IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
         False,
@@ -285,7 +302,7 @@ class Parameters:
         PEBS_BLOCK_ORDER,
         "33.4.2.26",
         "BBP types of a PEBS record come in this order.",
-        Order(PEBS_BLOCK_ORDER),
+        Permutation(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
         "C0.2", "33.4.2.23", "The lightest state that power packets report."
@@ -295,7 +312,7 @@ class Parameters:
         "33.4.2.24",
         "MWAIT encoding of the deepest state that the core supports, 0 (C1) to 14; deeper requests "
         "resolve to it.",
-        Between(0, 14),
+        IntegerRange(0, 14),
     )
     tsc_on_frequency_change: bool = _power(
         False, "33.4.2.11", "TSC and TMA come with a frequency change that stops no clock."
@@ -329,12 +346,12 @@ class Parameters:
     )
 
     def __post_init__(self) -> None:
-        for row in TABLE:
+        for row in PARAMETER_TABLE:
             value = getattr(self, row.name)
             if value is not row.default:
                 row.values.check(row.name, value)
-        Between(0, TNT_CAPACITY[self.tnt_form]).check("tnt_flush", self.tnt_flush)
-        Between(0, self.buffer_bytes // 2).check("ovf_resolve_level", self.ovf_resolve_level)
+        IntegerRange(0, TNT_CAPACITY[self.tnt_form]).check("tnt_flush", self.tnt_flush)
+        IntegerRange(0, self.buffer_bytes // 2).check("ovf_resolve_level", self.ovf_resolve_level)
         if self.cyc_counter_bits > self.cyc_bits:
             raise UsageError(
                 f"a CYC of {self.cyc_max_bytes} bytes holds {self.cyc_bits} bits, "
@@ -342,7 +359,7 @@ class Parameters:
             )
 
     @property
-    def psb_plus_places(self) -> dict[str, float]:
+    def psb_plus_positions(self) -> dict[str, float]:
         """Where each packet of PSB+ stands among the others."""
         places: dict[str, float] = {name: n for n, name in enumerate(self.psb_plus_order)}
         places.setdefault("VMCS", places["PIP"] + 0.5)
@@ -359,11 +376,11 @@ class Parameters:
         return self.tnt_flush or TNT_CAPACITY[self.tnt_form]
 
 
-TABLE = tuple(
-    Row(
+PARAMETER_TABLE = tuple(
+    ParameterRow(
         each.name,
         each.metadata["group"],
-        each.metadata["values"] or values_of(each.type),
+        each.metadata["values"] or allowed_by_annotation(each.type),
         each.default,
         each.metadata["section"],
         each.metadata["reason"],
@@ -372,4 +389,6 @@ TABLE = tuple(
 )
 """Every parameter, as `Parameters` declares it."""
 
-Parameters.__doc__ = f"{(Parameters.__doc__ or '').rstrip()}\n\n{docstring(TABLE)}    "
+Parameters.__doc__ = (
+    f"{(Parameters.__doc__ or '').rstrip()}\n\n{format_docstring(PARAMETER_TABLE)}    "
+)

@@ -1,0 +1,180 @@
+"""System management mode: SMI and RSM (sections 33.2.9.3 and 33.8.1).
+
+This is the default treatment; with an STM they are VM exits and entries.
+
+The SMM-transfer monitor: SMM VM exits, and VM entries that return from them (section 33.6).
+
+The dual-monitor treatment of SMIs; ArchState.stm holds the SMM-transfer VMCS pointer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from rtit.unit.arch_state import NO_CONTROLS, ArchState, VmxControls
+from rtit.unit.core import Unit
+from rtit.unit.enables import linear_address, switch_context
+from rtit.unit.events.enclave import leave_enclave
+from rtit.unit.events.event_trace import CfeType, EventReport, EventReports, vm_exit_report
+from rtit.unit.events.power import require_awake
+from rtit.unit.events.trace_control import clear_trace_en, set_trace_en
+from rtit.unit.events.transfers import VmxTransition
+from rtit.unit.events.vmx import (
+    count_legal_loads,
+    cross_vmx_boundary,
+    exit_to_host,
+    require_vmx_root,
+)
+from rtit.unit.illegal_events import (
+    Shutdown,
+    require,
+    require_addresses,
+    require_bits,
+    require_no_transaction,
+)
+from rtit.unit.state import SavedBySmi, SavedBySmmVmExit
+
+SMI_ENTRY = 0x8000
+"""Offset of the handler in SMRAM."""
+
+
+def smi(unit: Unit, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
+    """SMI before the instruction at `ip`: SMRAM takes TraceEn, which is cleared.
+
+    The handler starts in 16-bit code at `smbase` + 8000H. CR3 changes without PIP. An enclave is
+    left by an asynchronous exit: SMRAM takes `aep`, the address outside; without it RSM has to say
+    where code goes on. Raises IllegalEvent in SMM, where SMI is blocked, while an STM takes SMIs,
+    in a transaction that it has not aborted, and for a processor that sleeps or waits for SIPI.
+    """
+    state = unit.state
+    arch = state.arch
+    require(not arch.in_smm, "an SMI comes in SMM, where SMIs are blocked")
+    require(arch.stm is None, "with an STM an SMI is an SMM VM exit")
+    require(not arch.wait_for_sipi, "an SMI comes to a processor that waits for SIPI")
+    require_awake(unit, "an SMI comes to a processor")
+    require_no_transaction(arch, "SMI")
+    require(aep is None or arch.in_enclave, "an SMI has an `aep` in an enclave only")
+    require_addresses(ip, aep)
+    require_bits("SMBASE", smbase, 32)
+    returns_to = aep if arch.in_enclave else ip
+    told = ip if aep is None else aep
+    trace_en_was = unit.registers.trace_en
+    clear_trace_en(unit, ip, ((EventReport(CfeType.SMI), linear_address(unit, told)),))
+    saved = SavedBySmi(leave_enclave(unit, ip), returns_to, trace_en_was, state.host)
+    state.smram, state.host = saved, None
+    switch_context(unit, SMI_ENTRY, replace(ArchState.after_reset(), cs_base=smbase, in_smm=True))
+
+
+def rsm(unit: Unit, target: int | None = None, arch: ArchState | None = None) -> None:
+    """RSM: back to what SMRAM holds, or to another `target` or `arch` that the handler put
+    there.
+
+    Raises IllegalEvent without a saved state, and without a `target` after an SMI that left an
+    enclave and did not say its AEP; Shutdown if TraceEn is 1, or if it would be while LBR is on,
+    where the two exclude each other (Parameters.rsm_with_lbr).
+    """
+    require_addresses(target)
+    state = unit.state
+    saved = state.smram
+    if saved is None:
+        require(False, "RSM is executed, but no SMI has saved a state")
+        return
+    target = saved.ip if target is None else target
+    if target is None:
+        require(False, "RSM needs a target: the SMI left an enclave and did not say its AEP")
+        return
+    if unit.registers.trace_en:
+        raise Shutdown("RSM is executed with TraceEn=1")
+    exclusive = unit.profile.lbr_exclusive and unit.parameters.rsm_with_lbr == "shutdown"
+    if exclusive and saved.trace_en and state.last_branches.enabled:
+        raise Shutdown("RSM enables both PT and LBR, which exclude each other")
+    state.smram, state.host = None, saved.host
+    switch_context(unit, target, saved.arch if arch is None else arch)
+    if saved.trace_en:
+        reports: EventReports = ((EventReport(CfeType.RSM), None),)
+        set_trace_en(unit, reports)
+
+
+def smm_vm_exit(
+    unit: Unit,
+    ip: int,
+    target: int,
+    monitor: ArchState,
+    controls: VmxControls,
+    *,
+    cause: Literal["smi", "vmcall"] = "smi",
+    reason: int = 0,
+    qualification: int = 0,
+    enclave_ip: int | None = None,
+) -> int | None:
+    """An SMI before the instruction at `ip`, or a VMCALL there, reaches the STM at `target`.
+
+    TraceEn is neither saved nor cleared unless `controls`, those of the SMM-transfer VMCS, do
+    it. Event trace tells an SMI and a VM exit, of a VMCALL nothing. `enclave_ip` and what it
+    returns are those of `vm_exit`. Raises IllegalEvent
+    without an STM or in SMM, Shutdown as `vm_exit`.
+    """
+    state = unit.state
+    arch = state.arch
+    require(arch.stm is not None, "an SMM VM exit needs an STM")
+    require(not arch.in_smm, "an SMM VM exit starts in SMM")
+    require(arch.vmx != "off", "an SMM VM exit starts outside VMX operation")
+    require_no_transaction(arch, "an SMM VM exit")
+    require(enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only")
+    require_addresses(ip, target, enclave_ip)
+    left = vm_exit_report(unit, reason, qualification)
+    root = arch.vmx == "root" and arch.privilege == 0
+    require(cause == "smi" or root, "only the executive monitor reaches the STM by VMCALL")
+    source = ip
+    if arch.in_enclave:
+        source = state.ip if enclave_ip is None else enclave_ip
+    arch = leave_enclave(unit, source)
+    saved_ctl = unit.registers.ctl if unit.profile.vmx_tracing else None
+    state.executive, state.host = SavedBySmmVmExit(arch, state.host), None
+    told = not controls.conceal_exit
+    reports: EventReports = ()
+    if told and cause == "smi":
+        # They share one IP: that of the first.
+        reports = ((EventReport(CfeType.SMI), linear_address(unit, ip)), (left, None))
+    monitor = replace(
+        monitor, vmx="root", vmcs=arch.stm, stm=arch.stm, controls=NO_CONTROLS, in_smm=True
+    )
+    transition = VmxTransition(pip=told, vmcs=told, reports=reports)
+    exit_to_host(unit, source, target, monitor, controls.exit_msr_loads, transition)
+    return saved_ctl
+
+
+def smm_vm_entry(
+    unit: Unit, ip: int, target: int, controls: VmxControls, executive: ArchState | None = None
+) -> None:
+    """The STM returns by VMLAUNCH or VMRESUME at `ip` to what it interrupted, at `target`.
+
+    `executive` replaces the state that the SMM VM exit left; whether that was VMX root or
+    non-root operation stays. `controls` are the VM-entry controls of the SMM-transfer VMCS.
+    Raises IllegalEvent unless an STM runs.
+    """
+    require_addresses(ip, target)
+    state = unit.state
+    saved = state.executive
+    if saved is None:
+        require(False, "a VM entry returns from SMM, but no SMM VM exit led there")
+        return
+    require_vmx_root(unit, "VM entry")
+    before = saved.arch
+    arch = before if executive is None else executive
+    arch = replace(arch, vmx=before.vmx, vmcs=before.vmcs, stm=before.stm, in_smm=False)
+    arch = replace(arch, controls=before.controls)
+    told = not controls.conceal_entry
+    reports: EventReports = ()
+    if told:
+        reports = (
+            (EventReport(CfeType.RSM), None),
+            (EventReport(CfeType.VMENTRY), linear_address(unit, ip)),
+        )
+    transition = VmxTransition(pip=told, entry=before.vmx == "nonroot", vmcs=told, reports=reports)
+    loads = controls.entry_msr_loads
+    count, ends = count_legal_loads(unit, loads)
+    require(count == len(loads), "an MSR that the VM entry loads would fault")
+    state.executive, state.host = None, saved.host
+    cross_vmx_boundary(unit, ip, target, arch, loads, transition, ends=ends)

@@ -1,1 +1,0 @@
-"""Where the bytes go (section 33.2.7)."""

@@ -1,1 +1,0 @@
-"""What the unit knows between two events: plain values."""

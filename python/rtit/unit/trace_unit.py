@@ -1,0 +1,123 @@
+"""The trace unit of one logical processor: every event that it traces, in the chapter's order.
+
+Each is a function whose first parameter is the unit, in the module that its line names; the section
+behind it is where the chapter has the rule.
+"""
+
+from __future__ import annotations
+
+from rtit.unit import snapshots, stream
+from rtit.unit.core import Unit
+from rtit.unit.events import (
+    branches,
+    enclave,
+    instrumentation,
+    measured_launch,
+    msr_access,
+    on_request,
+    power,
+    smm,
+    startup,
+    transactions,
+    transfers,
+    vmx,
+    xsave,
+)
+
+
+class TraceUnit(Unit):
+    """Registers, output, state, and every event that it traces.
+
+    TraceUnit(profile, memory, time, parameters, fabric=None): `memory` is what its output goes to,
+    `fabric` a function that takes the bytes when FabricEn is set. After each event the packets that
+    it made are whole in the output; results of conditional branches wait in the TNT buffer.
+    """
+
+    __slots__ = ()
+
+    # Branches
+    retire = branches.retire  # 33.2.1
+    conditional = branches.conditional  # 33.2.1.1
+    jump = branches.jump  # 33.2.1.1
+    call = branches.call  # 33.2.1.1
+    indirect_jump = branches.indirect_jump  # 33.2.1.2
+    indirect_call = branches.indirect_call  # 33.2.1.2
+    ret = branches.ret  # 33.2.1.2
+    transfer = transfers.transfer  # 33.2.1.3
+
+    # What else a program and its operating system do
+    ptwrite = instrumentation.ptwrite  # 33.2.2
+    sleep = power.sleep  # 33.2.3
+    wake = power.wake  # 33.2.3
+    stop_clocks = power.stop_clocks  # 33.2.3
+    change_frequency = power.change_frequency  # 33.2.3
+    init_wait = startup.init_wait  # 33.2.4
+    sipi = startup.sipi  # 33.2.4
+    shutdown = startup.shutdown  # 33.2.4
+    user_interrupt = transfers.user_interrupt  # 33.2.4
+    uiret = transfers.uiret  # 33.2.4
+    change_mode = transfers.change_mode  # 33.2.4
+    mov_cr3 = transfers.mov_cr3  # 33.2.5.2
+
+    # Registers, TraceEn among them
+    rdmsr = msr_access.rdmsr  # 33.2.8
+    wrmsr = msr_access.wrmsr  # 33.2.8
+    msrs = msr_access.msrs  # 33.2.8
+
+    # Other features of the processor
+    begin_transaction = transactions.begin_transaction  # 33.2.9.1
+    commit_transaction = transactions.commit_transaction  # 33.2.9.1
+    abort_transaction = transactions.abort_transaction  # 33.2.9.1
+    smi = smm.smi  # 33.2.9.3
+    rsm = smm.rsm  # 33.2.9.3
+    vmxon = vmx.vmxon  # 33.2.9.4
+    vmxoff = vmx.vmxoff  # 33.2.9.4
+    enclave_enter = enclave.enclave_enter  # 33.2.9.5
+    enclave_resume = enclave.enclave_resume  # 33.2.9.5
+    enclave_exit = enclave.enclave_exit  # 33.2.9.5
+    enclave_event = enclave.enclave_event  # 33.2.9.5
+    getsec = measured_launch.getsec  # 33.2.9.6
+    senter_sleep = measured_launch.senter_sleep  # 33.2.9.6
+    acm_begin = measured_launch.acm_begin  # 33.2.9.6
+    acm_end = measured_launch.acm_end  # 33.2.9.6
+    last_branch = msr_access.last_branch  # 33.3.1.2
+    last_exception = msr_access.last_exception  # 33.3.1.2
+
+    # What software does with a trace
+    flush = stream.flush  # 33.3.3
+    reset = startup.reset  # 33.3.4
+    snapshot = snapshots.snapshot  # 33.3.5
+    restore = snapshots.restore  # 33.3.5
+    xsaves = xsave.xsaves  # 33.3.5.2
+    xrstors = xsave.xrstors  # 33.3.5.2
+
+    # Time and the unit's own limits
+    at = stream.at  # 33.3.6
+    begin_overflow = on_request.begin_overflow  # 33.3.8
+    end_overflow = on_request.end_overflow  # 33.3.8
+
+    # Packets that come by themselves, and those of other units
+    drop_mtc = on_request.drop_mtc  # 33.4.2.12
+    insert_cyc = on_request.insert_cyc  # 33.4.2.14
+    insert_psb = on_request.insert_psb  # 33.4.2.17
+    mnt = on_request.mnt  # 33.4.2.19
+    pad = on_request.pad  # 33.4.2.20
+    pebs = instrumentation.pebs  # 33.4.2.26
+
+    # Virtual machines and the SMM-transfer monitor
+    vmptrld = vmx.vmptrld  # 33.5.1
+    vmclear = vmx.vmclear  # 33.5.1
+    vm_entry = vmx.vm_entry  # 33.5.2
+    vm_exit = vmx.vm_exit  # 33.5.2
+    smm_vm_exit = smm.smm_vm_exit  # 33.6
+    smm_vm_entry = smm.smm_vm_entry  # 33.6
+
+    @property
+    def branch_records_suspended(self) -> bool:
+        """True while LBR, BTS, BTM and LER cannot be used (section 33.3.1.2)."""
+        return msr_access.are_branch_records_suspended(self)
+
+    @property
+    def counters_frozen(self) -> bool:
+        """True while a PMI has frozen the performance counters (section 33.2.7.2)."""
+        return msr_access.are_counters_frozen(self)
