@@ -21,7 +21,7 @@ def counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
     "callgrind"}; a way that is not there has None. Starting Python is in `stat`.
     """
     import rtit
-    from rtit.capture.qemu.find import find_qemu
+    from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):

@@ -79,7 +79,7 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
     ways: dict[str, Callable[[_core.Flow], object]] = {
         "counts": lambda flow: flow.count(),
         "edges": lambda flow: flow.totals(),
-        "blocks as numbers": lambda flow: decoding.drain(flow.numbers),
+        "block ids": lambda flow: decoding.drain(flow.block_ids),
         "hashed runs": lambda flow: decoding.drain(flow.runs),
         "rows": lambda flow: decoding.drain(flow.next),
         "instructions": lambda flow: decoding.drain(flow.ips),

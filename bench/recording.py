@@ -128,7 +128,7 @@ def programs(folder: Path) -> dict[str, list[str | Path]]:
 
 def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
     """Real programs under QEMU, short and long; nothing where no QEMU fits."""
-    from rtit.capture.qemu.find import find_qemu
+    from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):

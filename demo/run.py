@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rtit.capture.qemu.find import find_qemu
+from rtit.capture.qemu.installation import find_qemu
 
 # options of record, program
 RECORDINGS: tuple[tuple[list[str], list[str]], ...] = (

@@ -89,7 +89,7 @@ def _headers(path: Path) -> None:
 
 
 def _program(path: Path) -> None:
-    from rtit.capture.qemu.elf_head import check_elf
+    from rtit.capture.qemu.guest_program import check_elf
 
     with path.open("rb") as file:
         check_elf("program", file)
@@ -221,7 +221,7 @@ def _filters(text: str, program: Path) -> None:
 
 
 def _window(text: str, program: Path) -> None:
-    from rtit.capture.window import parse_window
+    from rtit.capture.record_window import parse_window
 
     start, _, stop = text.partition("\n")
     parse_window(start, stop, program=program)
@@ -248,7 +248,7 @@ def _bare(text: str) -> None:
 
 
 def _register(text: str) -> None:
-    from rtit.registers.names import find_profile, find_register, parse_address, parse_value
+    from rtit.registers.parse_names import find_profile, find_register, parse_address, parse_value
 
     for ask in (find_profile, find_register, parse_value, parse_address):
         try:

@@ -218,10 +218,11 @@ def _setting(name: str, choose: Choices) -> object:
 
 def read_scenario(data: bytes, folder: Path) -> None:
     """A scenario as text: what is wrong has a line; what is right runs."""
-    from rtit.scenario import parser, runner
+    from rtit.scenario.parser import parse
+    from rtit.scenario.runner import run_steps
 
     text = data.decode(errors="replace")[:4000]
-    for number, step in enumerate(runner.steps(parser.parse(text, "fuzz"))):
+    for number, step in enumerate(run_steps(parse(text, "fuzz"))):
         repr(step)
         if number > _MOST:
             break

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rtit.capture.events import EventLog, Kind, parse_mmap
+from rtit.capture.events import EventKind, EventLog, parse_mmap
 from rtit.errors import InputError, PacketError, PerfDataError, RtitError, UnsupportedError
-from rtit.packets import BadBytes, describe, find_psb, packets, reencode, scan, to_json
+from rtit.packets import BadBytes, describe, find_psb, iterate_packets, reencode, scan, to_json
 from rtit.perfdata import PerfData
 
 Reader = Callable[[bytes, Path], None]
@@ -58,7 +58,7 @@ def read_packets(data: bytes, folder: Path) -> None:
         _require(_scan_natively(native, data) == items, "the native scanner reads other packets")
         _scan_in_pieces(native, data, [name for _, _, name, _ in items])
     try:
-        for _ in packets(data):
+        for _ in iterate_packets(data):
             pass
     except PacketError as error:
         _require(error.offset is not None and error.value is not None, "an error without place")
@@ -124,7 +124,7 @@ def read_events(data: bytes, folder: Path) -> None:
     log.save(again)
     _require(again.read_bytes() == data, "the log writes other bytes than it read")
     for event in log.events():
-        if event.kind == Kind.MMAP:
+        if event.kind == EventKind.MMAP:
             with suppress(InputError):
                 parse_mmap(event.blob)
 

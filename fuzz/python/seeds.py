@@ -18,9 +18,9 @@ from pathlib import Path
 
 import file_seeds
 
-from rtit.capture.events import RECORD, EventLog, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind, EventLog
 from rtit.packets import PSB, encode
-from rtit.packets.table import BY_NAME
+from rtit.packets.table import DECLARATION_BY_NAME
 from rtit.perfdata import Writer
 
 FUZZ = Path(__file__).resolve().parent.parent
@@ -65,7 +65,7 @@ def flow_input(options: int, code: bytes, packets: bytes) -> bytes:
 
 def of_packets() -> Seeds:
     """Every row of the packet table, alone and behind a PSB and a BBP."""
-    rows = [row.header.ljust(row.size + 8, b"\0") for row in BY_NAME.values()]
+    rows = [row.header.ljust(row.size + 8, b"\0") for row in DECLARATION_BY_NAME.values()]
     for number, raw in enumerate(rows):
         yield "packet", f"row-{number}", raw
     yield "packet", "rows", PSB + PSB.join(rows)
@@ -210,11 +210,13 @@ def of_files(folder: Path) -> Seeds:
     yield "perfdata", "made", path.read_bytes()
 
     mapping = struct.pack("<QIIIIQQ", 0, 5, 2, 8, 1, 4711, 0) + b"/bin/true\0"
-    blobs = {Kind.MMAP: mapping, Kind.CODE: CODE}
+    blobs = {EventKind.MMAP: mapping, EventKind.CODE: CODE}
     log = EventLog()
     for count in (0, 1, 3):
-        kinds = list(Kind) * count
-        rows = [RECORD.pack(kind, 1, 2, 7, 0x1000, 0x1002, 3, i) for i, kind in enumerate(kinds)]
+        kinds = list(EventKind) * count
+        rows = [
+            EVENT_RECORD.pack(kind, 1, 2, 7, 0x1000, 0x1002, 3, i) for i, kind in enumerate(kinds)
+        ]
         log.append(b"".join(rows), [blobs.get(kind, b"text") for kind in kinds])
     log.save(folder / "log")
     yield "events", "made", (folder / "log").read_bytes()

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from rtit.capture import rust_events
 from rtit.capture.events import (
-    RECORD,
-    WITH_BLOB,
-    Event,
+    EVENT_RECORD,
+    KINDS_WITH_BLOB,
+    CaptureEvent,
+    EventKind,
     EventLog,
-    Kind,
-    Mapping,
-    Resume,
+    MmapEvent,
+    ResumeReason,
     count_branches,
-    events,
+    iterate_events,
     parse_mmap,
 )
 from rtit.errors import InputError
@@ -32,22 +32,22 @@ MMAP_BLOB = struct.pack("<QIIIIQQ", 0x2000, 5, 2, 254, 1, 77, 0) + "/tmp/naïve"
 
 
 def test_the_layout() -> None:
-    assert RECORD.size == 40
-    assert RECORD.unpack(CONDITIONAL) == (1, 1, 2, 7, 0x401000, 0x401020, 9, 0)
-    assert [kind.value for kind in Kind] == list(range(1, 22))
-    assert [resume.value for resume in Resume] == list(range(5))
+    assert EVENT_RECORD.size == 40
+    assert EVENT_RECORD.unpack(CONDITIONAL) == (1, 1, 2, 7, 0x401000, 0x401020, 9, 0)
+    assert [kind.value for kind in EventKind] == list(range(1, 22))
+    assert [resume.value for resume in ResumeReason] == list(range(5))
 
 
 def test_events_of_a_batch() -> None:
-    comm = RECORD.pack(Kind.COMM, 1, 0, 7, 6, 0, 10, 1)
-    first, second = events((CONDITIONAL + comm, [b"unused", b"name"]))
-    assert first == Event(Kind.CONDITIONAL, 1, 2, 7, 0x401000, 0x401020, 9, 0, b"")
-    assert (second.kind, second.ip, second.blob) == (Kind.COMM, 6, b"name")
+    comm = EVENT_RECORD.pack(EventKind.COMM, 1, 0, 7, 6, 0, 10, 1)
+    first, second = iterate_events((CONDITIONAL + comm, [b"unused", b"name"]))
+    assert first == CaptureEvent(EventKind.CONDITIONAL, 1, 2, 7, 0x401000, 0x401020, 9, 0, b"")
+    assert (second.kind, second.ip, second.blob) == (EventKind.COMM, 6, b"name")
 
 
 def test_a_mapping() -> None:
     mapping = parse_mmap(MMAP_BLOB)
-    assert mapping == Mapping(0x2000, 5, 2, 254, 1, 77, 0, "/tmp/naïve\udcff")
+    assert mapping == MmapEvent(0x2000, 5, 2, 254, 1, 77, 0, "/tmp/naïve\udcff")
     assert parse_mmap(MMAP_BLOB + b"more") == mapping
 
 
@@ -61,20 +61,20 @@ def test_a_mapping_that_is_cut_off(size: int) -> None:
 def test_an_unknown_kind(kind: int) -> None:
     bad = bytes([kind]) + CONDITIONAL[1:]
     with pytest.raises(InputError, match="unknown kind") as caught:
-        list(events((CONDITIONAL + bad, [])))
+        list(iterate_events((CONDITIONAL + bad, [])))
     assert (caught.value.offset, caught.value.value) == (40, kind)
 
 
-@pytest.mark.parametrize("kind", sorted(WITH_BLOB))
-def test_a_blob_that_is_not_there(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", sorted(KINDS_WITH_BLOB))
+def test_a_blob_that_is_not_there(kind: EventKind) -> None:
     with pytest.raises(InputError, match="blob"):
-        list(events((RECORD.pack(kind, 0, 0, 1, 0, 0, 0, 2), [b"0", b"1"])))
+        list(iterate_events((EVENT_RECORD.pack(kind, 0, 0, 1, 0, 0, 0, 2), [b"0", b"1"])))
 
 
 def test_an_event_that_is_cut_off() -> None:
-    found: list[Event] = []
+    found: list[CaptureEvent] = []
     with pytest.raises(InputError, match="cut off") as caught:
-        found.extend(events((CONDITIONAL + CONDITIONAL[:39], [])))
+        found.extend(iterate_events((CONDITIONAL + CONDITIONAL[:39], [])))
     assert caught.value.offset == 40
 
 
@@ -139,10 +139,10 @@ def test_a_log_with_bad_sizes(tmp_path: Path, sizes: tuple[int, int], offset: in
 
 
 def test_branches_are_those_that_packets_tell_of() -> None:
-    kinds = [Kind.CONDITIONAL, Kind.JUMP, Kind.CALL, Kind.RETURN, Kind.INDIRECT_JUMP,
-             Kind.INDIRECT_CALL, Kind.FAR, Kind.SYSCALL, Kind.RESUME, Kind.MMAP]  # fmt: skip
+    kinds = [EventKind.CONDITIONAL, EventKind.JUMP, EventKind.CALL, EventKind.RETURN, EventKind.INDIRECT_JUMP,
+             EventKind.INDIRECT_CALL, EventKind.FAR, EventKind.SYSCALL, EventKind.RESUME, EventKind.MMAP]  # fmt: skip
     # Fields that hold the number of a kind do not count.
-    records = b"".join(RECORD.pack(kind, 1, 1, 1, 1, 1, 1, 1) for kind in kinds)
+    records = b"".join(EVENT_RECORD.pack(kind, 1, 1, 1, 1, 1, 1, 1) for kind in kinds)
     assert count_branches(records) == 6
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.private import create
+from rtit.capture.private_files import create_private_file
 
 
 def test_a_link_to_nothing_is_not_followed(tmp_path: Path) -> None:
@@ -14,13 +14,13 @@ def test_a_link_to_nothing_is_not_followed(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
     with pytest.raises(FileExistsError):
-        create(link)
+        create_private_file(link)
     assert not target.exists()
     target.write_bytes(b"before")
-    create(link).close()
+    create_private_file(link).close()
     assert target.read_bytes() == b""
 
 
 def test_a_new_file_is_its_owners(tmp_path: Path) -> None:
-    create(tmp_path / "new").close()
+    create_private_file(tmp_path / "new").close()
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.program import check_program, which
+from rtit.capture.program import check_program, find_executable
 from rtit.errors import RecordError, UsageError
 
 
@@ -81,6 +81,9 @@ def test_which_is_that_of_the_standard_library(
     for path in (f"{one}:{two}", f"{two}::{one}", "", ":", f"{tmp_path}/no:{one}", "one:two"):
         monkeypatch.setenv("PATH", path)
         for name in names:
-            assert which(name, path) == which(name) == shutil.which(name), (path, name)
+            assert find_executable(name, path) == find_executable(name) == shutil.which(name), (
+                path,
+                name,
+            )
     monkeypatch.delenv("PATH")
-    assert which("sh") == shutil.which("sh")
+    assert find_executable("sh") == shutil.which("sh")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.request import Request
-from rtit.capture.store.extent import Extent
+from rtit.capture.request import RecordRequest
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import UsageError
 
 # What `rtit.record` does not offer: it starts a program and waits for its end.
@@ -19,7 +19,7 @@ NOT_OF_RECORD = {"pids", "blocked"}
 
 def test_record_shows_its_own_parameters() -> None:
     parameters = inspect.signature(rtit.record).parameters
-    asked = {each.name: each.default for each in fields(Request)}
+    asked = {each.name: each.default for each in fields(RecordRequest)}
     assert set(parameters) == set(asked) - NOT_OF_RECORD
     for name, parameter in parameters.items():
         if name != "argv":
@@ -27,7 +27,7 @@ def test_record_shows_its_own_parameters() -> None:
             assert asked[name] is not MISSING
             assert parameter.default == asked[name], name
         assert f"`{name}`" in (rtit.record.__doc__ or ""), name
-        assert f"`{name}`" in (Request.__doc__ or ""), name
+        assert f"`{name}`" in (RecordRequest.__doc__ or ""), name
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_record_shows_its_own_parameters() -> None:
         ({"argv": ["true"], "backend": "gdb"}, "no back end 'gdb'; there are auto, qemu, ptrace"),
         ({"argv": ["true"], "truth_form": "blocks"}, "no truth form 'blocks'"),
         ({"argv": ["true"], "event": "intel_pt/cyx/u"}, "cyx"),
-        ({"argv": ["true"], "extent": Extent(max_size=1)}, "--max-size"),
+        ({"argv": ["true"], "extent": SizeLimits(max_size=1)}, "--max-size"),
         ({"argv": ["true"], "pids": [1]}, "no program to start"),
         ({"pids": [1], "start_at": "main"}, "--start-at"),
         ({"pids": [1], "aslr": False}, "--no-aslr"),
@@ -48,18 +48,18 @@ def test_record_shows_its_own_parameters() -> None:
 )
 def test_what_cannot_be_asked_for(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Request(**values)  # type: ignore[arg-type]
+        RecordRequest(**values)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
 
 def test_a_request_does_not_change() -> None:
-    request = Request(["true"])
+    request = RecordRequest(["true"])
     with pytest.raises(FrozenInstanceError):
         request.event = "intel_pt/cyc/u"  # type: ignore[misc]
 
 
 def test_a_plan_has_what_the_request_leaves_open() -> None:
-    plan = Request(["true", "x"], output="some.data").plan()
+    plan = RecordRequest(["true", "x"], output="some.data").plan()
     assert (plan.path, plan.command) == (Path("some.data"), ["rtit", "record", "true", "x"])
-    assert (plan.extent, plan.filters, bool(plan.window)) == (Extent(), (), False)
-    assert Request(pids=[7, 9]).plan().command == ["rtit", "record", "--pid", "7,9"]
+    assert (plan.extent, plan.filters, bool(plan.window)) == (SizeLimits(), (), False)
+    assert RecordRequest(pids=[7, 9]).plan().command == ["rtit", "record", "--pid", "7,9"]

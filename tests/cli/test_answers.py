@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
@@ -52,7 +52,9 @@ def built(folder: Path, *flags: str) -> Path:
 def recorded(program: Path, event: str = "intel_pt//u") -> Path:
     require_backend("qemu")
     data = program.with_name("data")
-    record_to_end(start(Request([str(program)], backend="qemu", output=data, event=event)))
+    record_to_end(
+        start_recording(RecordRequest([str(program)], backend="qemu", output=data, event=event))
+    )
     return data
 
 

@@ -9,13 +9,13 @@ from signal import SIGSEGV
 
 import pytest
 
-from rtit.capture.backends import Choice
+from rtit.capture.backends import BackendChoice
 from rtit.capture.recording import Recording
 from rtit.cli import help_pages, output
 from rtit.cli.look.recording_progress import summary_json, summary_line
 from rtit.perfdata import Ending, Fault
 
-CHOICE = Choice("ptrace", "as asked for")
+CHOICE = BackendChoice("ptrace", "as asked for")
 PLAIN = Recording(
     path=Path("perf.data"),
     exit_code=0,

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from rtit.capture.backends import Choice
-from rtit.capture.recording import NO_SPACE, Totals
+from rtit.capture.backends import BackendChoice
+from rtit.capture.recording import OUT_OF_SPACE_ERRORS, RecordingTotals
 from rtit.cli.look.recording_progress import RecordingProgress
 
 
@@ -19,8 +19,8 @@ def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 20.0])
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
-    progress = RecordingProgress(stream, Choice("qemu", "as asked for"))
-    totals = Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
+    totals = RecordingTotals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
     session: Any = SimpleNamespace(totals=totals, stopped=None)
     progress.update(cast(Any, session))
     assert stream.getvalue() == ""
@@ -48,9 +48,9 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 ) -> None:
     clock = seconds()
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
-    progress = RecordingProgress(stream, Choice("qemu", "as asked for"))
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
     for size in (1.0, 1.1, 1.2, 2.2, 9.9):
-        totals = Totals(clock=1, pt_bytes=int(size * 10**9))
+        totals = RecordingTotals(clock=1, pt_bytes=int(size * 10**9))
         progress.update(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
     lines = [line for line in stream.getvalue().split("\n") if "warning: " in line]
     sizes = [float(line.split("warning: ")[1].split()[0]) for line in lines]
@@ -60,8 +60,8 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 
 def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
     stream = io.StringIO()
-    progress = RecordingProgress(stream, Choice("qemu", "as asked for"), quiet=True)
-    session: Any = SimpleNamespace(totals=Totals(), stopped=NO_SPACE)
+    progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"), quiet=True)
+    session: Any = SimpleNamespace(totals=RecordingTotals(), stopped=OUT_OF_SPACE_ERRORS)
     progress.update(session)
     progress.update(session)
     assert stream.getvalue() == (

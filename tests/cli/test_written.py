@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.named_file import NamedFile
-from rtit.capture.private import Reserved
+from rtit.capture.private_files import ReservedOutput
 from rtit.cli.output_file import write
 from support.recordings import RTIT, Recorder
 
@@ -147,14 +147,14 @@ def test_what_is_reserved_is_whole_or_empty(tmp_path: Path) -> None:
             target.write_bytes(before)
         with (
             pytest.raises(OSError, match="No space"),
-            Reserved(target) as reserved,
+            ReservedOutput(target) as reserved,
             reserved.writing() as file,
         ):
             file.writelines(_broken())
         assert (target.read_bytes() if target.exists() else None) == after
     with (
         pytest.raises(OSError, match="No space") as raised,
-        Reserved("/dev/full") as reserved,
+        ReservedOutput("/dev/full") as reserved,
         reserved.writing() as file,
     ):
         file.write(b"there")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.counting.spread import Spread
+from rtit.counting.run_variation import RunVariation
 from rtit.profile.stat import Stat
 from rtit.profile.tables import Losses
 from support.recordings import RTIT, require_backend
@@ -122,15 +122,15 @@ def run(threads: int, **functions: int) -> Stat:
 
 
 def test_spread() -> None:
-    spread = Spread([run(1, a=5, b=9, c=1), run(1, a=5, b=7, c=9)])
+    spread = RunVariation([run(1, a=5, b=9, c=1), run(1, a=5, b=7, c=9)])
     assert spread.least is spread.runs[0]
     assert spread.counts == [("instructions", 15, 21)]
     file = "(libpython3.11.so.1.0)"
     assert spread.functions == [(f"c {file}", 1, 9), (f"b {file}", 7, 9)]
     assert "PYTHONHASHSEED" in spread.why()[0]
     assert not any("threads" in text for text in spread.why())
-    assert any("threads" in text for text in Spread([run(2, a=1), run(2, a=2)]).why())
-    assert Spread([run(2, a=1), run(2, a=1)]).why() == []
+    assert any("threads" in text for text in RunVariation([run(2, a=1), run(2, a=2)]).why())
+    assert RunVariation([run(2, a=1), run(2, a=1)]).why() == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 
 import rtit
 from programs.build import PROGRAMS
-from rtit.capture.request import Request
-from rtit.counting.run import Counted, Counting
+from rtit.capture.request import RecordRequest
+from rtit.counting.run import CountedRun, CountingRun
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
 from support.recordings import require_backend
@@ -119,8 +119,8 @@ def test_as_callgrind_counts(name: str, program: ProgramBuilder, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["exec_chain", "fork", "rep", "segv_caught", "vfork_exec"])
 def test_sums_alone_are_the_same(name: str, program: ProgramBuilder) -> None:
-    request = Request([str(program(name))], backend="qemu")
-    with Counting(request, where=False) as counting:
+    request = RecordRequest([str(program(name))], backend="qemu")
+    with CountingRun(request, where=False) as counting:
         while counting.session.step(0.2):
             pass
         found = counting.finish().stat
@@ -129,7 +129,7 @@ def test_sums_alone_are_the_same(name: str, program: ProgramBuilder) -> None:
     assert sorted(found.threads.values()) == sorted(wanted.threads.values())
 
 
-def killed(script: str) -> Counted:
+def killed(script: str) -> CountedRun:
     return rtit.stat(["/bin/sh", "-c", script], backend="qemu")
 
 

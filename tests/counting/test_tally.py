@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.head import MAGIC
-from rtit.counting.tally import read
+from rtit.counting.process_counts import MAGIC, read_process_counts
 from rtit.errors import InputError
 
 WHOLE = (1 << 26) + (1 << 24)
@@ -34,7 +33,7 @@ def made() -> Made:
 
 
 def test_one_of_which_nothing_ran(made: Made) -> None:
-    found = read(made(MAGIC, 1, 0, 1, size=WHOLE))
+    found = read_process_counts(made(MAGIC, 1, 0, 1, size=WHOLE))
     assert len(found.start) == 0
     assert found.threads == {}
 
@@ -55,7 +54,7 @@ def test_one_of_which_nothing_ran(made: Made) -> None:
 )  # fmt: skip
 def test_refused(words: tuple[int, ...], size: int, seals: int, says: str, made: Made) -> None:
     with pytest.raises(InputError) as raised:
-        read(made(*words, size=size, seals=seals))
+        read_process_counts(made(*words, size=size, seals=seals))
     assert says in str(raised.value)
 
 
@@ -63,4 +62,4 @@ def test_a_file_that_is_on_a_disk(tmp_path: Path) -> None:
     with (tmp_path / "counts").open("w+b") as file:
         file.truncate(WHOLE)
         with pytest.raises(InputError, match="may shrink"):
-            read(file.fileno())
+            read_process_counts(file.fileno())

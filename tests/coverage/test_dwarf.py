@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.coverage import Source, coverage, sources
 from rtit.diff.diff_traces import diff
 from rtit.trace import Trace
@@ -76,7 +76,11 @@ def built(folder: Path, form: str, *flags: str) -> Path:
 def recorded(program: Path) -> Path:
     require_backend("qemu")
     data = program.with_name("data")
-    record_to_end(start(Request([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})))
+    record_to_end(
+        start_recording(
+            RecordRequest([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})
+        )
+    )
     return data
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
 from rtit.diff.diff_traces import diff
@@ -46,10 +46,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             shutil.copy(exe, program)
             if strip:
                 subprocess.run(["strip", str(program)], check=True)
-            request = Request(
+            request = RecordRequest(
                 [str(program)], backend="qemu", output=folder / "data", env={"PATH": "/bin"}
             )
-            record_to_end(start(request))
+            record_to_end(start_recording(request))
             made[key] = folder / "data"
         return made[key]
 

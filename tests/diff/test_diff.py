@@ -11,8 +11,8 @@ import pytest
 
 import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.diff.diff_traces import diff
 from rtit.diff.difference import Difference, Thread
@@ -42,7 +42,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
     ) -> Path:
         key = (way, event, aslr, attempt)
         if key not in made:
-            request = Request(
+            request = RecordRequest(
                 ["./parting", way.ljust(6, "-")],
                 cwd=folder,
                 env={"PATH": "/usr/bin:/bin"},
@@ -51,7 +51,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
                 aslr=aslr,
                 output=folder / f"{len(made)}.data",
             )
-            assert record_to_end(start(request)).exit_code == 0
+            assert record_to_end(start_recording(request)).exit_code == 0
             made[key] = folder / f"{len(made)}.data"
         return made[key]
 

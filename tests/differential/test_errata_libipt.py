@@ -15,7 +15,7 @@ import pytest
 
 from differential.oracles import libipt
 from differential.oracles.raw import Section
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, ERRATA, GOLDMONT_PLUS, SKYLAKE, Msr, Profile
 from rtit.unit.arch_state import VmxControls
@@ -63,7 +63,7 @@ class Traced:
         self.cpu.indirect_jump(BASE + ip, BASE + target)
 
     def names(self) -> list[str]:
-        return [packet.name for packet in packets(bytes(self.out))]
+        return [packet.name for packet in iterate_packets(bytes(self.out))]
 
 
 @pytest.fixture(scope="module")

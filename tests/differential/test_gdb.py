@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from programs.build import SOURCES, compiled
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.recordings import record_to_end, require_backend
 
@@ -85,7 +85,7 @@ def test_the_fault(
     exe = compressed(tmp_path) if name == "compressed" else program(name)
     wanted = backtrace(exe, tmp_path)
     data = tmp_path / "data"
-    record_to_end(start(Request([str(exe)], backend=backend, output=data)))
+    record_to_end(start_recording(RecordRequest([str(exe)], backend=backend, output=data)))
     capfd.readouterr()
     main(["report", str(data), "--json"])
     report = json.loads(capfd.readouterr().out)

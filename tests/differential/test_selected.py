@@ -11,8 +11,8 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -34,8 +34,8 @@ def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
     require_backend("qemu")
     # Without return compression: libipt's return stack differs where returns mismatch.
     record_to_end(
-        start(
-            Request(
+        start_recording(
+            RecordRequest(
                 [str(program("recursion"))],
                 backend="qemu",
                 event="intel_pt/noretcomp/u",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.recordings import record_to_end
 
@@ -65,7 +65,7 @@ def names_of_ours(data: Path, capfd: pytest.CaptureFixture[str]) -> dict[int, st
 
 def test_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     exe, data, library = built(tmp_path), tmp_path / "data", tmp_path / "lib.so"
-    record_to_end(start(Request([str(exe)], output=data)))
+    record_to_end(start_recording(RecordRequest([str(exe)], output=data)))
     wanted = names_of_perf(data, library)
     assert {"hidden", "shown", "shapes::area<int, char>"} <= set(wanted.values())
     ours = names_of_ours(data, capfd)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rtit
 from rtit.errors import IllegalEvent
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.memory import Memory
@@ -104,7 +104,7 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
 
 
 def names(out: bytearray) -> list[str]:
-    return [packet.name for packet in packets(bytes(out))]
+    return [packet.name for packet in iterate_packets(bytes(out))]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import Event, Flag, Kind
+from rtit.capture.events import CaptureEvent, EventKind, Flag
 from rtit.capture.ptrace.session import start_ptrace
 from rtit.capture.ptrace.tracer import PtraceTracer
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from rtit.image.file_symbols import FileSymbols
@@ -72,13 +72,13 @@ def test_let_go_on_ctrl_c(
 
 def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> None:
     live = attach(program("workers"))
-    first: dict[int, list[Event]] = {}
-    last: dict[int, Event] = {}
+    first: dict[int, list[CaptureEvent]] = {}
+    last: dict[int, CaptureEvent] = {}
     mapped: Counter[int] = Counter()
     for event in live.log.events():
-        if event.kind == Kind.CODE and event.flags & Flag.CODE_OF_MAPPING:
+        if event.kind == EventKind.CODE and event.flags & Flag.CODE_OF_MAPPING:
             continue  # of a program that was built a moment ago
-        if event.kind in (Kind.MMAP, Kind.CODE):
+        if event.kind in (EventKind.MMAP, EventKind.CODE):
             mapped[event.tid] += event.clock == 0
             continue
         first.setdefault(event.tid, []).append(event)
@@ -94,13 +94,13 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
     assert len(old) >= 5
     for tid in old:
         thread, name = first[tid][:2]
-        assert (thread.kind, thread.ip) == (Kind.THREAD, pid)
+        assert (thread.kind, thread.ip) == (EventKind.THREAD, pid)
         assert (thread.target, thread.extra) == ((0, 0) if tid == pid else (pid, pid))
-        assert (name.kind, name.blob) == (Kind.COMM, program("workers").name[:15].encode())
+        assert (name.kind, name.blob) == (EventKind.COMM, program("workers").name[:15].encode())
     # The program and the vDSO, whose bytes no file has.
     assert mapped == Counter({pid: 3})
-    assert {last[tid].kind for tid in old if tid != pid} == {Kind.EXIT}
-    assert last[pid].kind == Kind.END
+    assert {last[tid].kind for tid in old if tid != pid} == {EventKind.EXIT}
+    assert last[pid].kind == EventKind.END
     # Threads and processes that were started meanwhile are followed.
     assert {event.ip == pid for tid in first.keys() - set(old) for event in first[tid][:1]} == {
         True,
@@ -258,7 +258,7 @@ def test_two_programs(
 ) -> None:
     with running_program(program("waiting")) as one, running_program(program("endless")) as other:
         session = start_ptrace(
-            Request(
+            RecordRequest(
                 pids=[one.pid, other.pid], output=tmp_path / "perf.data", truth=tmp_path / "truth"
             )
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace.machine import Machine
 from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
@@ -29,14 +29,14 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
     """Of each CPU, as the recorder meets them."""
     found: dict[int, list[Border]] = {}
     written: Counter[int] = Counter()
-    place, write, switch = Machine._place, Machine._write, Writer.switch
-    machines: list[Machine] = []
+    place, write, switch = SharedCpuRecorder._place, SharedCpuRecorder._write, Writer.switch
+    machines: list[SharedCpuRecorder] = []
 
     def size(number: int) -> int:
         pending = machines[0]._slots[number].pending if machines else b""
         return written[number] + len(pending)
 
-    def placed(machine: Machine, thread: object) -> None:
+    def placed(machine: SharedCpuRecorder, thread: object) -> None:
         machines[:] = [machine]
         before = {number: len(rows) for number, rows in found.items()}
         place(machine, thread)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
                 start, _, tid = rows[-1]
                 rows[-1] = start, size(number), tid
 
-    def wrote(machine: Machine, slot: object, tsc: int) -> None:
+    def wrote(machine: SharedCpuRecorder, slot: object, tsc: int) -> None:
         # the writer pads its pieces
         written[slot.number] += (len(slot.pending) + 7) & -8  # type: ignore[attr-defined]
         write(machine, slot, tsc)  # type: ignore[arg-type]
@@ -56,8 +56,8 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
         found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Machine, "_place", placed)
-    monkeypatch.setattr(Machine, "_write", wrote)
+    monkeypatch.setattr(SharedCpuRecorder, "_place", placed)
+    monkeypatch.setattr(SharedCpuRecorder, "_write", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found
 

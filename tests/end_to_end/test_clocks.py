@@ -10,9 +10,9 @@ import pytest
 
 from differential.oracles import perf
 from rtit._core import TruthFile
-from rtit.capture.backends import start
-from rtit.capture.clocks import describe, instructions_a_tick, time_model
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.clocks import describe_time_model, instructions_per_tick, make_time_model
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.packets import BadBytes
 from rtit.trace import Trace
@@ -42,14 +42,14 @@ def test_instructions_take_their_time(
     """Each run begins when the instructions before it have taken their time, and CYCs add up."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     recording = record_to_end(
-        start(
-            Request(
+        start_recording(
+            RecordRequest(
                 [str(program("recursion"))],
                 backend=backend,
                 event="intel_pt/cyc,noretcomp/u",
                 output=data,
                 truth=truth,
-                time=time_model(cpi=cpi, core_hz=core_hz),
+                time=make_time_model(cpi=cpi, core_hz=core_hz),
             )
         )
     )
@@ -84,8 +84,8 @@ def test_instructions_take_their_time(
 
 def test_a_tick_lasts_until_the_tsc_has_gone_on() -> None:
     for cpi, core_hz in [*CLOCKS, (1, 25_500_000_000), (7, 100_000_000)]:
-        model = time_model(cpi=cpi, core_hz=core_hz)
-        step = instructions_a_tick(model)
+        model = make_time_model(cpi=cpi, core_hz=core_hz)
+        step = instructions_per_tick(model)
         assert all(model.tsc(clock + step) > model.tsc(clock) for clock in range(1000))
         if step > 1:
             assert any(model.tsc(clock + step - 1) == model.tsc(clock) for clock in range(1000))
@@ -97,14 +97,14 @@ def test_fast_cores_see_new_code_in_time(
     """Many instructions in one tick of the TSC, and code that changes between two of them."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     record_to_end(
-        start(
-            Request(
+        start_recording(
+            RecordRequest(
                 [str(program("self_modify"))],
                 backend=backend,
                 event="intel_pt/cyc/u",
                 output=data,
                 truth=truth,
-                time=time_model(core_hz=25_500_000_000),
+                time=make_time_model(core_hz=25_500_000_000),
             )
         )
     )
@@ -126,15 +126,17 @@ def test_the_report_tells_the_model(
 
 
 def test_what_is_usual_is_said_shortly() -> None:
-    assert describe(time_model()) == "modelled: 1 ns a retired instruction"
+    assert describe_time_model(make_time_model()) == "modelled: 1 ns a retired instruction"
 
 
 def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> None:
     data = tmp_path / "perf.data"
-    model = time_model(cpi=2, core_hz=3_200_000_000)
+    model = make_time_model(cpi=2, core_hz=3_200_000_000)
     argv = [str(program("recursion"))]
     event = "intel_pt/cyc/u"
-    record_to_end(start(Request(argv, backend="ptrace", event=event, output=data, time=model)))
+    record_to_end(
+        start_recording(RecordRequest(argv, backend="ptrace", event=event, output=data, time=model))
+    )
     try:
         lines = perf.script(data, ["--itrace=i0ns", "-F", "time,ip", "--ns"], None).splitlines()
     except perf.PerfMissingError as error:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.events import Kind
+from rtit.capture.events import EventKind
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.output import OutputSetup
+from rtit.capture.store.unit_output import OutputSetup
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -196,7 +196,7 @@ def test_branches_to_the_next_instruction(program: ProgramBuilder, record: Recor
     found = [
         event.flags & 1
         for event in record([program("branch_next")]).log.events()
-        if event.kind == Kind.CONDITIONAL and event.target == event.ip + event.length
+        if event.kind == EventKind.CONDITIONAL and event.target == event.ip + event.length
     ]
     # What each condition is, is beside the instructions in the program.
     assert found == [1, 0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.backends import start
+from rtit.capture.backends import start_recording
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
-from rtit.capture.store.extent import Extent
+from rtit.capture.request import RecordRequest
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.cli.look.record import _EPILOG
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
@@ -39,7 +39,9 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def recorded(argv: list[str], backend: str, folder: Path) -> Recording:
-    return record_to_end(start(Request(argv, backend=backend, output=folder / "data")))
+    return record_to_end(
+        start_recording(RecordRequest(argv, backend=backend, output=folder / "data"))
+    )
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,10 @@ def test_what_ran_before_it(case: Case, program: ProgramBuilder, tmp_path: Path)
 def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
     """No instruction causes it, wherever it comes."""
     for _ in range(3):
-        request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
-        with start(request) as session:
+        request = RecordRequest(
+            [str(program("endless"))], backend=backend, output=tmp_path / "data"
+        )
+        with start_recording(request) as session:
             wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 500, "packets")
             session.signal(signal.SIGSEGV)
             ending = finish_recording(session).ending
@@ -184,14 +188,14 @@ def test_the_thread_that_crashes(backend: str, program: ProgramBuilder, tmp_path
 def test_a_file_that_is_full_says_it_too(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    request = Request(
+    request = RecordRequest(
         [str(program("crash_late"))],
         backend=backend,
         output=tmp_path / "data",
         event="intel_pt/cyc,noretcomp/u",
-        extent=Extent(max_size=1 << 14),
+        extent=SizeLimits(max_size=1 << 14),
     )
-    recording = record_to_end(start(request))
+    recording = record_to_end(start_recording(request))
     assert recording.stopped is not None
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
@@ -239,10 +243,10 @@ def test_executed_is_more_than_traced(
     """The summary's numbers are those of everything that ran, and it says so."""
     argv = [str(program("recursion"))]
     whole = recorded(argv, backend, tmp_path)
-    request = Request(
+    request = RecordRequest(
         argv, backend=backend, output=tmp_path / "data", filters=[f"filter main @ {argv[0]}"]
     )
-    part = record_to_end(start(request))
+    part = record_to_end(start_recording(request))
     assert (whole.partial, part.partial) == (False, True)
     assert part.instructions == whole.instructions
     assert part.pt_bytes < whole.pt_bytes

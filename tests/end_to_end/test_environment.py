@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.errors import UsageError
 from support.recordings import RTIT, require_backend
 
@@ -72,9 +72,9 @@ def test_qemu_env_is_for_qemu_alone(given: str, verb: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("entry", ["PATH=/", "QEMU_NOT_SET_HERE", "=1"])
 def test_qemu_env_refuses_other_variables(entry: str) -> None:
     with pytest.raises(UsageError, match="--qemu-env"):
-        Request(["true"], qemu_env=[entry])
+        RecordRequest(["true"], qemu_env=[entry])
 
 
 def test_qemu_env_needs_qemu() -> None:
     with pytest.raises(UsageError, match="--backend qemu"):
-        Request(["true"], backend="ptrace", qemu_env=[TRACES_CALLS])
+        RecordRequest(["true"], backend="ptrace", qemu_env=[TRACES_CALLS])

@@ -12,23 +12,22 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.scenario.lines import Reader
-from rtit.scenario.nodes import Line
+from rtit.scenario.model import PacketLine, PacketLineReader
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-Recorded = Callable[[str], tuple[Path, list[Line]]]
+Recorded = Callable[[str], tuple[Path, list[PacketLine]]]
 
 
 @pytest.fixture
 def recorded(program: ProgramBuilder, record: Recorder) -> Recorded:
     """A program by name, and its packets without those of time."""
 
-    def packets(name: str) -> tuple[Path, list[Line]]:
+    def packets(name: str) -> tuple[Path, list[PacketLine]]:
         path = program(name)
         with rtit.Trace(record([path]).data) as trace:
             (stream,) = trace.streams
-            lines = Reader().read(b"".join(map(bytes, stream.source.parts())))
+            lines = PacketLineReader().read(b"".join(map(bytes, stream.source.parts())))
         return path, [line for line in lines if line.name not in ("TSC", "TMA", "MTC", "CBR")]
 
     return packets
@@ -48,7 +47,7 @@ def code_at(path: Path, address: int, size: int) -> bytes:
     raise ValueError(f"no code at {address:#x}")
 
 
-def event_ips(lines: list[Line]) -> list[int]:
+def event_ips(lines: list[PacketLine]) -> list[int]:
     """The IPs of FUPs with which the kernel is entered."""
     return [
         int(fup.values[0])
@@ -81,6 +80,6 @@ def test_an_interrupt_is_at_the_next_instruction(recorded: Recorded) -> None:
     ips = event_ips(lines)
     assert 1 <= len(ips) <= 3
     for ip in ips:
-        at = lines.index(Line("FUP", (ip,)))
+        at = lines.index(PacketLine("FUP", (ip,)))
         begins = [line.values[0] for line in lines[at:] if line.name == "TIP.PGE"]
         assert begins[1] == ip

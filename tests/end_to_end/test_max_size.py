@@ -12,9 +12,10 @@ import pytest
 
 from differential.oracles import perf
 from rtit._core import TruthFile
-from rtit.capture.backends import start
-from rtit.capture.request import Request
-from rtit.capture.store import ring
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
+from rtit.capture.store import packet_store
+from rtit.capture.store.packet_store import FileStore
 from rtit.cli.main import main
 from rtit.perfdata import Writer
 from rtit.perfdata.writer import OutputFile
@@ -120,12 +121,12 @@ def test_nearly_full_disk_stops_the_recording_and_not_the_program(
         return 50 * 10**9 if file.offset < SIZE else 10**9, 10**11
 
     monkeypatch.setattr(OutputFile, "disk", disk)
-    monkeypatch.setattr(ring, "_LOOK", 4096)
+    monkeypatch.setattr(packet_store, "_FREE_SPACE_CHECK_BYTES", 4096)
     argv = [str(program("crash_late"))]
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     event = "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u"
-    request = Request(argv, backend=backend, event=event, output=data, truth=truth)
-    recording = record_to_end(start(request))
+    request = RecordRequest(argv, backend=backend, event=event, output=data, truth=truth)
+    recording = record_to_end(start_recording(request))
     assert (recording.exit_code, recording.stopped) == (139, "before the disk was full")
     assert recording.partial
     assert main(["verify", str(data), "--truth", str(truth)]) == 0
@@ -138,7 +139,7 @@ def test_disk_with_more_than_the_reserve_does_not_stop_a_recording(tmp_path: Pat
     """A small disk has a small reserve: a twentieth of it."""
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as writer:
         writer.disk = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
-        store = ring.Whole(writer)
+        store = FileStore(writer)
         for _ in range(8):
             store.put(7, 7, bytes(1 << 16), 10**9)
         assert not store.full

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from programs.build import ALIKE
-from rtit.capture.qemu.find import Found, find_qemu
-from rtit.capture.qemu.settings import RUN_AHEAD
+from rtit.capture.qemu.installation import QemuInstallation, find_qemu
+from rtit.capture.qemu.plugin_protocol import RUN_AHEAD
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.large_programs import write_text_lines
@@ -35,7 +35,7 @@ ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def qemu() -> Found:
+def qemu() -> QemuInstallation:
     found = find_qemu()
     if isinstance(found, str):
         pytest.skip(found)
@@ -45,7 +45,9 @@ def qemu() -> Found:
 class Recorder:
     """Records in one folder, each time anew."""
 
-    def __init__(self, found: Found, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, found: QemuInstallation, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.found = found
         self.folder = folder
         self.data = folder / "perf.data"
@@ -57,7 +59,7 @@ class Recorder:
     ) -> Recording:
         self.monkeypatch.setenv(RUN_AHEAD, ahead)
         wanted = self.truth if truth else None
-        request = Request(argv, output=self.data, event=event, truth=wanted)
+        request = RecordRequest(argv, output=self.data, event=event, truth=wanted)
         return record_to_end(start_qemu(request, found=self.found))
 
     def packets(self) -> list[str]:
@@ -70,7 +72,7 @@ class Recorder:
 
 
 @pytest.fixture
-def record(qemu: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def record(qemu: QemuInstallation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return Recorder(qemu, tmp_path, monkeypatch)
 
 
@@ -117,7 +119,7 @@ def test_a_program_that_is_killed(
     number: signal.Signals, ahead: str, record: Recorder, program: ProgramBuilder
 ) -> None:
     record.monkeypatch.setenv(RUN_AHEAD, ahead)
-    request = Request([str(program("endless"))], output=record.data, truth=record.truth)
+    request = RecordRequest([str(program("endless"))], output=record.data, truth=record.truth)
     with start_qemu(request, found=record.found) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)

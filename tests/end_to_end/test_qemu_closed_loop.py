@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -35,7 +35,9 @@ ENDING = [name for name, program in PROGRAMS.items() if program.ends and name no
 class Recorder:
     """Records into one folder and verifies."""
 
-    def __init__(self, found: Found, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, found: QemuInstallation, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self.found = found
         self.data = folder / "perf.data"
         self.truth = folder / "truth"
@@ -45,7 +47,9 @@ class Recorder:
         self, argv: Sequence[object], *, by_instruction: bool = True, event: str = "intel_pt//u"
     ) -> Recording:
         session = start_qemu(
-            Request([str(each) for each in argv], output=self.data, truth=self.truth, event=event),
+            RecordRequest(
+                [str(each) for each in argv], output=self.data, truth=self.truth, event=event
+            ),
             truth_by_instruction=by_instruction,
             found=self.found,
         )
@@ -62,7 +66,7 @@ class Recorder:
 
 
 @pytest.fixture
-def record(qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Recorder:
+def record(qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Recorder:
     return Recorder(qemu, tmp_path, capsys)
 
 
@@ -142,10 +146,10 @@ def test_a_program_that_closes_every_file(record: Recorder) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_program_that_is_killed(
-    number: signal.Signals, qemu: Found, program: ProgramBuilder, record: Recorder
+    number: signal.Signals, qemu: QemuInstallation, program: ProgramBuilder, record: Recorder
 ) -> None:
     argv = [str(program("endless"))]
-    session = start_qemu(Request(argv, output=record.data, truth=record.truth), found=qemu)
+    session = start_qemu(RecordRequest(argv, output=record.data, truth=record.truth), found=qemu)
     with session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from programs.faulting import assembly, cases
-from rtit.capture.backends import start
-from rtit.capture.qemu.settings import RUN_AHEAD
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.qemu.plugin_protocol import RUN_AHEAD
+from rtit.capture.request import RecordRequest
 from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -61,7 +61,7 @@ def faulting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def paths(argv: list[str], backend: str, data: Path) -> list[NDArray[np.uint64]]:
     """What each thread executed, those that processes begin with first."""
     require_backend(backend)
-    recording = record_to_end(start(Request(argv, backend=backend, output=data)))
+    recording = record_to_end(start_recording(RecordRequest(argv, backend=backend, output=data)))
     assert (recording.exit_code, recording.warnings) == (0, ())
     with Trace(data) as trace:
         streams = sorted(trace.streams, key=lambda stream: stream.tid != stream.pid)

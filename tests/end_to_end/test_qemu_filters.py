@@ -11,10 +11,10 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.ptrace.session import replay
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet
@@ -40,7 +40,7 @@ UNTIMED = "intel_pt/tsc=0,mtc=0/u"
 
 
 def recorded(
-    found: Found,
+    found: QemuInstallation,
     argv: list[str],
     folder: Path,
     filters: list[str],
@@ -49,7 +49,7 @@ def recorded(
     truth_by_instruction: bool = False,
 ) -> Recording:
     session = start_qemu(
-        Request(
+        RecordRequest(
             argv,
             output=folder / "data",
             truth=folder / "truth",
@@ -99,7 +99,7 @@ def test_selected_as_under_single_steps(
     name: str,
     filters: list[str],
     by_instruction: bool,
-    qemu: Found,
+    qemu: QemuInstallation,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,
@@ -125,7 +125,7 @@ def steps(record: Recorder, program: ProgramBuilder) -> RecordedProgram:
 def test_an_edge_anywhere_in_a_block(
     action: str,
     cut: int,
-    qemu: Found,
+    qemu: QemuInstallation,
     steps: RecordedProgram,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -148,7 +148,7 @@ def test_an_edge_anywhere_in_a_block(
 @pytest.mark.parametrize("name", ["threads", "exec_from_thread"])
 def test_threads(
     name: str,
-    qemu: Found,
+    qemu: QemuInstallation,
     program: ProgramBuilder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -159,7 +159,7 @@ def test_threads(
 
 
 def test_a_library_that_is_mapped_later(
-    qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["/bin/sh", "-c", "ls / | cat > /dev/null; exec /bin/true"]
     recording = recorded(qemu, argv, tmp_path, ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"])
@@ -168,7 +168,7 @@ def test_a_library_that_is_mapped_later(
 
 
 def test_a_program_in_the_place_of_another(
-    qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # QEMU loads both at the same addresses: the filter means the first.
     argv = ["/bin/sh", "-c", "exec /bin/ls /"]
@@ -180,7 +180,7 @@ def test_a_program_in_the_place_of_another(
         assert stream.counts().instructions == part
 
 
-def test_nothing_selected(qemu: Found, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_nothing_selected(qemu: QemuInstallation, program: ProgramBuilder, tmp_path: Path) -> None:
     argv = [str(program("pointers"))]
     recording = recorded(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
     assert recording.instructions > 1000
@@ -189,7 +189,7 @@ def test_nothing_selected(qemu: Found, program: ProgramBuilder, tmp_path: Path) 
 
 
 def test_verify_without_traced_instructions_has_nothing_to_compare(
-    qemu: Found,
+    qemu: QemuInstallation,
     program: ProgramBuilder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify
 from support.large_programs import LARGE_PROGRAMS, LargeRecorder, write_text_lines
@@ -61,7 +61,7 @@ DETERMINISTIC: dict[str, Callable[[Path], list[str]]] = {
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_blocks_and_instructions_tell_the_same_truth(
-    name: str, qemu: Found, tmp_path: Path
+    name: str, qemu: QemuInstallation, tmp_path: Path
 ) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
@@ -72,7 +72,7 @@ def test_blocks_and_instructions_tell_the_same_truth(
         data = tmp_path / "data"
         record_to_end(
             start_qemu(
-                Request(quiet(argv), output=data, truth=truth),
+                RecordRequest(quiet(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
                 found=qemu,
             )
@@ -83,12 +83,12 @@ def test_blocks_and_instructions_tell_the_same_truth(
     assert paths[0][0][1] > 1_000_000
 
 
-def test_threads_that_are_killed(qemu: Found, tmp_path: Path) -> None:
+def test_threads_that_are_killed(qemu: QemuInstallation, tmp_path: Path) -> None:
     if shutil.which("xz") is None:
         pytest.skip("xz is not installed")
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
-    with start_qemu(Request(quiet(argv), output=data, truth=truth), found=qemu) as session:
+    with start_qemu(RecordRequest(quiet(argv), output=data, truth=truth), found=qemu) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)
         recording = finish_recording(session)

@@ -13,10 +13,10 @@ from typing import TypedDict
 import pytest
 
 from programs.build import ALIKE, PROGRAMS
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.packets import Packet, scan
 from rtit.trace import Trace
 from rtit.unit.time_model import TimeModel
@@ -53,13 +53,13 @@ PARTS: dict[str, Part] = {
 
 
 def recorded(
-    found: Found, argv: list[str], folder: Path, kind: str, part: Part, *, truth: bool
+    found: QemuInstallation, argv: list[str], folder: Path, kind: str, part: Part, *, truth: bool
 ) -> tuple[Recording, list[bytes]]:
     """What a recording says, and each thread's packets."""
     event, cpi = EVENTS[kind]
     data = folder / f"data-{truth}"
     session = start_qemu(
-        Request(
+        RecordRequest(
             argv,
             output=data,
             event=event,
@@ -93,7 +93,7 @@ def executed(data: Path) -> list[bytes]:
 
 
 def compare(
-    found: Found, argv: list[str], folder: Path, kind: str, part: Part | None = None
+    found: QemuInstallation, argv: list[str], folder: Path, kind: str, part: Part | None = None
 ) -> int:
     """The number of instructions."""
     shorter, quietly = recorded(found, argv, folder, kind, part or {}, truth=False)
@@ -115,7 +115,7 @@ def compare(
 @pytest.mark.parametrize("kind", EVENTS)
 @pytest.mark.parametrize("name", ALIKE)
 def test_static(
-    name: str, kind: str, qemu: Found, program: Callable[[str], Path], tmp_path: Path
+    name: str, kind: str, qemu: QemuInstallation, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     assert compare(qemu, argv, tmp_path, kind) > 100
@@ -130,11 +130,13 @@ def gzip(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-def test_dynamic(kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> None:
+def test_dynamic(kind: str, qemu: QemuInstallation, gzip: list[str], tmp_path: Path) -> None:
     assert compare(qemu, gzip, tmp_path, kind) > 1_000_000
 
 
 @pytest.mark.parametrize("kind", ["default", pytest.param("cpi", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", PARTS)
-def test_parts(part: str, kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> None:
+def test_parts(
+    part: str, kind: str, qemu: QemuInstallation, gzip: list[str], tmp_path: Path
+) -> None:
     assert compare(qemu, gzip, tmp_path, kind, PARTS[part]) > 1_000_000

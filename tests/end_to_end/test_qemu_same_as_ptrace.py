@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from programs.build import PROGRAMS, CannotBuildError, compiled
 from rtit.capture.ptrace.session import start_ptrace
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.trace import Trace
 from support.recordings import Recorder, record_to_end, require_backend, thread_ends
 
@@ -43,12 +43,18 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_same(
-    name: str, program: Callable[[str], Path], record: Recorder, tmp_path: Path, qemu: Found
+    name: str,
+    program: Callable[[str], Path],
+    record: Recorder,
+    tmp_path: Path,
+    qemu: QemuInstallation,
 ) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     single_steps = record(argv)
     truth = tmp_path / "truth"
-    record_to_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=qemu))
+    record_to_end(
+        start_qemu(RecordRequest(argv, output=tmp_path / "data", truth=truth), found=qemu)
+    )
     paths = sorted(thread_ends(single_steps.truth).values())
     assert sorted(thread_ends(truth).values()) == paths != []
 
@@ -65,7 +71,7 @@ def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> No
     paths = []
     for backend in ("ptrace", "qemu"):
         start = start_ptrace if backend == "ptrace" else start_qemu
-        assert record_to_end(start(Request([str(path), "60"], output=data))).exit_code == 5
+        assert record_to_end(start(RecordRequest([str(path), "60"], output=data))).exit_code == 5
         paths.append(main_image_path(data, str(path)))
     assert np.array_equal(paths[0], paths[1])
     assert len(paths[0]) > 5000

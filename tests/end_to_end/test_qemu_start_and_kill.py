@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.qemu.counting import start_counting
-from rtit.capture.qemu.folder import RecordingFolder
+from rtit.capture.qemu.recording_folder import RecordingFolder
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from support.processes import send_signal_and_wait
 from support.recordings import RTIT, finish_recording
 
@@ -53,8 +53,8 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def request(folder: Path, *argv: str) -> Request:
-    return Request(argv, backend="qemu", output=folder / "perf.data")
+def request(folder: Path, *argv: str) -> RecordRequest:
+    return RecordRequest(argv, backend="qemu", output=folder / "perf.data")
 
 
 def running(pid: int) -> bool:
@@ -70,7 +70,7 @@ def say(session: QemuSession, kind: int, pid: int) -> None:
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as plugin:
         plugin.connect(f"{session.folder}/socket")
-        plugin.send(RECORD.pack(kind, 0, 0, pid, pid, 0, 0, 0) + b"x")
+        plugin.send(EVENT_RECORD.pack(kind, 0, 0, pid, pid, 0, 0, 0) + b"x")
         while session.totals.threads < 2:
             session.step(0.1)
 
@@ -81,7 +81,7 @@ def test_a_number_does_not_make_a_process_ours(
     with start_qemu(request(tmp_path, "sleep", "1000")) as session:
         while session.totals.threads < 1:
             session.step(0.1)
-        say(session, Kind.THREAD, bystander.pid)
+        say(session, EventKind.THREAD, bystander.pid)
         session.kill()
         session.kill()
         finish_recording(session)

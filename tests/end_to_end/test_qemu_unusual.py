@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.qemu.folder import RecordingFolder, remove_stale
+from rtit.capture.qemu.recording_folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
 from support.processes import is_signal_pending, send_signal_and_wait, wait_until
 from support.recordings import RTIT

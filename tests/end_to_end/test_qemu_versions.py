@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.qemu.find import find_qemu
+from rtit.capture.qemu.installation import find_qemu
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.recordings import RTIT, record_to_end
 
@@ -47,7 +47,7 @@ def test_each_version(
     assert not isinstance(found, str), found
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     recording = record_to_end(
-        start_qemu(Request(["/bin/true"], output=data, truth=truth), found=found)
+        start_qemu(RecordRequest(["/bin/true"], output=data, truth=truth), found=found)
     )
     assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())
     # mov, mov, jmp; nop, syscall: twice.

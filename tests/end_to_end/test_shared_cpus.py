@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import Kind
+from rtit.capture.events import EventKind
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
@@ -37,7 +37,7 @@ def verified(data: Path, live: RecordedProgram, capsys: pytest.CaptureFixture[st
 
 
 def threads_of(live: RecordedProgram) -> set[int]:
-    return {event.tid for event in live.log.events() if event.kind == Kind.THREAD}
+    return {event.tid for event in live.log.events() if event.kind == EventKind.THREAD}
 
 
 @pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])

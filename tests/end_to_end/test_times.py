@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.capture.events import Kind
-from rtit.capture.ptrace.recorder import Recorder as TraceUnits
+from rtit.capture.events import EventKind
+from rtit.capture.ptrace.recorder import PtraceRecorder as TraceUnits
 from rtit.capture.ptrace.session import replay
 from rtit.perfdata import TimeConversion
 from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
@@ -31,12 +31,12 @@ SAME_CLOCK = TimeModel()
 """A cycle an instruction, a tick of the TSC a cycle."""
 OTHER_CLOCK = TimeModel(cpi=3, core_ratio=21)
 KINDS = {
-    Kind.CONDITIONAL,
-    Kind.JUMP,
-    Kind.CALL,
-    Kind.INDIRECT_JUMP,
-    Kind.INDIRECT_CALL,
-    Kind.RETURN,
+    EventKind.CONDITIONAL,
+    EventKind.JUMP,
+    EventKind.CALL,
+    EventKind.INDIRECT_JUMP,
+    EventKind.INDIRECT_CALL,
+    EventKind.RETURN,
 }
 
 

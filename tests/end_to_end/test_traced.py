@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.backends import start
+from rtit.capture.backends import start_recording
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
-from rtit.capture.store.extent import Extent
+from rtit.capture.request import RecordRequest
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -38,11 +38,11 @@ def recorded(
 ) -> Recording:
     at = dict(zip(("start_at", "stop_at"), window, strict=False))
     named = [each.replace("@ EXE", f"@ {exe}") for each in filters]
-    request = Request(
+    request = RecordRequest(
         [str(exe)], backend=backend, output=data, filters=named,
         start_at=at.get("start_at") or None, stop_at=at.get("stop_at") or None,
     )  # fmt: skip
-    return record_to_end(start(request))
+    return record_to_end(start_recording(request))
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_traced_is_decoded(
 
 
 def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    request = Request(
+    request = RecordRequest(
         [str(program("recursion"))], backend=backend, output=tmp_path / "data",
-        extent=Extent(snapshot=1 << 16),
+        extent=SizeLimits(snapshot=1 << 16),
     )  # fmt: skip
-    recording = record_to_end(start(request))
+    recording = record_to_end(start_recording(request))
     assert (recording.traced_instructions, recording.traced_branches) == (None, None)
 
 
@@ -112,7 +112,9 @@ def test_the_environment_keeps_its_order(
     """A program goes through it: in another order it runs another path. QEMU turns it round."""
     env = {f"V{number}": str(number) for number in range(40)}
     record_to_end(
-        start(Request(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env))
+        start_recording(
+            RecordRequest(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env)
+        )
     )
     found = capfd.readouterr().out.splitlines()
     given = [f"{name}={value}" for name, value in env.items()]

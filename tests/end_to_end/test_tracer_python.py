@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError, build
-from rtit.capture.backends import start
-from rtit.capture.events import Event, EventLog, Kind, events, parse_mmap
+from rtit.capture.backends import start_recording
+from rtit.capture.events import CaptureEvent, EventKind, EventLog, iterate_events, parse_mmap
 from rtit.capture.ptrace.tracer import PtraceTracer
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.errors import RecordError
 from rtit.trace import Trace
 from support.recordings import require_backend
@@ -38,9 +38,9 @@ def program(name: str) -> Path:
         pytest.skip(str(error))
 
 
-def all_events(tracer: PtraceTracer) -> Iterator[Event]:
+def all_events(tracer: PtraceTracer) -> Iterator[CaptureEvent]:
     for batch in tracer:
-        yield from events(batch)
+        yield from iterate_events(batch)
 
 
 def test_a_program_from_start_to_end(tmp_path: Path) -> None:
@@ -54,12 +54,12 @@ def test_a_program_from_start_to_end(tmp_path: Path) -> None:
         assert tracer.next_batch(0) is None
     found = list(log.events())
     assert {event.tid for event in found} == {pid}
-    assert [event.kind for event in found[:3]] == [Kind.THREAD, Kind.EXEC, Kind.COMM]
+    assert [event.kind for event in found[:3]] == [EventKind.THREAD, EventKind.EXEC, EventKind.COMM]
     assert found[1].blob == os.fsencode(exe)
     assert found[2].blob == exe.name[:15].encode()
-    mapped = {parse_mmap(event.blob).path for event in found if event.kind == Kind.MMAP}
+    mapped = {parse_mmap(event.blob).path for event in found if event.kind == EventKind.MMAP}
     assert mapped >= {str(exe), "[vdso]"}
-    assert [event.kind for event in found[-2:]] == [Kind.EXIT, Kind.END]
+    assert [event.kind for event in found[-2:]] == [EventKind.EXIT, EventKind.END]
     assert (found[-1].ip, found[-1].flags) == (0, 0)
     assert found[-1].clock == stats["retired"] > 0
     assert stats["stops"] > 0
@@ -68,7 +68,7 @@ def test_a_program_from_start_to_end(tmp_path: Path) -> None:
     assert clocks == sorted(clocks)
     # Every call of a recursion returns, the ones that lead to the end of the program aside.
     kinds = Counter(event.kind for event in found)
-    assert kinds[Kind.CALL] + kinds[Kind.INDIRECT_CALL] >= kinds[Kind.RETURN] > 100
+    assert kinds[EventKind.CALL] + kinds[EventKind.INDIRECT_CALL] >= kinds[EventKind.RETURN] > 100
 
 
 def test_a_program_runs_alike_each_time() -> None:
@@ -76,7 +76,7 @@ def test_a_program_runs_alike_each_time() -> None:
 
     def path() -> list[tuple[int, int, int]]:
         with PtraceTracer([exe], env={}, no_aslr=True) as tracer:
-            return [(e.kind, e.ip, e.clock) for e in all_events(tracer) if e.kind <= Kind.FAR]
+            return [(e.kind, e.ip, e.clock) for e in all_events(tracer) if e.kind <= EventKind.FAR]
 
     assert path() == path()
 
@@ -92,8 +92,8 @@ def test_a_signal_and_a_kill() -> None:
         else:
             tracer.kill()
         *_, gone, last = all_events(tracer)
-        assert (gone.kind, gone.ip) == (Kind.EXIT, status)
-        assert (last.kind, last.ip, last.flags) == (Kind.END, status, killed)
+        assert (gone.kind, gone.ip) == (EventKind.EXIT, status)
+        assert (last.kind, last.ip, last.flags) == (EventKind.END, status, killed)
         tracer.signal(signal.SIGTERM)  # nobody is there any more
         tracer.kill()
 
@@ -136,14 +136,14 @@ def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
     assert tracer[0].next_batch(30)
     tracer[0].kill()
     *_, last = all_events(tracer[0])
-    assert (last.kind, last.ip) == (Kind.END, signal.SIGKILL)
+    assert (last.kind, last.ip) == (EventKind.END, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path) -> None:
     require_backend(backend)
-    request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
-    with start(request) as session:
+    request = RecordRequest([str(program("endless"))], backend=backend, output=tmp_path / "data")
+    with start_recording(request) as session:
         assert session.step(30)
 
         def child() -> None:
@@ -166,7 +166,7 @@ def test_attached_programs_are_let_go_also_if_a_forked_process_lives(tmp_path: P
         tracer = PtraceTracer.attach([process.pid])
         with held_copy():
             tracer.kill()
-            assert [event.kind for event in all_events(tracer)][-1] == Kind.END
+            assert [event.kind for event in all_events(tracer)][-1] == EventKind.END
         process.kill()
 
 
@@ -224,7 +224,7 @@ def test_other_children_of_the_process_are_left_alone() -> None:
     other = subprocess.run([sys.executable, "-Ic", "raise SystemExit(7)"], check=False)
     tracer.kill()
     assert other.returncode == 7
-    assert [event.kind for event in all_events(tracer)][-1] == Kind.END
+    assert [event.kind for event in all_events(tracer)][-1] == EventKind.END
 
 
 def test_what_cannot_start() -> None:

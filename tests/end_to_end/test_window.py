@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.backends import start
+from rtit.capture.backends import start_recording
 from rtit.capture.recording import Recording
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols
@@ -35,8 +35,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def run(backend: str, tmp_path: Path) -> Run:
     def recorded(argv: list[str], **options: str | tuple[str, ...]) -> Recording:
-        session = start(
-            Request(
+        session = start_recording(
+            RecordRequest(
                 argv,
                 backend=backend,
                 output=tmp_path / "data",
@@ -70,7 +70,9 @@ def paths(data: Path) -> list[list[int]]:
 def whole(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     """Every instruction of `recursion`."""
     data = tmp_path_factory.mktemp("whole") / "data"
-    record_to_end(start(Request([str(program("recursion"))], backend="ptrace", output=data)))
+    record_to_end(
+        start_recording(RecordRequest([str(program("recursion"))], backend="ptrace", output=data))
+    )
     [path] = paths(data)
     return path
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtit.packets import encode, encode_tnt, packets
+from rtit.packets import encode, encode_tnt, iterate_packets
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -193,7 +193,7 @@ def test_packets_without_meaning_may_come_anywhere(nothing: bytes) -> None:
     stream += encode("MODE.TSX", in_tx=1, tx_abort=0) + short("FUP", 0x1010)
     stream += short("FUP", 0x1010) + b"\x99\x01" + short("TIP", 0x1007)
     stream += encode("TIP.PGD", ip_bytes=0) + b"\x99\x01" + short("TIP.PGE", 0x1000) + stop(0x1010)
-    spread = b"".join(packet.raw + nothing for packet in packets(stream))
+    spread = b"".join(packet.raw + nothing for packet in iterate_packets(stream))
     ips = [0x1000, 0x1010, 0x1005, 0x1007, 0x1007, 0x1000]
     assert decode(stream, call)[0] == decode(spread, call)[0] == ips
 

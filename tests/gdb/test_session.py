@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.errors import RtitError
 from rtit.gdb.protocol import PACKET, Noise, Reader, Session, escaped, framed
 from rtit.gdb.target import Target
@@ -30,7 +30,7 @@ NAMES = [
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     data = tmp_path_factory.mktemp("session") / "data"
-    record_to_end(start(Request(["/bin/true"], output=data)))
+    record_to_end(start_recording(RecordRequest(["/bin/true"], output=data)))
     with rtit.Trace(data) as trace:  # `last`: so many that gdb gets packets wherever a PSB lies
         yield Target(trace, last=1 << 20, tell=lambda _: None)
 

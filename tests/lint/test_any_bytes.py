@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from lint.streams import ON
 from rtit.image import Image
 from rtit.linter import lint
-from rtit.packets import packets
-from rtit.scenario import load, run, shipped
+from rtit.packets import iterate_packets
+from rtit.scenario import load, run, shipped_scenarios
 from rtit.trace import Settings, Stream
 from rtit.trace.events import as_json, describe
 from support.streams import ChunkedBytes
 
-RAW = [packet.raw for path in shipped()[::9] for packet in packets(run(load(path)).raw)]
+RAW = [
+    packet.raw
+    for path in shipped_scenarios()[::9]
+    for packet in iterate_packets(run(load(path)).raw)
+]
 STREAMS = st.one_of(
     st.binary(max_size=300),
     st.lists(st.sampled_from(RAW), max_size=60).map(lambda parts: ON + b"".join(parts)),

@@ -9,14 +9,14 @@ import pytest
 
 from lint.streams import PGE, PSBEND, TIP, TMA, TNT
 from rtit.linter import lint
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.packets.packet import reserved_mask
-from rtit.packets.table import BY_NAME
-from rtit.scenario import load, run, shipped
+from rtit.packets.table import DECLARATION_BY_NAME
+from rtit.scenario import load, run, shipped_scenarios
 
 NEUTRAL = ("TSC", "TMA", "MTC", "CYC", "CBR", "PAD", "MNT")
 STATUS = (*NEUTRAL, "PIP", "VMCS", "MODE.TSX", "MODE.Exec", "FUP", "PSBEND")
-STREAMS = [[*packets(run(load(path)).raw)] for path in shipped()]
+STREAMS = [[*iterate_packets(run(load(path)).raw)] for path in shipped_scenarios()]
 
 Stream = list[Packet]
 
@@ -67,7 +67,7 @@ def without_tip_pge(stream: Stream) -> Iterator[bytes]:
 
 def reserved_bit(stream: Stream) -> Iterator[bytes]:
     for at, packet in enumerate(stream):
-        mask = reserved_mask(BY_NAME[packet.name], packet.size)
+        mask = reserved_mask(DECLARATION_BY_NAME[packet.name], packet.size)
         if any(mask) and packet.name not in ("TNT", "TNT.64", "CYC"):
             bad = bytes(old | bits for old, bits in zip(packet.raw, mask, strict=True))
             yield raw(stream[:at]) + bad + raw(stream[at + 1 :])

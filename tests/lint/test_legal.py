@@ -16,7 +16,7 @@ from programs.build import PROGRAMS
 from rtit.capture.ptrace.session import replay
 from rtit.linter import lint
 from rtit.registers.errata import ERRATA, errata_of
-from rtit.scenario import Scenario, load, run, shipped
+from rtit.scenario import Scenario, load, run, shipped_scenarios
 from rtit.trace import Settings, Trace
 from support.linting import lint_findings
 from support.recordings import Recorder
@@ -28,7 +28,7 @@ ProgramBuilder = Callable[[str], Path]
 
 LITERAL = "table_33_55_row_26_27_literal"
 """Table 33-55 shows user interrupts with a FUP alone; section 33.4.2.6 says that no FUP is."""
-SCENARIOS = [load(path) for path in shipped()]
+SCENARIOS = [load(path) for path in shipped_scenarios()]
 NAMED = [pytest.param(each, id=Path(each.source).stem) for each in SCENARIOS]
 ACTING = [name for name, erratum in ERRATA.items() if erratum.acts and not erratum.flag]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rtit.packets import FORBIDDEN_IN_BLOCK, BlockContext, decode, item_name, packets
+from rtit.packets import FORBIDDEN_IN_BLOCK, BlockContext, decode, item_name, iterate_packets
 
 BBP8, BBP4, BEP, ITEM = "026304", "026384", "0233", "0c"
 
 
 def names(raw: Any) -> Any:
-    return [packet.name for packet in packets(bytes.fromhex(raw))]
+    return [packet.name for packet in iterate_packets(bytes.fromhex(raw))]
 
 
 @pytest.mark.spec("BIP-002", "BBP-004")

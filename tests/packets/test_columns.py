@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from packets.test_native import piece
-from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_parts
+from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_chunks
 from rtit.trace.tables.packets import KINDS, packets
 
 
@@ -64,7 +64,7 @@ def test_a_stream_in_pieces_is_the_same_stream(data: bytes, cuts: list[int]) -> 
     places = [0, *sorted(cuts), len(data)]
     pieces = [data[start:end] for start, end in pairwise(places)]
     assert seen(pieces) == expected(data)
-    assert list(scan_parts(pieces)) == list(scan(data))
+    assert list(scan_chunks(pieces)) == list(scan(data))
 
 
 @pytest.mark.parametrize("first", range(256))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rtit.packets import BadBytes, Packet, find_psb, packets, scan
+from rtit.packets import BadBytes, Packet, find_psb, iterate_packets, scan
 
 NAMES = {
     "tnt.8": "TNT",
@@ -134,13 +134,13 @@ def test_libipt_cases_packet_by_packet(traces: Any) -> None:
 @pytest.mark.spec("PKT-001")
 def test_reserved_bits_of_tma_do_not_stop_the_scan(traces: Any) -> None:
     data = (traces / "libipt-cases" / "tma-reserved_fc.pt").read_bytes()
-    assert [packet.name for packet in packets(data)][:3] == ["PSB", "PSBEND", "TMA"]
+    assert [packet.name for packet in iterate_packets(data)][:3] == ["PSB", "PSBEND", "TMA"]
 
 
 def test_real_trace_of_a_processor(traces: Any) -> None:
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
     assert not [item for item in scan(data) if isinstance(item, BadBytes)]
-    count = Counter(packet.name for packet in packets(data))
+    count = Counter(packet.name for packet in iterate_packets(data))
     assert (count["CYC"], count["MTC"], count["PSB"], count["PSBEND"]) == (545, 538, 1, 1)
     assert (count["TIP.PGE"], count["TIP.PGD"]) == (3, 3)
-    assert sum(item.size for item in packets(data)) == len(data) == 2272
+    assert sum(item.size for item in iterate_packets(data)) == len(data) == 2272

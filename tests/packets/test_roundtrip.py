@@ -18,16 +18,16 @@ from rtit.packets import (
     decode,
     encode,
     encoder,
-    packets,
+    iterate_packets,
     reencode,
     scan,
 )
-from rtit.packets.table import BY_NAME, Coding
+from rtit.packets.table import DECLARATION_BY_NAME, Coding
 
 
 @st.composite
 def fields_of(draw: Any, name: Any) -> Any:
-    row = BY_NAME[name]
+    row = DECLARATION_BY_NAME[name]
     if row.coding is Coding.TNT:
         return {"bits": draw(st.text("TN", min_size=1, max_size=6 if row.size == 1 else 47))}
     if row.coding is Coding.CYC:
@@ -118,7 +118,9 @@ def test_a_scan_accounts_for_every_byte(data: Any, start: Any) -> None:
 
 outside = packet.filter(lambda item: item[0] not in ("BIP", "BBP")).map(lambda item: [item])
 allowed = packet.filter(
-    lambda item: BY_NAME[item[0]].in_block and item[0] not in ("BIP", "BBP", "BEP", "OVF")
+    lambda item: (
+        DECLARATION_BY_NAME[item[0]].in_block and item[0] not in ("BIP", "BBP", "BEP", "OVF")
+    )
 )
 
 
@@ -141,5 +143,5 @@ def block(draw: Any) -> Any:
 def test_a_stream_is_its_packets(groups: Any) -> None:
     items = [item for group in groups for item in group]
     data = b"".join(encode(name, **fields) for name, fields in items)
-    found = [(item.name, dict(item.fields)) for item in packets(data)]
+    found = [(item.name, dict(item.fields)) for item in iterate_packets(data)]
     assert found == items

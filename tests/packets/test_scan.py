@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtit.errors import PacketError
-from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, packets, scan, scan_parts
+from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, iterate_packets, scan, scan_chunks
 
 
 def shown(data: Any, start: int = 0) -> Any:
@@ -42,7 +42,7 @@ def test_cut_off_packet_is_told() -> None:
 
 
 def test_packets_raises_once_at_bad_bytes() -> None:
-    stream = packets(b"\x06\x09" + PSB)
+    stream = iterate_packets(b"\x06\x09" + PSB)
     assert next(stream).name == "TNT"
     with pytest.raises(PacketError) as caught:
         next(stream)
@@ -52,7 +52,7 @@ def test_packets_raises_once_at_bad_bytes() -> None:
 
 @pytest.mark.spec("DEC-011")
 def test_packets_ends_quietly_inside_a_packet() -> None:
-    assert [packet.name for packet in packets(b"\x06\x2d\x01")] == ["TNT"]
+    assert [packet.name for packet in iterate_packets(b"\x06\x2d\x01")] == ["TNT"]
 
 
 @pytest.mark.spec("PSB-020")
@@ -92,7 +92,7 @@ def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
         assert found == [(0, "TNT"), (1, f"bad {kept}"), (1 + kept, "PSB"), (17 + kept, "TNT")]
         assert found == [
             (item.offset, item.name if isinstance(item, Packet) else f"bad {item.length}")
-            for item in scan_parts(data[at : at + 3] for at in range(0, len(data), 3))
+            for item in scan_chunks(data[at : at + 3] for at in range(0, len(data), 3))
         ]
 
 

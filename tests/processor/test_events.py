@@ -7,8 +7,8 @@ from typing import get_type_hints
 import pytest
 
 from rtit.errors import GeneralProtection, UsageError
-from rtit.processor import ArchState, Changes, Processor
-from rtit.processor.changes import ModeChanges
+from rtit.processor import ArchState, Processor, StateChanges
+from rtit.processor.state_changes import ModeChanges
 from rtit.registers import BROADWELL, FULL, Msr
 from rtit.unit.arch_state import MODE_FIELDS
 
@@ -121,7 +121,7 @@ def test_after_an_instruction_that_sleeps_the_next_one_comes() -> None:
 
 
 def test_changes_are_fields_of_the_state() -> None:
-    hints, fields = get_type_hints(Changes), get_type_hints(ArchState)
+    hints, fields = get_type_hints(StateChanges), get_type_hints(ArchState)
     assert {name: fields[name] for name in hints} == hints
     assert get_type_hints(ModeChanges).keys() == MODE_FIELDS <= hints.keys()
 

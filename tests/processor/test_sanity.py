@@ -162,7 +162,7 @@ def test_unchecked_processor_takes_events_as_they_come() -> None:
 
 
 def test_values_with_addresses_show_them_in_hexadecimal() -> None:
-    assert repr(TopaEntry(0x20_0000)).startswith("Entry(base=0x200000, size=0x1000, ")
+    assert repr(TopaEntry(0x20_0000)).startswith("TopaEntry(base=0x200000, size=0x1000, ")
     assert "cr3=0x5000" in repr(ArchState(cr3=0x5000))
     assert "cs_base=0x0" in repr(ArchState())
     assert repr(RegisterFile(ctl=0x2009)).startswith("RegisterFile(ctl=0x2009, ")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.profile.builder import profile
 from rtit.trace import Trace
@@ -59,7 +59,7 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     require_backend("qemu")
     data = tmp_path / "perf.data"
     argv = ["/bin/sh", "-c", "exec /bin/echo one"]
-    record_to_end(start(Request(argv, backend="qemu", output=data)))
+    record_to_end(start_recording(RecordRequest(argv, backend="qemu", output=data)))
     with Trace(data) as trace:
         found = profile(trace, trace.streams)
         by_file: Counter[str] = Counter()

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.profile.builder import profile
 from rtit.profile.source_lines import Owners
 from rtit.profile.tables import Profile
@@ -76,7 +76,9 @@ def test_bolt(
 
     def record(program: Path) -> Callable[[Path], None]:
         def recorded(data: Path) -> None:
-            record_to_end(start(Request([str(program)], backend="qemu", output=data)))
+            record_to_end(
+                start_recording(RecordRequest([str(program)], backend="qemu", output=data))
+            )
 
         return recorded
 

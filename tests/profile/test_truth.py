@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from programs.build import BARE, PROGRAMS
-from rtit.capture.events import Kind
+from rtit.capture.events import EventKind
 from rtit.profile.builder import profile
 from rtit.profile.tables import Binary, Profile, Stretches
 from rtit.trace import End, Trace
@@ -26,12 +26,12 @@ NAMES = [
     if each.ends and each.flags == tuple(BARE) and name != "narrow"
 ]
 NEAR = {
-    Kind.CONDITIONAL: End.CONDITIONAL,
-    Kind.JUMP: End.JUMP,
-    Kind.CALL: End.CALL,
-    Kind.INDIRECT_JUMP: End.INDIRECT_JUMP,
-    Kind.INDIRECT_CALL: End.INDIRECT_CALL,
-    Kind.RETURN: End.RETURN,
+    EventKind.CONDITIONAL: End.CONDITIONAL,
+    EventKind.JUMP: End.JUMP,
+    EventKind.CALL: End.CALL,
+    EventKind.INDIRECT_JUMP: End.INDIRECT_JUMP,
+    EventKind.INDIRECT_CALL: End.INDIRECT_CALL,
+    EventKind.RETURN: End.RETURN,
 }
 Edge = tuple[int, int, End]
 
@@ -40,7 +40,7 @@ def executed(live: RecordedProgram) -> Counter[Edge]:
     """What the tracer saw, instruction for instruction."""
     found: Counter[Edge] = Counter()
     for event in live.log.events():
-        if event.kind == Kind.CONDITIONAL and not event.flags & 1:
+        if event.kind == EventKind.CONDITIONAL and not event.flags & 1:
             found[event.ip, event.ip + event.length, End.CUT] += 1
         elif event.kind in NEAR:
             found[event.ip, event.target, NEAR[event.kind]] += 1

@@ -17,16 +17,16 @@ from rtit.registers import (
     Msr,
     Register,
     RegisterFile,
-    explain,
+    describe_fields,
     wrmsr_faults,
 )
-from rtit.registers.names import find_profile, find_register, nearest, parse_value
-from rtit.registers.words import register_of_leaf, set_bits
+from rtit.registers.describe import format_set_bits, register_of_leaf
+from rtit.registers.parse_names import find_profile, find_register, parse_value, sort_by_similarity
 from rtit.unit.configuration import decode_configuration
 
 
 def said(register: Register, value: int, name: str) -> str:
-    return next(row.words for row in explain(register, value) if row.name == name)
+    return next(row.words for row in describe_fields(register, value) if row.name == name)
 
 
 # Table 33-6: the threshold in core cycles, by encoding.
@@ -46,7 +46,7 @@ def test_cyc_thresholds() -> None:
 def test_mtc_periods_in_ticks_and_time() -> None:
     assert said(CTL, 9 << 14, "MTCFreq") == "an MTC every 512 crystal ticks, as ART bit 9 toggles"
     assert said(CTL, 0, "MTCFreq") == "an MTC every 1 crystal tick, as ART bit 0 toggles"
-    rows = explain(CTL, 6 << 14, GOLDMONT_PLUS)
+    rows = describe_fields(CTL, 6 << 14, GOLDMONT_PLUS)
     words = next(row.words for row in rows if row.name == "MTCFreq")
     assert words.endswith("; every 3,333 ns at 19.2 MHz")  # 64 / 19.2 MHz
 
@@ -58,12 +58,12 @@ def test_psb_periods(code: int, period: str) -> None:
 
 def test_a_period_of_zero_is_shown_while_it_matters() -> None:
     def shown(value: int) -> set[str]:
-        return {row.name for row in explain(CTL, value) if row.shown}
+        return {row.name for row in describe_fields(CTL, value) if row.shown}
 
     assert shown(0) == set()
     assert shown(1) == {"TraceEn", "PSBFreq"}
     assert shown(1 << 9 | 1 << 1) == {"MTCEn", "MTCFreq", "CYCEn", "CycThresh"}
-    fixed = explain(CTL, 1, replace(FULL, psb_cyc=False))
+    fixed = describe_fields(CTL, 1, replace(FULL, psb_cyc=False))
     assert [row.name for row in fixed if row.shown] == ["TraceEn"]
 
 
@@ -88,8 +88,8 @@ def test_bitmaps_of_leaf_14h() -> None:
 
 
 def test_set_bits() -> None:
-    assert set_bits(1 << 18) == "bit 18"
-    assert set_bits(1 << 63 | 0xF << 45 | 1) == "bits 63, 48:45, 0"
+    assert format_set_bits(1 << 18) == "bit 18"
+    assert format_set_bits(1 << 63 | 0xF << 45 | 1) == "bits 63, 48:45, 0"
 
 
 def test_every_reason_of_a_fault_in_order() -> None:
@@ -138,7 +138,7 @@ def test_profiles_by_name() -> None:
     assert find_profile("Goldmont-Plus") is GOLDMONT_PLUS
     with pytest.raises(UsageError, match="valid: skylake, "):
         find_profile("skylak")
-    assert nearest("b", ["a", "b"]) == ["b", "a"]
+    assert sort_by_similarity("b", ["a", "b"]) == ["b", "a"]
 
 
 @pytest.mark.parametrize(

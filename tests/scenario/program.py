@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rtit.errors import ScenarioError
-from rtit.scenario.lines import FAULTS, IP_PACKETS, SHUTDOWN
-from rtit.scenario.machine import Machine
-from rtit.scenario.nodes import Event, Scenario
-from rtit.scenario.vocabulary import HINTS, events
+from rtit.scenario.model import FAULTS, IP_PACKETS, SHUTDOWN, Scenario, ScenarioEvent
+from rtit.scenario.runner import ScenarioMachine
+from rtit.scenario.vocabulary import TRACE_UNIT_EVENTS, event_signatures
 from rtit.unit.enables import linear_address
 from scenario.encoding import NOP, NoFitError, encode
 
@@ -41,7 +40,7 @@ NOTHING = frozenset(
     (
         *("at", "read", "state", "ctl", "vmcs", "change_frequency", "enable", "wake", "retire"),
         *("resolve_deeper", "last_branch", "last_exception", "reset", "sipi", "write"),
-        *HINTS,
+        *TRACE_UNIT_EVENTS,
     )
 )
 """Events without an instruction that matters."""
@@ -97,7 +96,7 @@ class _Step:
     of the path ends here without a word; `tells`: packets have shown the path up to here.
     """
 
-    event: Event
+    event: ScenarioEvent
     start: int
     ip: int | None
     retires: bool
@@ -120,7 +119,7 @@ def program(scenario: Scenario) -> Program:
     """The program behind a scenario. Raises NoProgramError with the reason if there is none."""
     if scenario.code:
         raise NoProgramError("the program is given, and has instructions that no event names")
-    machine = Machine(scenario)
+    machine = ScenarioMachine(scenario)
     made = Program()
     raw = bytearray()
     steps: list[_Step] = []
@@ -131,7 +130,7 @@ def program(scenario: Scenario) -> Program:
             break
         try:
             # What is still buffered comes out when tracing ends where the scenario does.
-            ending = Event(0, "disable", "disable", (start - unit.state.arch.linear_base,))
+            ending = ScenarioEvent(0, "disable", "disable", (start - unit.state.arch.linear_base,))
             step, data = _do(machine, event or ending, start)
         except ScenarioError:
             if event is not None:
@@ -153,11 +152,11 @@ def program(scenario: Scenario) -> Program:
     return made
 
 
-def _do(machine: Machine, event: Event, start: int) -> tuple[_Step, bytes]:
+def _do(machine: ScenarioMachine, event: ScenarioEvent, start: int) -> tuple[_Step, bytes]:
     unit = machine.cpu.unit
     state = unit.state
     arch, traced, lost = state.arch, state.packet_en, state.overflow is not None
-    named = dict(zip(events()[event.name].positional, event.positional, strict=False))
+    named = dict(zip(event_signatures()[event.name].positional, event.positional, strict=False))
     addresses = {
         name: linear_address(unit, value)
         for name, value in {**named, **event.named}.items()
@@ -200,7 +199,7 @@ def _do(machine: Machine, event: Event, start: int) -> tuple[_Step, bytes]:
     return step, outcome.raw
 
 
-def _entered(machine: Machine, start: int, ip: int) -> int | None:
+def _entered(machine: ScenarioMachine, start: int, ip: int) -> int | None:
     """Where on the way to `ip` straight code falls into a range to be traced, if that counts."""
     unit = machine.cpu.unit
     state, configuration = unit.state, unit.configuration

@@ -10,22 +10,21 @@ from hypothesis import strategies as st
 
 from rtit.errors import ScenarioError
 from rtit.packets import NAMES
-from rtit.scenario import parse, run, shipped
-from rtit.scenario.vocabulary import PLAIN_SETTINGS, events
-from rtit.scenario.vocabulary import settings as setting_fields
+from rtit.scenario import parse, run, shipped_scenarios
+from rtit.scenario.vocabulary import OTHER_SETTINGS, event_signatures, setting_fields
 from support.properties import examples
 
-TEXTS = [path.read_text() for path in shipped()]
+TEXTS = [path.read_text() for path in shipped_scenarios()]
 FIELDS = [f"{name}=" for fields in setting_fields().values() for name in fields]
-ARGUMENTS = [f"{name}=" for signature in events().values() for name in signature.named]
+ARGUMENTS = [f"{name}=" for signature in event_signatures().values() for name in signature.named]
 NUMBERS = [
     *("0", "1", "2", "-1", "255", "256", "0x1000", "0xffff_ffff", "0x7fffffffffff", "4096"),
     *("0x800000000000", "0xffffffffffffffff", "0x10000000000000000", "1e3", "08", "\u0661", ""),
 ]
 WORDS = [
-    *events(),
+    *event_signatures(),
     *setting_fields(),
-    *PLAIN_SETTINGS,
+    *OTHER_SETTINGS,
     *NAMES,
     *FIELDS,
     *ARGUMENTS,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rtit.scenario import Row, Scenario, load, run, shipped
-from rtit.scenario.sections import TOPICS
+from rtit.scenario import Scenario, TableRow, load, run, shipped_scenarios
+from rtit.scenario.catalogue import SECTION_TITLES
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
-LOADED = [load(path) for path in shipped()]
+LOADED = [load(path) for path in shipped_scenarios()]
 NAMED = [
     pytest.param(each, id=Path(each.source).stem, marks=pytest.mark.spec(*each.spec))
     for each in LOADED
@@ -26,10 +26,11 @@ def test_as_expected(scenario: Scenario) -> None:
     assert result.as_expected, result.report
 
 
-def table_rows() -> list[tuple[Row, str]]:
+def table_rows() -> list[tuple[TableRow, str]]:
     with (REQUIREMENTS / "table_rows.csv").open(newline="") as file:
         return [
-            (Row(line["table"], line["row"]), line["requirement"]) for line in csv.DictReader(file)
+            (TableRow(line["table"], line["row"]), line["requirement"])
+            for line in csv.DictReader(file)
         ]
 
 
@@ -65,7 +66,7 @@ def test_worked_examples_have_a_scenario() -> None:
 
 
 def test_every_scenario_has_a_section_of_the_chapter() -> None:
-    assert [each.source for each in LOADED if each.section not in TOPICS] == []
+    assert [each.source for each in LOADED if each.section not in SECTION_TITLES] == []
 
 
 def test_every_expectation_is_written_out() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rtit.packets import NAMES, PSB
-from rtit.scenario import Line, parse, run
-from rtit.scenario.lines import Reader, show
-from rtit.scenario.shipped import shipped
+from rtit.scenario import PacketLine, parse, run
+from rtit.scenario.catalogue import shipped_scenarios
+from rtit.scenario.model import PacketLineReader, format_line
 
 
 def test_ips_are_joined_with_the_last_ip() -> None:
@@ -17,7 +17,7 @@ def test_ips_are_joined_with_the_last_ip() -> None:
     data = bytes.fromhex(
         "cd8877665544332211" + "2d9999" + "5dddccbbaa" + "91665544332211" + "01" + "6d0000000000ff"
     )
-    reader = Reader()
+    reader = PacketLineReader()
     assert [(line.name, *line.values) for line in reader.read(data)] == [
         ("TIP", 0x1122334455667788),
         ("TIP", 0x1122334455669999),
@@ -26,12 +26,12 @@ def test_ips_are_joined_with_the_last_ip() -> None:
         ("TIP.PGD",),
         ("TIP", 0xFFFFFF0000000000),
     ]
-    assert reader.read(PSB + bytes.fromhex("2d0813"))[1] == Line("TIP", (0x1308,))
+    assert reader.read(PSB + bytes.fromhex("2d0813"))[1] == PacketLine("TIP", (0x1308,))
 
 
 def test_lines_as_a_scenario_has_them() -> None:
     data = bytes.fromhex("48 9902 9905 9920 02030a00 59f0 1b")
-    assert [show(line) for line in Reader().read(data)] == [
+    assert [format_line(line) for line in PacketLineReader().read(data)] == [
         "TNT NNTNN",
         "MODE.Exec 32",
         "MODE.Exec 64 IF",
@@ -78,7 +78,7 @@ COUNTS_BYTES = ("pend_psb_once", "psb_pending_at_smi")
 
 @pytest.mark.parametrize(
     "scenario",
-    [path for path in shipped() if path.stem not in COUNTS_BYTES],
+    [path for path in shipped_scenarios() if path.stem not in COUNTS_BYTES],
     ids=lambda path: path.stem,
 )
 def test_packets_that_are_held_back_come_whole(scenario: Path) -> None:
@@ -86,7 +86,7 @@ def test_packets_that_are_held_back_come_whole(scenario: Path) -> None:
 
     def told(**parameters: str) -> list[str]:
         lines = [line for step in run(scenario, parameters=parameters).steps for line in step.lines]
-        return [show(line) for line in lines if line.name in NAMES]
+        return [format_line(line) for line in lines if line.name in NAMES]
 
     at_once, late = told(), told(held_bytes="40")
     assert late == at_once[: len(late)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rtit
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.gdb.target import Target
 from support.recordings import RTIT, record_to_end, thread_ends
 
@@ -69,8 +69,8 @@ def run_gdb(
 def record_program(folder: Path, *argv: str | Path, backend: str = "auto", **more: object) -> Path:
     """Record a program and return the recording."""
     words = tuple(map(str, argv))
-    request = Request(words, backend=backend, output=folder / "data", **more)  # type: ignore[arg-type]
-    record_to_end(start(request))
+    request = RecordRequest(words, backend=backend, output=folder / "data", **more)  # type: ignore[arg-type]
+    record_to_end(start_recording(request))
     return folder / "data"
 
 

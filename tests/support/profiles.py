@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.recordings import record_to_end, require_backend
 
@@ -43,7 +43,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
         pytest.skip(str(error))
     require_backend("qemu")
     data = tmp_path_factory.mktemp("profiled") / "perf.data"
-    record_to_end(start(Request([str(program)], backend="qemu", output=data)))
+    record_to_end(start_recording(RecordRequest([str(program)], backend="qemu", output=data)))
     return ProfiledProgram(program, data)
 
 

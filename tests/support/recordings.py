@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import EventLog
-from rtit.capture.qemu.find import Found, find_qemu
+from rtit.capture.qemu.installation import QemuInstallation, find_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.session import Session
+from rtit.capture.session import RecordingSession
 from rtit.perfdata import PerfData, records
 from support.processes import (
     all_waiting_again,
@@ -73,19 +73,19 @@ def require_backend(backend: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def qemu() -> Found:
+def qemu() -> QemuInstallation:
     """Return the installed QEMU; skip the test if there is no suitable one."""
     return _find_qemu_or_skip()
 
 
-def _find_qemu_or_skip() -> Found:
+def _find_qemu_or_skip() -> QemuInstallation:
     found = find_qemu()
     if isinstance(found, str):
         pytest.skip(found)
     return found
 
 
-def finish_recording(session: Session) -> Recording:
+def finish_recording(session: RecordingSession) -> Recording:
     """Step a session until all programs have ended; kill them after 15 minutes."""
     deadline = time.monotonic() + 900
     while session.step(0.2):
@@ -95,7 +95,7 @@ def finish_recording(session: Session) -> Recording:
     return session.finish()
 
 
-def record_to_end(session: Session) -> Recording:
+def record_to_end(session: RecordingSession) -> Recording:
     """Run a new session until all programs have ended, and close it."""
     with session:
         return finish_recording(session)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.perf import find
+from rtit.capture.perf import availability
+from rtit.capture.perf.availability import PMU, PMUS
 
 MachineFactory = Callable[..., Path]
 INTEL = {
@@ -68,13 +69,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineFactory:
         if paranoid is not None:
             files["proc/sys/kernel/perf_event_paranoid"] = f"{paranoid}\n"
         if pmu:
-            files |= {f"{find.PMU}/caps/{name}": f"{value}\n" for name, value in CAPS.items()}
+            files |= {f"{PMU}/caps/{name}": f"{value}\n" for name, value in CAPS.items()}
         else:
-            (root / find.PMUS).mkdir(parents=True)
+            (root / PMUS).mkdir(parents=True)
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        monkeypatch.setattr(find, "ROOT", root)
+        monkeypatch.setattr(availability, "ROOT", root)
         return root
 
     return made

@@ -20,7 +20,7 @@ sys.path.insert(0, str(TESTS))
 
 
 def main() -> int:
-    from rtit.capture.qemu.find import find_qemu
+    from rtit.capture.qemu.installation import find_qemu
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="modes; all if none is given")

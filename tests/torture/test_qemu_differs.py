@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from torture.cases import (
     BETTER_THAN_QEMU,
     BY_THE_PROCESSOR,
@@ -47,7 +47,7 @@ def test_the_page_has_them_all() -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(QEMU_DIFFERS | BETTER_THAN_QEMU))
-def test_plain_qemu(mode: str, qemu: Found, tmp_path: Path) -> None:
+def test_plain_qemu(mode: str, qemu: QemuInstallation, tmp_path: Path) -> None:
     if not qemu.version.startswith(TRIED):
         pytest.skip(f"the page is about {TRIED}, this is {qemu.version}")
     case = named(mode)
@@ -58,7 +58,7 @@ def test_plain_qemu(mode: str, qemu: Found, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(QEMU_DIFFERS))
-def test_the_recorder_tells(mode: str, qemu: Found, tmp_path: Path) -> None:
+def test_the_recorder_tells(mode: str, qemu: QemuInstallation, tmp_path: Path) -> None:
     case = named(mode)
     found = record(case.argv, "qemu", tmp_path)
     assert found.identical, found.verdict

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from support.recordings import require_backend
 from torture.cases import BETTER_THAN_QEMU, QUICK, Case, behaviour, cases, random_case
 from torture.recorded import killed, record, right_as_far_as_it_goes
@@ -60,7 +60,7 @@ def test_by_single_steps(mode: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(QUICK))
-def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
+def test_under_qemu(mode: str, folder: Path, qemu: QemuInstallation) -> None:
     case = named(mode)
     found = record(case.argv, "qemu", folder)
     # Of who is killed before a first system call the last instruction is not known, which is said.
@@ -88,7 +88,7 @@ def test_signals_that_come_while_a_program_is_replaced(backend: str, folder: Pat
     assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
-def test_actions_at_once(folder: Path, qemu: Found) -> None:
+def test_actions_at_once(folder: Path, qemu: QemuInstallation) -> None:
     """Of two threads that change what is done with a signal each what QEMU did is looked at in that
     order: none is kept ignored over an exec that is ignored no more.
     """
@@ -98,7 +98,7 @@ def test_actions_at_once(folder: Path, qemu: Found) -> None:
     assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
-def test_a_foreign_program_that_is_not_run(folder: Path, qemu: Found) -> None:
+def test_a_foreign_program_that_is_not_run(folder: Path, qemu: QemuInstallation) -> None:
     """What called for it goes on, recorded, and is missed when it is killed."""
     case = Case("over_exec", ("foreign_program", "killed"))
     found = record(case.argv, "qemu", folder)
@@ -151,7 +151,7 @@ def test_random_machine_code(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: Found) -> None:
+def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: QemuInstallation) -> None:
     """QEMU also runs what processors refuse: then the recorder says so."""
     named("family")
     found = record(random_case(seed, 8).argv, "qemu", folder)
@@ -162,7 +162,7 @@ def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: Found) ->
 
 @pytest.mark.parametrize("seed", [1, 9])
 def test_random_machine_code_that_processors_know_under_qemu(
-    seed: int, folder: Path, qemu: Found
+    seed: int, folder: Path, qemu: QemuInstallation
 ) -> None:
     named("family")
     found = record(random_case(seed, known=True).argv, "qemu", folder)

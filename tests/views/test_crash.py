@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rtit.capture.backends import start
-from rtit.capture.request import Request
-from rtit.capture.store.extent import Extent
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -33,7 +33,7 @@ def test_the_last_line_and_the_report(
 ) -> None:
     data = tmp_path / "data"
     exe = program("crash_late")
-    record_to_end(start(Request([str(exe)], backend=backend, output=data)))
+    record_to_end(start_recording(RecordRequest([str(exe)], backend=backend, output=data)))
     lines = SOURCE.read_text().splitlines()
     place = 1 + next(n for n, line in enumerate(lines) if "*nowhere = value;" in line)
     capfd.readouterr()
@@ -68,7 +68,7 @@ def test_the_last_line_and_the_report(
     assert all("main" in call or "say" in call or "some" in call for call in calls)
 
 
-@pytest.mark.parametrize("stop", [{"stop_at": "main"}, {"extent": Extent(max_size=16 << 10)}])
+@pytest.mark.parametrize("stop", [{"stop_at": "main"}, {"extent": SizeLimits(max_size=16 << 10)}])
 def test_a_trace_that_ends_before_has_no_last_calls(
     stop: dict[str, Any],
     program: ProgramBuilder,
@@ -78,7 +78,9 @@ def test_a_trace_that_ends_before_has_no_last_calls(
     data = tmp_path / "data"
     require_backend("qemu")
     exe, event = program("crash_late"), "intel_pt/cyc,noretcomp,psb_period=0/u"
-    record_to_end(start(Request([str(exe)], backend="qemu", output=data, event=event, **stop)))
+    record_to_end(
+        start_recording(RecordRequest([str(exe)], backend="qemu", output=data, event=event, **stop))
+    )
     capfd.readouterr()
     main(["report", str(data)])
     report = capfd.readouterr().out
@@ -92,7 +94,9 @@ def test_a_trace_whose_end_is_damaged_has_no_last_calls(
     data, exe = tmp_path / "data", program("crash_late")
     require_backend("qemu")
     event = "intel_pt/psb_period=5/u"
-    record_to_end(start(Request([str(exe)], backend="qemu", output=data, event=event)))
+    record_to_end(
+        start_recording(RecordRequest([str(exe)], backend="qemu", output=data, event=event))
+    )
     with Trace(data) as trace:
         [stream] = trace.streams
         piece = stream.source.pieces[0]  # type: ignore[attr-defined]

@@ -9,8 +9,8 @@ from signal import SIGSEGV
 
 import pytest
 
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process
@@ -66,7 +66,11 @@ def test_the_tree_is_what_ran(
     require_backend(backend)
     data, truth = tmp_path / "data", tmp_path / "truth"
     exe = program("endings")
-    record_to_end(start(Request([str(exe), "child"], backend=backend, output=data, truth=truth)))
+    record_to_end(
+        start_recording(
+            RecordRequest([str(exe), "child"], backend=backend, output=data, truth=truth)
+        )
+    )
     ran = {tid: count for tid, (_, count, _) in thread_ends(truth).items()}
     capfd.readouterr()
     main(["report", str(data), "--json"])

@@ -14,31 +14,30 @@ from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
-    from rtit.capture.perf.find import Found as FoundPerf
-    from rtit.capture.qemu.failure import QemuStartError
-    from rtit.capture.qemu.find import Found
+    from rtit.capture.perf.availability import PerfInstallation as FoundPerf
+    from rtit.capture.qemu.installation import QemuInstallation, QemuStartError
     from rtit.capture.recording import Recording
-    from rtit.capture.request import Request
-    from rtit.capture.session import Session
-    from rtit.capture.store.extent import Extent
+    from rtit.capture.request import RecordRequest
+    from rtit.capture.session import RecordingSession
+    from rtit.capture.store.size_limits import SizeLimits
     from rtit.unit.time_model import TimeModel
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BackendChoice:
     """A back end, and why it is the one, in one clause."""
 
     backend: str
     why: str
-    found: Found | None = None
+    found: QemuInstallation | None = None
     perf: FoundPerf | None = None
     warning: str | None = None
     """A warning about the choice, in one sentence."""
 
 
-def choose(
-    request: Request, *, log: bool = False, loads: str = "rtit.capture.qemu.start"
-) -> Choice:
+def choose_backend(
+    request: RecordRequest, *, log: bool = False, loads: str = "rtit.capture.qemu.start"
+) -> BackendChoice:
     """Decide for a back end; `log` says that the tracer's events are wanted, too. `loads` is the
     module that is wanted next if it is QEMU.
 
@@ -47,42 +46,44 @@ def choose(
     """
     backend = request.backend
     if backend == "ptrace":
-        return Choice("ptrace", "as asked for")
+        return BackendChoice("ptrace", "as asked for")
     if backend == "perf":
         return _choose_perf(request, log=log)
-    needs_ptrace = only_ptrace(request, log=log)
+    needs_ptrace = reason_for_ptrace(request, log=log)
     if needs_ptrace is not None:
         if backend == "qemu":
             raise UsageError(f"the QEMU back end cannot do this: {needs_ptrace}")
-        return Choice("ptrace", needs_ptrace)
-    from rtit.capture.qemu.find import Search
+        return BackendChoice("ptrace", needs_ptrace)
+    from rtit.capture.qemu.installation import QemuSearch
 
-    search = Search()
+    search = QemuSearch()
     # It is loaded while QEMU answers.
     import_module(loads)
     found = search.result()
     if isinstance(found, str):
         if backend == "qemu":
             raise RecordError(found)
-        return Choice("ptrace", found)
+        return BackendChoice("ptrace", found)
     why = "as asked for" if backend == "qemu" else "the fast one"
-    return Choice("qemu", f"{why} ({found.qemu}, version {found.version})", found)
+    return BackendChoice("qemu", f"{why} ({found.qemu}, version {found.version})", found)
 
 
-def _choose_perf(request: Request, *, log: bool) -> Choice:
-    from rtit.capture.perf.find import find_perf
-    from rtit.capture.perf.session import check, kernel
+def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
+    from rtit.capture.perf.availability import find_perf
+    from rtit.capture.perf.session import check_perf_request, traces_kernel
 
     if log:
         raise UsageError("the perf back end cannot do this: --events keeps what single steps see")
-    check(request)
-    found = find_perf(kernel=kernel(request), everybody=request.all_cpus)
+    check_perf_request(request)
+    found = find_perf(kernel=traces_kernel(request), everybody=request.all_cpus)
     if isinstance(found, str):
         raise RecordError(f"{found}; the other back ends (--backend auto) need no PT hardware")
-    return Choice("perf", f"as asked for ({found.perf}, version {found.version})", perf=found)
+    return BackendChoice(
+        "perf", f"as asked for ({found.perf}, version {found.version})", perf=found
+    )
 
 
-def only_ptrace(request: Request, *, log: bool) -> str | None:
+def reason_for_ptrace(request: RecordRequest, *, log: bool) -> str | None:
     """What of this only single steps can do, if anything."""
     if request.pids:
         return "attaching to a running program needs single steps"
@@ -93,32 +94,34 @@ def only_ptrace(request: Request, *, log: bool) -> str | None:
     return None
 
 
-def start(
-    request: Request, *, choice: Choice | None = None, log: EventLog | None = None
-) -> Session:
+def start_recording(
+    request: RecordRequest, *, choice: BackendChoice | None = None, log: EventLog | None = None
+) -> RecordingSession:
     """Start what is asked for and return the recording under way.
 
     `choice` is what `choose` answered (None: it is asked); `log` collects the tracer's events, for
     `rtit.capture.ptrace.replay`. Raises UsageError for wrong options, RecordError if the program
     cannot be started (exit codes 125, 126, 127).
     """
-    return start_chosen(request, choice or choose(request, log=log is not None), log=log)[0]
+    return start_with_choice(
+        request, choice or choose_backend(request, log=log is not None), log=log
+    )[0]
 
 
-def start_chosen(
-    request: Request, choice: Choice, *, log: EventLog | None = None
-) -> tuple[Session, Choice]:
+def start_with_choice(
+    request: RecordRequest, choice: BackendChoice, *, log: EventLog | None = None
+) -> tuple[RecordingSession, BackendChoice]:
     """Start what is asked for, as `start`; the recording under way, and the choice that it has.
     That is another one where QEMU cannot start and the request does not insist on it.
     """
     if choice.backend == "qemu":
-        from rtit.capture.qemu.failure import QemuStartError
+        from rtit.capture.qemu.installation import QemuStartError
         from rtit.capture.qemu.start import start_qemu
 
         try:
             return start_qemu(request, found=choice.found), choice
         except QemuStartError as error:
-            choice = instead_of_qemu(request, error)
+            choice = fallback_from_qemu(request, error)
     if choice.backend == "perf":
         from rtit.capture.perf.session import start_perf
 
@@ -133,11 +136,13 @@ def start_chosen(
     return session, choice
 
 
-def instead_of_qemu(request: Request, error: QemuStartError) -> Choice:
+def fallback_from_qemu(request: RecordRequest, error: QemuStartError) -> BackendChoice:
     """The choice where QEMU cannot start. Raises `error` if the request asks for QEMU."""
     if request.backend == "qemu":
         raise error
-    return Choice("ptrace", "QEMU cannot start", warning=f"{error}; recorded by single steps")
+    return BackendChoice(
+        "ptrace", "QEMU cannot start", warning=f"{error}; recorded by single steps"
+    )
 
 
 def record(
@@ -149,7 +154,7 @@ def record(
     filters: Sequence[str] = (),
     start_at: str | None = None,
     stop_at: str | None = None,
-    extent: Extent | None = None,
+    extent: SizeLimits | None = None,
     time: TimeModel | None = None,
     truth: Path | str | None = None,
     truth_form: str | None = None,
@@ -186,9 +191,9 @@ def record(
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
     126, 127) or the file cannot be written.
     """
-    from rtit.capture.request import Request
+    from rtit.capture.request import RecordRequest
 
-    request = Request(
+    request = RecordRequest(
         argv,
         backend=backend,
         output=output,
@@ -209,7 +214,7 @@ def record(
         cpus=cpus,
         qemu_env=qemu_env,
     )
-    with start(request) as session:
+    with start_recording(request) as session:
         while session.step(timeout=0.2):
             pass
         return session.finish()

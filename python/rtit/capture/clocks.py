@@ -13,12 +13,12 @@ from rtit.errors import UsageError
 from rtit.unit.time_model import TimeModel
 
 BUS_HZ = TimeModel().bus_hz
-LONGEST_SCHEDULED = 4096
+MAX_SCHEDULED_INSTRUCTIONS = 4096
 """Instructions of other threads after which a thread in the kernel counts as switched out."""
 
 _FREQUENCY = re.compile(r"(?ai)([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kMG]?)(?:Hz)?")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-_LARGEST_CPI = 1000
+_MAX_CPI = 1000
 
 
 def parse_frequency(text: str) -> int:
@@ -42,12 +42,12 @@ def parse_frequency(text: str) -> int:
 
 def parse_cpi(text: str) -> int:
     """Core cycles an instruction: a whole number from 1 to 1000. Raises UsageError."""
-    if not re.fullmatch("[0-9]{1,4}", text.strip()) or not 1 <= int(text) <= _LARGEST_CPI:
-        raise UsageError(f"--cpi is a whole number from 1 to {_LARGEST_CPI}, not {text!r}")
+    if not re.fullmatch("[0-9]{1,4}", text.strip()) or not 1 <= int(text) <= _MAX_CPI:
+        raise UsageError(f"--cpi is a whole number from 1 to {_MAX_CPI}, not {text!r}")
     return int(text)
 
 
-def time_model(*, cpi: int = 1, core_hz: int = 10 * BUS_HZ) -> TimeModel:
+def make_time_model(*, cpi: int = 1, core_hz: int = 10 * BUS_HZ) -> TimeModel:
     """The clocks of a processor that takes `cpi` cycles of a clock of `core_hz` an instruction.
 
     Raises UsageError for values that `parse_cpi` and `parse_frequency` do not give.
@@ -55,12 +55,12 @@ def time_model(*, cpi: int = 1, core_hz: int = 10 * BUS_HZ) -> TimeModel:
     return TimeModel(cpi=cpi, core_ratio=core_hz // BUS_HZ)
 
 
-def instructions_a_tick(model: TimeModel) -> int:
+def instructions_per_tick(model: TimeModel) -> int:
     """Instructions after which the TSC has surely gone on."""
     return -(-model.core_ratio // (model.cpi * model.max_non_turbo_ratio))
 
 
-def describe(model: TimeModel) -> str:
+def describe_time_model(model: TimeModel) -> str:
     """What a recording says of its time."""
     nanoseconds = model.cpi * 10**9 / (model.core_ratio * model.bus_hz)
     length = f"{nanoseconds:.4g} ns a retired instruction"

@@ -14,16 +14,16 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.capture.private import create
+from rtit.capture.private_files import create_private_file
 from rtit.errors import InputError
 
-RECORD = struct.Struct("<BBHIQQQQ")
+EVENT_RECORD = struct.Struct("<BBHIQQQQ")
 """kind, flags, instruction length, tid, ip, target, clock, extra."""
 
-_MMAP = struct.Struct("<QIIIIQQ")
+_MMAP_HEADER = struct.Struct("<QIIIIQQ")
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What a record says; the fields that count besides `tid` and `clock`.
 
     `clock` is the number of instructions that all threads retired, this one included. A REP
@@ -73,7 +73,7 @@ class Kind(IntEnum):
     window were passed (without a start edge: one more)."""
 
 
-class Resume(IntEnum):
+class ResumeReason(IntEnum):
     """Why user code goes on: the flags of `Kind.RESUME`."""
 
     SYSTEM_CALL = 0
@@ -126,15 +126,17 @@ class Flag:
     """The blob continues in the next message of this thread (QEMU)."""
 
 
-WITH_BLOB = frozenset({Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING})
+KINDS_WITH_BLOB = frozenset(
+    {EventKind.EXEC, EventKind.COMM, EventKind.MMAP, EventKind.CODE, EventKind.WARNING}
+)
 
-Batch = tuple[bytes, Sequence[bytes]]
+EventBatch = tuple[bytes, Sequence[bytes]]
 
 
-class Event(NamedTuple):
+class CaptureEvent(NamedTuple):
     """One record, with its blob (empty if it has none) in the place of its index."""
 
-    kind: Kind
+    kind: EventKind
     flags: int
     length: int
     tid: int
@@ -145,7 +147,7 @@ class Event(NamedTuple):
     blob: bytes
 
 
-class Mapping(NamedTuple):
+class MmapEvent(NamedTuple):
     """The blob of `Kind.MMAP`, in the order of the fields of PERF_RECORD_MMAP2 after the size."""
 
     pgoff: int
@@ -160,54 +162,63 @@ class Mapping(NamedTuple):
     """The file, `//anon`, or a name in brackets as `[vdso]`; undecodable bytes as surrogates."""
 
 
-BRANCHES = bytes(
-    (Kind.CONDITIONAL, Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL, Kind.RETURN, Kind.FAR, Kind.SYSCALL)
+BRANCH_KINDS = bytes(
+    (
+        EventKind.CONDITIONAL,
+        EventKind.INDIRECT_JUMP,
+        EventKind.INDIRECT_CALL,
+        EventKind.RETURN,
+        EventKind.FAR,
+        EventKind.SYSCALL,
+    )
 )
 """Kinds that count as branches."""
 
 
 def count_branches(records: bytes) -> int:
     """Conditional and indirect branches, returns, and far transfers that these records tell of."""
-    kinds = records[:: RECORD.size]
-    return sum(map(kinds.count, BRANCHES))
+    kinds = records[:: EVENT_RECORD.size]
+    return sum(map(kinds.count, BRANCH_KINDS))
 
 
-def parse_mmap(blob: bytes) -> Mapping:
+def parse_mmap(blob: bytes) -> MmapEvent:
     """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
     return parse_contents(blob)[0]
 
 
-def parse_contents(blob: bytes) -> tuple[Mapping, bytes]:
+def parse_contents(blob: bytes) -> tuple[MmapEvent, bytes]:
     """The same, and the beginning of the file, which follows if `Flag.MMAP_WITH_CONTENTS`."""
-    end = blob.find(b"\0", _MMAP.size)
+    end = blob.find(b"\0", _MMAP_HEADER.size)
     if end < 0:
         raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
-    path = os.fsdecode(blob[_MMAP.size : end])
-    pgoff, prot, flags, major, minor, inode, generation = _MMAP.unpack_from(blob)
-    mapping = Mapping(pgoff, prot, flags, major, minor, inode, generation, path)
+    path = os.fsdecode(blob[_MMAP_HEADER.size : end])
+    pgoff, prot, flags, major, minor, inode, generation = _MMAP_HEADER.unpack_from(blob)
+    mapping = MmapEvent(pgoff, prot, flags, major, minor, inode, generation, path)
     return mapping, blob[end + 1 :]
 
 
-def events(batch: Batch) -> Iterator[Event]:
+def iterate_events(batch: EventBatch) -> Iterator[CaptureEvent]:
     """The events of one batch in order.
 
     Raises InputError, with the offset in the batch's records, for an unknown kind, a blob that is
     not there, or bytes that are no whole record.
     """
     records, blobs = batch
-    whole = len(records) - len(records) % RECORD.size
-    for offset in range(0, whole, RECORD.size):
-        kind, flags, length, tid, ip, target, clock, extra = RECORD.unpack_from(records, offset)
+    whole = len(records) - len(records) % EVENT_RECORD.size
+    for offset in range(0, whole, EVENT_RECORD.size):
+        kind, flags, length, tid, ip, target, clock, extra = EVENT_RECORD.unpack_from(
+            records, offset
+        )
         try:
-            known = Kind(kind)
+            known = EventKind(kind)
         except ValueError:
             raise InputError("unknown kind of event", offset=offset, value=kind) from None
         blob = b""
-        if known in WITH_BLOB:
+        if known in KINDS_WITH_BLOB:
             if extra >= len(blobs):
                 raise InputError("the event's blob is not in its batch", offset=offset, value=extra)
             blob = blobs[extra]
-        yield Event(known, flags, length, tid, ip, target, clock, extra, blob)
+        yield CaptureEvent(known, flags, length, tid, ip, target, clock, extra, blob)
     if whole != len(records):
         raise InputError("an event is cut off", offset=whole, value=f"{len(records) - whole} bytes")
 
@@ -236,14 +247,14 @@ class EventLog:
         """The number of batches."""
         return len(self._batches)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[CaptureEvent]:
         """The events of all batches in order. Raises InputError as `events` does."""
         for batch in self._batches:
-            yield from events(batch)
+            yield from iterate_events(batch)
 
     def save(self, path: Path | str) -> None:
         """Write the log to a file. Raises OSError."""
-        with BufferedWriter(create(path)) as file:
+        with BufferedWriter(create_private_file(path)) as file:
             self.write(file)
 
     def write(self, file: BinaryIO) -> None:
@@ -263,7 +274,7 @@ class EventLog:
         """
         log = cls()
         data = Path(path).read_bytes()
-        reader = _Reader(data, str(path))
+        reader = _LogReader(data, str(path))
         if data[: len(cls._MAGIC)] != cls._MAGIC:
             raise InputError(
                 "not a log of capture events", source=str(path), offset=0, value=data[:16].hex()
@@ -271,7 +282,7 @@ class EventLog:
         reader.take(len(cls._MAGIC))
         while reader.offset < len(data):
             size, count = struct.unpack("<II", reader.take(8))
-            if size % RECORD.size:
+            if size % EVENT_RECORD.size:
                 raise InputError(
                     "the records' size is no multiple of 40",
                     source=str(path),
@@ -285,7 +296,7 @@ class EventLog:
         return log
 
 
-class _Reader:
+class _LogReader:
     def __init__(self, data: bytes, source: str) -> None:
         self.data = data
         self.source = source

@@ -26,7 +26,7 @@ from rtit.readable import as_text
 
 MAX_FILTERS = 4
 
-_FORM = "filter|tracestop <start> [/ <size>] [@ <file>]"
+_SYNTAX = "filter|tracestop <start> [/ <size>] [@ <file>]"
 _LIMIT = 1 << 64
 _INDEX = re.compile(r"#(?:(?P<global>[gG])|(?P<number>[0-9]+))")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
@@ -54,7 +54,7 @@ def parse_filters(
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _RangeEnd:
     """A number, or a function with its selection: -1 any, 0 the global one, n the n'th."""
 
     number: int = 0
@@ -91,7 +91,7 @@ class _Parser:
                 f"unknown action {action!r}" + (f" (did you mean {hint[0]!r}?)" if hint else "")
             )
         start = self._point()
-        size: _Point | None = None
+        size: _RangeEnd | None = None
         if self._accept("/"):
             size = self._point()
         file = self._word(" ,\t\n") if self._accept("@") else None
@@ -105,12 +105,12 @@ class _Parser:
             raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
         return Filter("filter" if action == "filter" else "stop", path, offset, length)
 
-    def _point(self) -> _Point:
+    def _point(self) -> _RangeEnd:
         self._skip(" \t\n")
         number = _NUMBER.match(self._text, self._at)
         if number is not None:
             self._at = number.end()
-            return _Point(number=self._number(number[0]))
+            return _RangeEnd(number=self._number(number[0]))
         if self._accept('"'):
             name = self._word('"')
             if not self._accept('"'):
@@ -123,12 +123,12 @@ class _Parser:
                 self._at -= len(rest) + 1
         self._skip(" \t\n")
         if not self._text.startswith("#", self._at):
-            return _Point(name=name)
+            return _RangeEnd(name=name)
         index = _INDEX.match(self._text, self._at)
         if index is None:
             raise self._error("after # comes a number, or g for the global function")
         self._at = index.end()
-        return _Point(name=name, which=0 if index["global"] else int(index["number"]))
+        return _RangeEnd(name=name, which=0 if index["global"] else int(index["number"]))
 
     def _number(self, text: str) -> int:
         # As strtoull does: 0x is hexadecimal, another leading 0 octal.
@@ -152,7 +152,7 @@ class _Parser:
             raise self._error(f"{real}: file names in filters cannot have blanks or commas")
         return str(real)
 
-    def _range(self, start: _Point, size: _Point | None, path: str) -> tuple[int, int]:
+    def _range(self, start: _RangeEnd, size: _RangeEnd | None, path: str) -> tuple[int, int]:
         from rtit._core import ElfFile
 
         if start.name is None and (size is None or size.name is None):
@@ -166,11 +166,11 @@ class _Parser:
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:
-            function = _resolve(symbols, start, path)
+            function = _resolve_symbol(symbols, start, path)
             offset = function.offset
             length = function.size if size is None else length
         if size is not None and size.name is not None:
-            last = _resolve(symbols, size, path)
+            last = _resolve_symbol(symbols, size, path)
             if last.offset + last.size <= offset:
                 first = start.name or f"offset {start.number:#x}"
                 raise self._error(f"{size.name} ({last.offset:#x}) ends before {first} begins")
@@ -197,10 +197,12 @@ class _Parser:
         return self._text[start : self._at]
 
     def _error(self, message: str) -> UsageError:
-        return UsageError(f"filter {self._text!r}, character {self._at}: {message}; form: {_FORM}")
+        return UsageError(
+            f"filter {self._text!r}, character {self._at}: {message}; form: {_SYNTAX}"
+        )
 
 
-def _resolve(symbols: FileSymbols, point: _Point, path: str) -> Function:
+def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Function:
     name = as_text(point.name or "")
     try:
         found = symbols.named(name)
@@ -214,7 +216,7 @@ def _resolve(symbols: FileSymbols, point: _Point, path: str) -> Function:
         return found[0]
     if found:
         rows = [
-            f"#{number} {each.offset:#x} {each.binding} {each.name}{_neighbour(symbols, each)}"
+            f"#{number} {each.offset:#x} {each.binding} {each.name}{_function_before(symbols, each)}"
             for number, each in enumerate(found, 1)
         ]
         raise UsageError(
@@ -231,7 +233,7 @@ def _resolve(symbols: FileSymbols, point: _Point, path: str) -> Function:
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
 
 
-def _neighbour(symbols: FileSymbols, function: Function) -> str:
+def _function_before(symbols: FileSymbols, function: Function) -> str:
     """Which function comes before, to tell functions of one name apart."""
     before = symbols.at(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

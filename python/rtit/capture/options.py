@@ -38,7 +38,7 @@ TERMS: dict[str, tuple[int, int]] = {
 _PERIODS = frozenset({"mtc_period", "psb_period", "cyc_thresh"})
 
 # term -> the Profile capability that it needs when it is not 0
-_NEEDS = {
+_REQUIRED_CAPABILITY = {
     "cyc": "psb_cyc",
     "cyc_thresh": "psb_cyc",
     "psb_period": "psb_cyc",
@@ -112,15 +112,15 @@ class PtOptions:
         if match is None or not (match["pmu"] or match["terms"]):
             raise UsageError(f"{text!r} is no event: write {PMU}/terms/u, for example {PMU}//u")
         if match["pmu"] != PMU:
-            hint = _nearest(match["pmu"], [PMU])
+            hint = _suggest_term(match["pmu"], [PMU])
             raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
         options = _defaults(profile)
-        pairs = list(_split(match["terms"] or ""))
+        pairs = list(_split_terms(match["terms"] or ""))
         for name, value in pairs:
             if name == "config":
                 options = cls.from_config(value)
         settings = {name: value for name, value in pairs if name != "config"}
-        user, kernel = _modifiers(match["modifiers"], text, user_only=user_only)
+        user, kernel = _parse_modifiers(match["modifiers"], text, user_only=user_only)
         options = replace(options, **settings, user=user, kernel=kernel)
         if profile is not None:
             options.check(profile)
@@ -156,11 +156,11 @@ class PtOptions:
 
     def check(self, profile: Profile) -> None:
         """Raise UsageError if the processor lacks something that these options ask for."""
-        for term, capability in _NEEDS.items():
+        for term, capability in _REQUIRED_CAPABILITY.items():
             value = getattr(self, term)
             if value and not getattr(profile, capability):
                 raise UsageError(f"{term} is not supported by processor {profile.name}")
-            if term in _BITMAPS and value not in (valid := _encodings(profile, term)):
+            if term in _BITMAPS and value not in (valid := _allowed_encodings(profile, term)):
                 listed = ", ".join(map(str, valid))
                 raise UsageError(
                     f"{term}={value} is not supported by processor {profile.name}; "
@@ -186,23 +186,23 @@ def _defaults(profile: Profile | None) -> PtOptions:
         return PtOptions()
     return PtOptions(
         mtc=int(profile.mtc),
-        mtc_period=max(value for value in _encodings(profile, "mtc_period") if value <= 3),
-        psb_period=max(value for value in _encodings(profile, "psb_period") if value <= 3),
+        mtc_period=max(value for value in _allowed_encodings(profile, "mtc_period") if value <= 3),
+        psb_period=max(value for value in _allowed_encodings(profile, "psb_period") if value <= 3),
     )
 
 
-def _encodings(profile: Profile, term: str) -> list[int]:
+def _allowed_encodings(profile: Profile, term: str) -> list[int]:
     # Encoding 0 is legal whatever the bitmap says, and alone if the capability is missing.
-    bitmap = getattr(profile, _BITMAPS[term]) if getattr(profile, _NEEDS[term]) else 0
+    bitmap = getattr(profile, _BITMAPS[term]) if getattr(profile, _REQUIRED_CAPABILITY[term]) else 0
     return [value for value in range(16) if value == 0 or bitmap >> value & 1]
 
 
-def _split(terms: str) -> Iterator[tuple[str, int]]:
+def _split_terms(terms: str) -> Iterator[tuple[str, int]]:
     for item in terms.split(",") if terms.strip() else []:
         name, equals, text = (part.strip() for part in item.partition("="))
         if name != "config" and name not in TERMS:
             raise UsageError(
-                f"unknown term {name!r}{_nearest(name, [*TERMS, 'config'])}; "
+                f"unknown term {name!r}{_suggest_term(name, [*TERMS, 'config'])}; "
                 f"valid terms: {', '.join(TERMS)}"
             )
         if equals and not _NUMBER.fullmatch(text):
@@ -211,7 +211,7 @@ def _split(terms: str) -> Iterator[tuple[str, int]]:
         yield name, value
 
 
-def _modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, bool]:
+def _parse_modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, bool]:
     unknown = [letter for letter in text if letter not in "uk"]
     if unknown:
         raise UsageError(f"unknown modifier {unknown[0]!r} in {event!r}; valid modifiers: u, k")
@@ -224,7 +224,7 @@ def _modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, bool]:
     return user, kernel
 
 
-def _nearest(word: str, valid: list[str]) -> str:
+def _suggest_term(word: str, valid: list[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)

@@ -22,17 +22,17 @@ def check_program(
     UsageError for arguments that no program can get, RecordError if it cannot be started:
     `exit_code` 127 not found, 126 not executable, 125 anything else.
     """
-    native().check_program(arguments(argv), env=environment(env), cwd=cwd)
+    native_tracer_module().check_program(check_arguments(argv), env=check_environment(env), cwd=cwd)
 
 
 def find_program(program: str, env: Mapping[str, str] | None) -> str:
     """The path of a program as the shell finds it; the name itself if it is nowhere."""
     path = (env or os.environ).get("PATH")
-    found = program if "/" in program else which(program, path)
+    found = program if "/" in program else find_executable(program, path)
     return found or program
 
 
-def which(name: str, path: str | None = None) -> str | None:
+def find_executable(name: str, path: str | None = None) -> str | None:
     """The executable file of this name in `path`, folders with colons between (None: PATH), as
     `shutil.which`, which would load compressors.
     """
@@ -45,7 +45,7 @@ def which(name: str, path: str | None = None) -> str | None:
     return None
 
 
-def arguments(argv: Sequence[StrPath]) -> list[str]:
+def check_arguments(argv: Sequence[StrPath]) -> list[str]:
     """`argv` as a list of texts. Raises UsageError for what no program can get."""
     if isinstance(argv, str) or not argv:
         raise UsageError(f"a list of the program and its arguments is needed, not {argv!r}")
@@ -56,7 +56,7 @@ def arguments(argv: Sequence[StrPath]) -> list[str]:
     return words
 
 
-def environment(env: Mapping[str, str] | None) -> dict[str, str]:
+def check_environment(env: Mapping[str, str] | None) -> dict[str, str]:
     """`env`, or ours for None. Raises UsageError for what is no environment."""
     if env is None:
         # Python's own copy: `os.environ` may have changed what the C library has.
@@ -67,7 +67,7 @@ def environment(env: Mapping[str, str] | None) -> dict[str, str]:
     return dict(env)
 
 
-def native() -> ModuleType:
+def native_tracer_module() -> ModuleType:
     """The native module. Raises RecordError where it has no tracer."""
     try:
         from rtit import _core

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtit.perfdata import Ending
 
-NO_SPACE = "before the disk was full"
+OUT_OF_SPACE_ERRORS = "before the disk was full"
 """Where a recording stopped for which too little of the disk was left."""
 
 COMPRESS_AFTER_PSB = False
@@ -19,7 +19,7 @@ before it where it is following the program."""
 
 
 @dataclass(slots=True)
-class Totals:
+class RecordingTotals:
     """What has been recorded so far. `clock` counts retired instructions of all threads, traced or
     not; `branches` conditional and indirect branches, returns and far transfers; `pt_bytes` what
     the units wrote, which is more than the file has of a snapshot or at a size.

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
-from rtit.capture.private import refuse_link_to_nothing
-from rtit.capture.program import arguments, find_program
-from rtit.capture.store.extent import Extent
-from rtit.capture.window import Window, parse_window
+from rtit.capture.private_files import refuse_dangling_link
+from rtit.capture.program import check_arguments, find_program
+from rtit.capture.record_window import RecordWindow, parse_window
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
-_MOST_CPUS = 1024
+_MAX_CPUS = 1024
 
 TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
 """Form of a truth file -> instructions after which it has another hash: `hashes` has one where
@@ -30,7 +30,7 @@ control is transferred next after so many, or sooner; `runs` has every sequentia
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecordRequest:
     """What to record, and how.
 
     * `argv`: the program and its arguments, looked up in the PATH of `env`; or `pids`: the numbers
@@ -43,7 +43,7 @@ class Request:
       steps alone); 0: a buffer a thread.
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event` and `filters`: what is traced, spelled as perf spells them.
-    * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.window`).
+    * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.record_window`).
     * `extent`: how much is kept (None: everything); `time`: how the clocks run (None: one
       nanosecond a retired instruction).
     * `truth`: a file for what was executed; `truth_form`: its form, `hashes` or `runs` (None: as
@@ -66,7 +66,7 @@ class Request:
     filters: Sequence[str] = ()
     start_at: str | None = None
     stop_at: str | None = None
-    extent: Extent | None = None
+    extent: SizeLimits | None = None
     time: TimeModel | None = None
     truth: Path | str | None = None
     truth_form: str | None = None
@@ -84,7 +84,7 @@ class Request:
         if self.pids:
             self._check_attached()
         else:
-            arguments(self.argv)
+            check_arguments(self.argv)
         if self.backend not in BACKENDS:
             raise UsageError(f"no back end {self.backend!r}; there are {', '.join(BACKENDS)}")
         if self.truth_form is not None and self.truth_form not in TRUTH_FORMS:
@@ -108,7 +108,7 @@ class Request:
         if self.extent is not None:
             self.extent.check(options)
 
-    def plan(self, program: str | None = None) -> Plan:
+    def plan(self, program: str | None = None) -> RecordPlan:
         """Look up the names in `filters`, `start_at` and `stop_at`.
 
         Those without a file are of `program` (None: of `argv`). Raises UsageError for what is not
@@ -127,13 +127,13 @@ class Request:
         except ImageError as error:
             raise RecordError(str(error)) from error
         if self.truth is not None:
-            refuse_link_to_nothing(self.truth)
-        return Plan(
+            refuse_dangling_link(self.truth)
+        return RecordPlan(
             request=self,
             options=self._options(),
             filters=filters,
             window=window,
-            extent=self.extent or Extent(),
+            extent=self.extent or SizeLimits(),
             time=self.time or TimeModel(),
         )
 
@@ -143,11 +143,11 @@ class Request:
         return PtOptions.parse(self.event, profile=FULL)
 
     def _check_cpus(self) -> None:
-        if not 0 < self.cpus <= _MOST_CPUS:
-            raise UsageError(f"--cpus is {self.cpus}: there are 1 to {_MOST_CPUS}")
+        if not 0 < self.cpus <= _MAX_CPUS:
+            raise UsageError(f"--cpus is {self.cpus}: there are 1 to {_MAX_CPUS}")
         if self.backend == "perf":
             raise UsageError("--cpus is for a modelled machine, not for --backend perf")
-        if self.start_at or self.stop_at or (self.extent or Extent()) != Extent():
+        if self.start_at or self.stop_at or (self.extent or SizeLimits()) != SizeLimits():
             raise UsageError(
                 "--cpus goes with none of --start-at, --stop-at, --snapshot and --max-size"
             )
@@ -189,14 +189,14 @@ def check_distinct(files: Mapping[str, Path | str | None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecordPlan:
     """A request, read: what a back end is set up with."""
 
-    request: Request
+    request: RecordRequest
     options: PtOptions
     filters: tuple[Filter, ...]
-    window: Window
-    extent: Extent
+    window: RecordWindow
+    extent: SizeLimits
     time: TimeModel
 
     @property

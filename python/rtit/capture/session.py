@@ -8,18 +8,18 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rtit.capture.recording import Recording, Totals, exit_code_of
+from rtit.capture.recording import Recording, RecordingTotals, exit_code_of
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:
-    from rtit.capture.request import Plan
+    from rtit.capture.request import RecordPlan
     from rtit.perfdata import Ending
 
 
-class Keeping(Protocol):
+class RecordingSink(Protocol):
     """What takes what a back end has: a `Keeper`, or what counts. It is the session's to ask."""
 
-    totals: Totals
+    totals: RecordingTotals
     ending: Ending | None
 
     @property
@@ -35,20 +35,20 @@ class Keeping(Protocol):
         """What the file says of how much of the trace it has."""
 
 
-class Session(ABC):
+class RecordingSession(ABC):
     """Drives one recording: a context manager; `step` until it returns False, then `finish`.
 
     Leaving the context early kills the program, or lets go of it if it was attached to, and keeps
     what was recorded; in a process that was forked meanwhile nothing happens.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RecordPlan) -> None:
         self._owner = os.getpid()
         self._plan = plan
 
     @property
     @abstractmethod
-    def totals(self) -> Totals:
+    def totals(self) -> RecordingTotals:
         """What has been recorded so far."""
 
     @property
@@ -113,15 +113,15 @@ class Session(ABC):
         """Close the file, and whatever else is open. Again is harmless."""
 
 
-class UnitSession(Session):
+class TraceUnitSession(RecordingSession):
     """A recording that trace units of our own write; `keeper` has their packets."""
 
-    def __init__(self, plan: Plan, keeper: Keeping) -> None:
+    def __init__(self, plan: RecordPlan, keeper: RecordingSink) -> None:
         super().__init__(plan)
         self._keeper = keeper
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> RecordingTotals:
         """What has been recorded so far."""
         return self._keeper.totals
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtit.capture.session import Session
+    from rtit.capture.session import RecordingSession
 
 
 def add_qemu_env(group: argparse._ActionsContainer) -> None:
@@ -33,11 +33,11 @@ def ending_signals() -> set[signal.Signals]:
 
 
 def wait_for_program(
-    session: Session,
+    session: RecordingSession,
     signals: set[signal.Signals],
     *,
     patient: bool,
-    update: Callable[[Session], None] = lambda session: None,
+    update: Callable[[RecordingSession], None] = lambda session: None,
 ) -> bool:
     """Run the session to its end; return whether SIGINT, SIGTERM or SIGHUP came.
 

@@ -7,24 +7,34 @@ from typing import Any
 
 import numpy as np
 
-from rtit.counting import head
-from rtit.counting.tally import MappedFile, Tally
+from rtit.counting.process_counts import (
+    CALL,
+    CONDITIONAL,
+    FAR,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    REPEAT,
+    RETURN,
+    MappedFile,
+    ProcessCounts,
+)
 from rtit.image import Files, Mapping, Unusable, has_file
 from rtit.profile.builder import Gathering
 from rtit.profile.tables import NOWHERE, Losses, Profile
 from rtit.trace import End
 
-_ENDS = {
-    head.JUMP: End.JUMP,
-    head.CALL: End.CALL,
-    head.INDIRECT_JUMP: End.INDIRECT_JUMP,
-    head.INDIRECT_CALL: End.INDIRECT_CALL,
-    head.RETURN: End.RETURN,
-    head.FAR: End.FAR,
+_END_KINDS = {
+    JUMP: End.JUMP,
+    CALL: End.CALL,
+    INDIRECT_JUMP: End.INDIRECT_JUMP,
+    INDIRECT_CALL: End.INDIRECT_CALL,
+    RETURN: End.RETURN,
+    FAR: End.FAR,
 }
 
 
-class Counts:
+class CountAccumulator:
     """What processes counted, added up, at so many `places`, 0: as many as there are at most."""
 
     def __init__(self, places: int = 0) -> None:
@@ -34,7 +44,7 @@ class Counts:
         self._losses = Losses()
         self._instructions = 0
 
-    def add(self, found: Tally) -> None:
+    def add(self, found: ProcessCounts) -> None:
         """One process, or one program of it."""
         numbers = np.array([self._number(each) for each in found.mappings] + [NOWHERE], np.int64)
         starts = np.array([each.start for each in found.mappings] + [0], np.uint64)
@@ -44,13 +54,13 @@ class Counts:
         offset = np.where(
             binary == NOWHERE, found.start, found.start - starts[rows] + offsets[rows]
         )
-        unfinished = (found.exit == head.REPEAT).astype(np.uint64)
+        unfinished = (found.exit == REPEAT).astype(np.uint64)
         self._add(binary, offset, found.instructions, found.first)
         self._add(binary, offset, found.instructions - unfinished, found.other)
         whole = found.first + found.other
-        for left, end in _ENDS.items():
+        for left, end in _END_KINDS.items():
             self._transfers[end] += int(whole[found.exit == left].sum())
-        conditional = found.exit == head.CONDITIONAL
+        conditional = found.exit == CONDITIONAL
         self._transfers[End.CUT] += int(found.first[conditional].sum())
         self._transfers[End.CONDITIONAL] += int(found.other[conditional].sum())
 

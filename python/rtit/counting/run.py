@@ -11,20 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rtit.capture.backends import Choice, choose, instead_of_qemu
-from rtit.capture.request import Request
-from rtit.counting import head
+from rtit.capture.backends import BackendChoice, choose_backend, fallback_from_qemu
+from rtit.capture.request import RecordRequest
+from rtit.counting.process_counts import (
+    CALL,
+    CONDITIONAL,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    RETURN,
+    ProgramTotals,
+)
 from rtit.profile.stat import Stat, totals
 from rtit.profile.tables import Losses
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
-    from rtit.capture.session import Session
-    from rtit.counting.profile import Counts
+    from rtit.capture.session import RecordingSession
+    from rtit.counting.profile import CountAccumulator
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedRun:
     """A program that has ended, and what it executed.
 
     `exit_code` is its own, 128 + N if signal N ended it; `backend` what ran it, `qemu` or `ptrace`;
@@ -39,12 +47,12 @@ class Counted:
     whole: bool = True
 
 
-def chosen(request: Request) -> Choice:
+def choose_counting_backend(request: RecordRequest) -> BackendChoice:
     """The back end that counts. Raises UsageError, RecordError."""
-    return choose(request, loads="rtit.capture.qemu.counting")
+    return choose_backend(request, loads="rtit.capture.qemu.counting")
 
 
-class Counting:
+class CountingRun:
     """A program that runs and is counted: `step` its `session` until that is False, then `finish`.
     Leaving the context early kills it.
 
@@ -55,8 +63,8 @@ class Counting:
 
     def __init__(
         self,
-        request: Request,
-        choice: Choice | None = None,
+        request: RecordRequest,
+        choice: BackendChoice | None = None,
         *,
         where: bool = True,
         places: int = 0,
@@ -65,40 +73,40 @@ class Counting:
             from rtit.trace.recording.settings import Settings, checked
 
             checked(Settings(places=places))
-        self._choice = choice or chosen(request)
+        self._choice = choice or choose_counting_backend(request)
         self._where = where
         self._places = places
-        self._sums = head.Sums()
-        self._counts: Counts | None = None
+        self._sums = ProgramTotals()
+        self._counts: CountAccumulator | None = None
         self._files = ExitStack()
-        self._session: Session
+        self._session: RecordingSession
         self._counted: CountSession | None = None
         if self._choice.backend == "qemu":
             from rtit.capture.qemu.counting import start_counting
-            from rtit.capture.qemu.failure import QemuStartError
+            from rtit.capture.qemu.installation import QemuStartError
 
             try:
                 self._counted = start_counting(request, self._read, found=self._choice.found)
                 self._session = self._counted
             except QemuStartError as error:
-                self._choice = instead_of_qemu(request, error)
+                self._choice = fallback_from_qemu(request, error)
         if self._counted is None:
-            from rtit.capture.backends import start
+            from rtit.capture.backends import start_recording
 
             folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rtit-stat-"))
             request = replace(request, output=Path(folder) / "perf.data")
             try:
-                self._session = start(request, choice=self._choice)
+                self._session = start_recording(request, choice=self._choice)
             except BaseException:
                 self._files.close()
                 raise
 
     @property
-    def session(self) -> Session:
+    def session(self) -> RecordingSession:
         """The run under way."""
         return self._session
 
-    def finish(self) -> Counted:
+    def finish(self) -> CountedRun:
         """What it executed; it has ended."""
         if self._counted is None:
             return self._decoded()
@@ -109,7 +117,7 @@ class Counting:
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
         found = self._stat(by_thread, len(tids), len(pids))
         warnings = tuple(self._counted.totals.warnings)
-        return Counted(found, exit_code, "qemu", warnings, self._counted.whole)
+        return CountedRun(found, exit_code, "qemu", warnings, self._counted.whole)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
         sums, exits = self._sums, self._sums.exits
@@ -120,10 +128,10 @@ class Counting:
             found = summed(self._counts.profile(by_thread), tids, pids)
         alone = totals(
             sums.instructions,
-            exits[head.CONDITIONAL],
-            (sum(exits[head.JUMP]), sum(exits[head.INDIRECT_JUMP])),
-            (sum(exits[head.CALL]), sum(exits[head.INDIRECT_CALL])),
-            sum(exits[head.RETURN]),
+            exits[CONDITIONAL],
+            (sum(exits[JUMP]), sum(exits[INDIRECT_JUMP])),
+            (sum(exits[CALL]), sum(exits[INDIRECT_CALL])),
+            sum(exits[RETURN]),
             sums.system_calls,
             0,
             0,
@@ -135,23 +143,23 @@ class Counting:
             threads[name] += count
         return replace(found, counts=counts, threads=threads)
 
-    def _decoded(self) -> Counted:
+    def _decoded(self) -> CountedRun:
         from rtit.profile.stat import stat as decoded
         from rtit.trace import Trace
 
         recording = self._session.finish()
         with Trace(recording.path, places=self._places) as trace:
             found = decoded(trace, trace.streams)
-        return Counted(found, recording.exit_code, "ptrace", recording.warnings)
+        return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
     def _read(self, file: int) -> Mapping[int, int]:
         if not self._where and self._sums.add(file):
             return {}
-        from rtit.counting.profile import Counts
-        from rtit.counting.tally import read
+        from rtit.counting.process_counts import read_process_counts
+        from rtit.counting.profile import CountAccumulator
 
-        found = read(file)
-        self._counts = self._counts or Counts(self._places)
+        found = read_process_counts(file)
+        self._counts = self._counts or CountAccumulator(self._places)
         self._counts.add(found)
         return found.threads
 
@@ -176,7 +184,7 @@ def stat(
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
     places: int = 0,
-) -> Counted:
+) -> CountedRun:
     """Run a program and count what it executes, with its threads and all that it starts.
 
     `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
@@ -186,8 +194,8 @@ def stat(
     among them) kills the program. Raises UsageError for wrong options, RecordError if the program
     cannot be started (`exit_code` 125, 126, 127).
     """
-    request = Request(argv, backend=backend, env=env, cwd=cwd)
-    with Counting(request, places=places) as counting:
+    request = RecordRequest(argv, backend=backend, env=env, cwd=cwd)
+    with CountingRun(request, places=places) as counting:
         while counting.session.step(timeout=0.2):
             pass
         return counting.finish()

@@ -6,7 +6,7 @@
 00000000  PSBEND: a PSBEND ends a PSB+ [psbend, 33.4.2.18]
 """
 
+from rtit.linter.checker import RULES, lint
 from rtit.linter.rules import Finding, Rule
-from rtit.linter.run import RULES, lint
 
 __all__ = ["RULES", "Finding", "Rule", "lint"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rtit.linter.state import NEUTRAL, State
+from rtit.linter.stream_state import CONTEXT_FREE, StreamState
 from rtit.packets import Packet
 
 
@@ -43,7 +43,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PacketRule:
     """A rule that a packet breaks by itself, or by where it stands.
 
     names: the packets it is about. broken: given the packet and the state before it
@@ -52,11 +52,11 @@ class Check:
 
     rule: Rule
     names: frozenset[str]
-    broken: Callable[[Packet, State], bool | str]
+    broken: Callable[[Packet, StreamState], bool | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class SequenceRule:
     """A rule about what comes after a packet.
 
     after: the packet that makes it hold, where `when` is true. until: one of these must come;
@@ -66,13 +66,13 @@ class Follow:
 
     rule: Rule
     after: str
-    when: Callable[[Packet, State], bool]
+    when: Callable[[Packet, StreamState], bool]
     until: frozenset[str]
-    between: frozenset[str] = NEUTRAL
+    between: frozenset[str] = CONTEXT_FREE
     binds: bool = True
-    then: Follow | None = None
+    then: SequenceRule | None = None
 
-    def chain(self) -> Iterator[Follow]:
+    def chain(self) -> Iterator[SequenceRule]:
         """This one, and those that it leads to."""
         yield self
         if self.then is not None:

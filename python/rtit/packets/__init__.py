@@ -10,11 +10,18 @@
 business of those who write and read streams.
 """
 
-from rtit.packets.blocks import item_name
 from rtit.packets.decode import Data, ItemSize, Truncated, decode
 from rtit.packets.encode import Value, encode, encode_cyc, encode_tnt, encoder
 from rtit.packets.packet import Packet, describe, reencode, to_json
-from rtit.packets.scan import PSB, BadBytes, BlockContext, find_psb, packets, scan, scan_parts
+from rtit.packets.scan import (
+    PSB,
+    BadBytes,
+    BlockContext,
+    find_psb,
+    iterate_packets,
+    scan,
+    scan_chunks,
+)
 from rtit.packets.table import (
     BLOCK_TYPES,
     CFE_TYPES,
@@ -22,6 +29,7 @@ from rtit.packets.table import (
     FORBIDDEN_IN_BLOCK,
     NAMES,
     WAKE_REASONS,
+    item_name,
 )
 
 __all__ = [
@@ -47,9 +55,9 @@ __all__ = [
     "encoder",
     "find_psb",
     "item_name",
-    "packets",
+    "iterate_packets",
     "reencode",
     "scan",
-    "scan_parts",
+    "scan_chunks",
     "to_json",
 ]

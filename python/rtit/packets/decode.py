@@ -11,17 +11,17 @@ from rtit.packets.encode import Value
 from rtit.packets.packet import Packet
 from rtit.packets.table import (
     BLOCK_ITEM,
-    BY_NAME,
+    BY_FIRST_BYTE,
+    BY_SECOND_BYTE,
     CYC_MAX_BYTES,
+    DECLARATION_BY_NAME,
     DECLARATIONS,
     ESCAPE,
-    FIRST,
-    SECOND,
     Coding,
     Declaration,
 )
 
-_PSB = BY_NAME["PSB"]
+_PSB = DECLARATION_BY_NAME["PSB"]
 
 Data = bytes | bytearray | mmap.mmap
 """What can be decoded without a copy."""
@@ -42,20 +42,20 @@ def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> 
     Raises Truncated if the data ends first, PacketError for bytes that the chapter leaves
     undefined. What is wrong with the bytes at hand is reported before their being too few.
     """
-    row = _declaration(data, offset, in_block)
+    row = _find_declaration(data, offset, in_block)
     here = len(data) - offset
     for rule in row.invalid:
         if data[offset + rule.byte] & rule.mask == rule.value:
-            raise _error(
+            raise _packet_error(
                 f"reserved {' and '.join(rule.fields)} in {row.name}", data, offset, row.size
             )
     if row.coding is Coding.CYC:
-        size, value = _cyc(data, offset)
+        size, value = _decode_cyc(data, offset)
         return Packet(row.name, {"cycles": value}, offset, bytes(data[offset : offset + size]))
     if here < row.size:
         raise _truncated(row.name, offset)
-    if row is _PSB and _goes_on(data, offset):
-        raise _error("PSB within a longer run of its bytes", data, offset, row.size)
+    if row is _PSB and _psb_continues(data, offset):
+        raise _packet_error("PSB within a longer run of its bytes", data, offset, row.size)
     size = row.size
     if row.payload is not None:
         more = _payload_size(row, data, offset, in_block)
@@ -64,20 +64,20 @@ def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> 
         size += more
     raw = bytes(data[offset : offset + size])
     if row.coding is Coding.TNT:
-        return Packet(row.name, {"bits": _tnt(row, raw, offset)}, offset, raw)
-    return Packet(row.name, _FIELDS[row.name](raw, in_block), offset, raw)
+        return Packet(row.name, {"bits": _decode_tnt(row, raw, offset)}, offset, raw)
+    return Packet(row.name, _FIELD_DECODERS[row.name](raw, in_block), offset, raw)
 
 
-def _declaration(data: Data, offset: int, in_block: ItemSize | None) -> Declaration:
+def _find_declaration(data: Data, offset: int, in_block: ItemSize | None) -> Declaration:
     end = len(data)
     if not 0 <= offset < end:
         raise _truncated("nothing", offset)
     first = data[offset]
     if in_block is not None and first & BLOCK_ITEM.mask[0] == BLOCK_ITEM.header[0]:
         return BLOCK_ITEM
-    candidates = FIRST[first]
+    candidates = BY_FIRST_BYTE[first]
     if first == ESCAPE and offset + 1 < end:
-        candidates = SECOND[data[offset + 1]]
+        candidates = BY_SECOND_BYTE[data[offset + 1]]
     elif candidates and len(candidates[0].header) == 1:
         return candidates[0]
     for row in candidates:
@@ -86,10 +86,10 @@ def _declaration(data: Data, offset: int, in_block: ItemSize | None) -> Declarat
             if len(known) < len(row.header):
                 raise _truncated(row.name, offset)
             return row
-    raise _error("undefined packet opcode", data, offset, 3)
+    raise _packet_error("undefined packet opcode", data, offset, 3)
 
 
-def _goes_on(data: Data, offset: int) -> bool:
+def _psb_continues(data: Data, offset: int) -> bool:
     """A run of 02H 82H ends with its PSB (`scan.find_psb`): whether one that begins at `offset` is
     longer than that and no two.
     """
@@ -109,27 +109,27 @@ def _payload_size(row: Declaration, data: Data, offset: int, in_block: ItemSize 
     value = data[offset + field.byte] >> field.bit & (1 << field.width) - 1
     size = sizes.get(value)
     if size is None:
-        raise _error(f"reserved {selector} in {row.name}", data, offset, row.size)
+        raise _packet_error(f"reserved {selector} in {row.name}", data, offset, row.size)
     return size
 
 
-def _tnt(row: Declaration, raw: bytes, offset: int) -> str:
+def _decode_tnt(row: Declaration, raw: bytes, offset: int) -> str:
     field = row.fields[0]
     code = int.from_bytes(raw, "little") >> field.byte * 8 + field.bit
     if code < 2:
         raise PacketError(f"{row.name} without results", offset=offset, value=raw.hex(" "))
-    return f"{code:b}"[1:].translate(_LETTERS)
+    return f"{code:b}"[1:].translate(_TNT_LETTERS)
 
 
-_LETTERS = str.maketrans("01", "NT")
+_TNT_LETTERS = str.maketrans("01", "NT")
 
 
-def _cyc(data: Data, offset: int) -> tuple[int, int]:
+def _decode_cyc(data: Data, offset: int) -> tuple[int, int]:
     first = data[offset]
     value, more, size = first >> 3, first & 4, 1
     while more:
         if size == CYC_MAX_BYTES:
-            raise _error(f"CYC of more than {CYC_MAX_BYTES} bytes", data, offset, size)
+            raise _packet_error(f"CYC of more than {CYC_MAX_BYTES} bytes", data, offset, size)
         if offset + size >= len(data):
             raise _truncated("CYC", offset)
         byte = data[offset + size]
@@ -138,7 +138,9 @@ def _cyc(data: Data, offset: int) -> tuple[int, int]:
     return size, value
 
 
-def _fields_of(row: Declaration) -> Callable[[bytes, ItemSize | None], dict[str, Value]]:
+def _compile_field_decoder(
+    row: Declaration,
+) -> Callable[[bytes, ItemSize | None], dict[str, Value]]:
     """A function from a packet's bytes to its fields."""
     places = [
         (f.name, f.byte * 8 + f.bit, (1 << f.width) - 1, f.shift, f.width, f.context)
@@ -160,12 +162,12 @@ def _fields_of(row: Declaration) -> Callable[[bytes, ItemSize | None], dict[str,
     return read
 
 
-_FIELDS = {row.name: _fields_of(row) for row in DECLARATIONS}
+_FIELD_DECODERS = {row.name: _compile_field_decoder(row) for row in DECLARATIONS}
 
 
 def _truncated(name: str, offset: int) -> Truncated:
     return Truncated(f"the data ends inside a packet ({name})", offset=offset)
 
 
-def _error(what: str, data: Data, offset: int, size: int) -> PacketError:
+def _packet_error(what: str, data: Data, offset: int, size: int) -> PacketError:
     return PacketError(what, offset=offset, value=bytes(data[offset : offset + size]).hex(" "))

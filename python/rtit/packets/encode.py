@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NoReturn
 
-from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, NAMES, Coding, Declaration, Field
+from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, NAMES, Coding, Declaration, Field
 
 Value = int | str | None
 """A field's value: an int, a TNT's results ("TNT", oldest first), or None for a suppressed IP."""
@@ -31,18 +31,18 @@ def encode(name: str, /, **fields: Value | Iterable[object]) -> bytes:
     Raises ValueError, with field and value, for a field that is unknown, missing, out of range or
     reserved.
     """
-    row = _row(name)
+    row = _declaration_of(name)
     if row.coding is Coding.TNT:
         bits = fields.pop("bits", None)
-        _no_more(row, fields)
-        return _tnt_from_bits(row, bits)
+        _refuse_unknown_fields(row, fields)
+        return _encode_tnt_fields(row, bits)
     if row.payload and row.payload.selector == "ip_bytes":
         fields.setdefault("payload", None)
     missing = [field.name for field in row.fields if field.name not in fields]
     if missing:
         raise ValueError(f"{name}: field {missing[0]} is missing")
     values = [fields.pop(field.name) for field in row.fields]
-    _no_more(row, fields)
+    _refuse_unknown_fields(row, fields)
     return encoder(name)(*values)
 
 
@@ -52,9 +52,9 @@ def encoder(name: str) -> Callable[..., bytes]:
 
     Raises ValueError (now) for an unknown name; the function raises it for values as `encode` does.
     """
-    row = _row(name)
+    row = _declaration_of(name)
     if row.coding is Coding.TNT:
-        return lambda bits: _tnt_from_bits(row, bits)
+        return lambda bits: _encode_tnt_fields(row, bits)
     if row.coding is Coding.CYC:
         return encode_cyc
     if row.payload is None:
@@ -89,7 +89,7 @@ def encode_cyc(cycles: int) -> bytes:
     if 0 <= cycles < 4096:
         return bytes((cycles << 3 & 0xF8 | 7, cycles >> 4 & 0xFE))
     if cycles >> _CYC_LIMIT:
-        raise _out_of_range("CYC", "cycles", cycles)
+        raise _out_of_range_error("CYC", "cycles", cycles)
     size = 2 + (cycles.bit_length() - 6) // 7
     return stretch_cyc(cycles, size)
 
@@ -102,27 +102,27 @@ def stretch_cyc(cycles: int, size: int) -> bytes:
         raw.append(rest << 1 & 0xFE | (left > 0))
         rest >>= 7
     if rest:
-        raise _out_of_range("CYC", "cycles", cycles)
+        raise _out_of_range_error("CYC", "cycles", cycles)
     return bytes(raw)
 
 
-def _row(name: str) -> Declaration:
+def _declaration_of(name: str) -> Declaration:
     if name not in NAMES:
         raise ValueError(f"no packet is called {name!r}; valid are {', '.join(NAMES)}")
-    return BY_NAME[name]
+    return DECLARATION_BY_NAME[name]
 
 
-def _no_more(row: Declaration, fields: dict[str, Value | Iterable[object]]) -> None:
+def _refuse_unknown_fields(row: Declaration, fields: dict[str, Value | Iterable[object]]) -> None:
     if fields:
         raise ValueError(f"{row.name} has no field {next(iter(fields))}")
 
 
-def _out_of_range(name: str, field: str, value: object) -> ValueError:
+def _out_of_range_error(name: str, field: str, value: object) -> ValueError:
     shown = hex(value) if isinstance(value, int) else repr(value)
     return ValueError(f"{name}: {field} = {shown} is out of range")
 
 
-def _tnt_from_bits(row: Declaration, bits: object) -> bytes:
+def _encode_tnt_fields(row: Declaration, bits: object) -> bytes:
     if isinstance(bits, str):
         if bits.strip("TN"):
             raise ValueError(f"{row.name}: bits = {bits!r} hold more than T and N")
@@ -137,11 +137,11 @@ def _tnt_from_bits(row: Declaration, bits: object) -> bytes:
     return encode_tnt(len(results), value, long=row.size > 1)
 
 
-def _place(row: Declaration, field: Field, value: int) -> int:
+def _position_bits(row: Declaration, field: Field, value: int) -> int:
     """The field's bits at their place in the packet, as an integer over the whole packet."""
     low = value >> field.shift
     if low >> field.width or low << field.shift != value:
-        raise _out_of_range(row.name, field.name, value)
+        raise _out_of_range_error(row.name, field.name, value)
     return 0 if field.context else low << field.byte * 8 + field.bit
 
 
@@ -165,7 +165,7 @@ def _fixed_encoder(row: Declaration) -> Callable[..., bytes]:
 
         def encode_one(value: int) -> bytes:
             if value >> width:
-                raise _out_of_range(row.name, only.name, value)
+                raise _out_of_range_error(row.name, only.name, value)
             return (header | value << at).to_bytes(size, "little")
 
         return encode_one
@@ -173,7 +173,7 @@ def _fixed_encoder(row: Declaration) -> Callable[..., bytes]:
     def encode_all(*values: int) -> bytes:
         word = header
         for field, value in zip(fields, values, strict=True):
-            word |= _place(row, field, value)
+            word |= _position_bits(row, field, value)
         raw = word.to_bytes(size, "little")
         _refuse_invalid(row, raw, values)
         return raw
@@ -187,8 +187,8 @@ def _ip_encoder(row: Declaration) -> Callable[..., bytes]:
 
     def refuse(ip_bytes: int, payload: object) -> NoReturn:
         if not 0 <= ip_bytes < 8 or forms[ip_bytes] is None:
-            raise _out_of_range(row.name, "ip_bytes", ip_bytes)
-        raise _out_of_range(row.name, "payload", payload)
+            raise _out_of_range_error(row.name, "ip_bytes", ip_bytes)
+        raise _out_of_range_error(row.name, "payload", payload)
 
     def encode_ip(ip_bytes: int, payload: int | None = None) -> bytes:
         form = forms[ip_bytes] if 0 <= ip_bytes < 8 else None
@@ -216,12 +216,12 @@ def _payload_encoder(row: Declaration) -> Callable[..., bytes]:
         *rest, payload = values
         word = header
         for field, value in zip(fixed, rest, strict=True):
-            word |= _place(row, field, value)
+            word |= _position_bits(row, field, value)
         size = sizes.get(rest[which])
         if size is None:
-            raise _out_of_range(row.name, selector, rest[which])
+            raise _out_of_range_error(row.name, selector, rest[which])
         if payload >> size * 8:
-            raise _out_of_range(row.name, last.name, payload)
+            raise _out_of_range_error(row.name, last.name, payload)
         return word.to_bytes(row.size, "little") + payload.to_bytes(size, "little")
 
     return encode_all

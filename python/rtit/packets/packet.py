@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rtit.packets.encode import Value, stretch_cyc
 from rtit.packets.encode import encode as _encode
-from rtit.packets.table import BY_NAME, Coding, Declaration
+from rtit.packets.table import DECLARATION_BY_NAME, Coding, Declaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def reencode(packet: Packet) -> bytes:
 
     Equals `packet.raw` for a packet that came from `decode`. Raises ValueError as `encode` does.
     """
-    row = BY_NAME[packet.name]
+    row = DECLARATION_BY_NAME[packet.name]
     if not row.defined:
         return packet.raw
     if row.coding is Coding.CYC:
@@ -65,7 +65,7 @@ def reserved_mask(row: Declaration, size: int) -> bytes:
 
 def has_reserved_bits(packet: Packet) -> bool:
     """Whether a reserved bit of the packet is 1."""
-    mask = reserved_mask(BY_NAME[packet.name], packet.size)
+    mask = reserved_mask(DECLARATION_BY_NAME[packet.name], packet.size)
     return any(byte & reserved for byte, reserved in zip(packet.raw, mask, strict=True))
 
 
@@ -74,7 +74,7 @@ def describe(packet: Packet) -> str:
 
     A TMA with reserved bits that are set is marked: its values may be wrong (erratum SKZ84).
     """
-    row = BY_NAME[packet.name]
+    row = DECLARATION_BY_NAME[packet.name]
     parts = [packet.name]
     for field in row.fields:
         value = packet.fields.get(field.name)

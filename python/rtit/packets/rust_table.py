@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.generated import write
-from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
+from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, DECLARATIONS, ESCAPE, Declaration
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
 
@@ -115,7 +115,7 @@ def _row(row: Declaration) -> str:
 def _sizes(row: Declaration) -> str:
     """Payload bytes by selector; the IP packets share one table, which TIP declares."""
     payload = row.payload
-    if payload is None or (payload is BY_NAME["TIP"].payload and row.name != "TIP"):
+    if payload is None or (payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP"):
         return ""
     width = next(field.width for field in row.fields if field.name == payload.selector)
     sizes = [payload.sizes.get(value) for value in range(1 << width)]
@@ -143,7 +143,7 @@ def _field_line(row: Declaration, index: int) -> str:
     field = row.fields[index]
     if field.width == 0 or field.context:
         return ""
-    if row.payload is BY_NAME["TIP"].payload and row.name != "TIP":
+    if row.payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP":
         return ""
     packet = "IP" if row.name == "TIP" else _constant(row.name)
     name = field.name.removeprefix("ip_").upper() if packet == "IP" else field.name.upper()

@@ -10,16 +10,16 @@ from rtit.errors import PacketError
 from rtit.packets.decode import Data, ItemSize, Truncated, decode
 from rtit.packets.encode import encode
 from rtit.packets.packet import Packet, has_reserved_bits
-from rtit.packets.table import BY_NAME
+from rtit.packets.table import DECLARATION_BY_NAME
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PSB = encode("PSB")
 _OVF = encode("OVF")
-_RUN = len(PSB) + 2
+_PSB_RUN = len(PSB) + 2
 """Only if something else follows a PSB is it known to be the last of a run."""
-_MAY_GO_ON = (PSB[:2], PSB[1:3])
+_MAX_PSB_RUN_OVERLAP = (PSB[:2], PSB[1:3])
 _MARGIN = 64
 """No packet is longer, with the PSB behind it that may say it is none."""
 _ENDS_BLOCK = frozenset({"BEP", "OVF"})
@@ -59,13 +59,13 @@ class BlockContext:
         elif self.item_size is not None:
             if name in _ENDS_BLOCK:
                 self.item_size = None
-            elif not BY_NAME[name].in_block:
+            elif not DECLARATION_BY_NAME[name].in_block:
                 self.item_size = None
                 return False
         return True
 
 
-def packets(data: Data, start: int = 0) -> Iterator[Packet]:
+def iterate_packets(data: Data, start: int = 0) -> Iterator[Packet]:
     """The packets from byte `start` on, which must be a packet boundary outside a block.
 
     Ends quietly where the data ends inside a packet. Raises PacketError, once, at bytes that are
@@ -91,7 +91,7 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
     offset = start
     while offset < len(data):
         try:
-            packet = _whole(data, offset, context.item_size)
+            packet = _decode_whole_packet(data, offset, context.item_size)
         except Truncated as error:
             yield BadBytes(offset, len(data) - offset, error.message, truncated=True)
             return
@@ -107,7 +107,7 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
         offset += packet.size
 
 
-def scan_parts(
+def scan_chunks(
     parts: Iterable[Buffer], errata: Collection[str] = ()
 ) -> Iterator[Packet | BadBytes]:
     """As `scan`, of a stream that comes in parts and is never in memory as a whole.
@@ -129,7 +129,7 @@ def scan_parts(
                 window += part
         if bad is not None:
             at = find_psb(window, offset)
-            if not last and (at is None or at + _RUN > len(window)):
+            if not last and (at is None or at + _PSB_RUN > len(window)):
                 offset = max(offset, len(window) - len(PSB) + 1) if at is None else at
                 continue
             offset = len(window) if at is None else at
@@ -138,7 +138,7 @@ def scan_parts(
         elif offset >= len(window):
             return
         try:
-            packet = _whole(window, offset, context.item_size)
+            packet = _decode_whole_packet(window, offset, context.item_size)
         except Truncated as error:
             if offset < len(window):
                 where, size = base + offset, len(window) - offset
@@ -149,7 +149,7 @@ def scan_parts(
             context.item_size = None
             offset += 1
             continue
-        if errata and (spoiled := _spoiled(window, packet, errata)) is not None:
+        if errata and (spoiled := _erratum_damage(window, packet, errata)) is not None:
             yield BadBytes(base + offset, *spoiled)
             offset += spoiled[0]
             continue
@@ -158,7 +158,7 @@ def scan_parts(
         offset += packet.size
 
 
-def _spoiled(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, str] | None:
+def _erratum_damage(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, str] | None:
     """How many bytes an erratum has spoiled, and how, if it has."""
     after = packet.offset + packet.size
     if packet.name == "CYC" and "SKD007" in errata:
@@ -170,11 +170,11 @@ def _spoiled(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, 
     return None
 
 
-def _whole(data: Data, offset: int, item_size: ItemSize | None) -> Packet:
+def _decode_whole_packet(data: Data, offset: int, item_size: ItemSize | None) -> Packet:
     """The packet at `offset`. Raises what `decode` does, and PacketError if a PSB begins within."""
     packet = decode(data, offset, in_block=item_size)
     end = offset + packet.size
-    if data[end : end + 2] in _MAY_GO_ON and packet.size > 1 and packet.name != "PSB":
+    if data[end : end + 2] in _MAX_PSB_RUN_OVERLAP and packet.size > 1 and packet.name != "PSB":
         at = data.find(PSB, offset + 1, end + len(PSB))
         more, pairs = at + len(PSB), 0
         while pairs < len(PSB) // 2 and data[more : more + 2] == PSB[:2]:

@@ -1,4 +1,6 @@
-"""Every packet of section 33.4.2, declared once.
+"""What the items of a packet block are called (Table 33-47).
+
+Every packet of section 33.4.2, declared once.
 
 A row gives a packet's fixed header bits, its length, its fields by byte and bit, and where the
 chapter defines it. Encoder, decoder, description and the Rust table all derive from these rows.
@@ -13,6 +15,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
+
+_GPR_ITEMS = (
+    *("R/EFLAGS", "R/EIP", "R/EAX", "R/ECX", "R/EDX", "R/EBX", "R/ESP", "R/EBP", "R/ESI", "R/EDI"),
+    *(f"R{number}" for number in range(8, 16)),
+)
+_BASIC_ITEMS = ("Instruction Pointer", "Applicable Counters", "Timestamp")
+_MEMORY_ITEMS = ("MemAccessAddress", "MemAuxInfo", "MemAccessLatency", "TSXAuxInfo")
+_XMM_ITEMS = tuple(f"XMM{number // 2}_Q{number % 2}" for number in range(32))
+_ITEMS_BY_BLOCK_TYPE = {0x01: _GPR_ITEMS, 0x04: _BASIC_ITEMS, 0x05: _MEMORY_ITEMS, 0x10: _XMM_ITEMS}
+_LBR_ITEM_PARTS = ("FROM_IP", "TO_IP", "INFO")
+
+
+def item_name(block_type: int, item_id: int) -> str | None:
+    """The name of item `item_id` (0..31) of a block of type BBP.Type; None if it is reserved.
+
+    The LBR blocks number 96 items in a row, three to an entry, from the top of the stack down.
+    """
+    if not 0 <= item_id < 32:
+        return None
+    if 0x08 <= block_type <= 0x0A:
+        entry, part = divmod(32 * (block_type - 0x08) + item_id, 3)
+        return f"LBR[TOS-{entry}]_{_LBR_ITEM_PARTS[part]}"
+    names = _ITEMS_BY_BLOCK_TYPE.get(block_type, ())
+    return names[item_id] if item_id < len(names) else None
+
 
 ESCAPE = 0x02
 """First byte of all packets with an extended opcode; the second byte tells them apart."""
@@ -161,7 +188,7 @@ WAKE_REASONS = {1: "interrupt", 2: "timer_deadline", 4: "store", 8: "hardware"}
 """PWRX wake reason, one bit each (Table 33-44)."""
 
 
-def _fixed(
+def _fixed_packet(
     name: str, header: str, size: int, where: str, enables: str, *fields: Field
 ) -> Declaration:
     table, section = where.split()
@@ -180,7 +207,7 @@ def _ip_packet(name: str, opcode: int, where: str, enables: str) -> Declaration:
 _IP_BIT = Field("ip", 1, 7, 1, hexadecimal=False)
 
 DECLARATIONS: tuple[Declaration, ...] = (
-    _fixed("PAD", "00", 1, "33-39 33.4.2.20", "TriggerEn"),
+    _fixed_packet("PAD", "00", 1, "33-39 33.4.2.20", "TriggerEn"),
     Declaration(
         "TNT",
         b"\x00",
@@ -208,7 +235,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
     _ip_packet("TIP.PGE", 0x11, "33-20 33.4.2.4", "PacketEn 0->1"),
     _ip_packet("TIP.PGD", 0x01, "33-21 33.4.2.5", "PacketEn 1->0"),
     _ip_packet("FUP", 0x1D, "33-22 33.4.2.6", "TriggerEn & ContextEn"),
-    _fixed(
+    _fixed_packet(
         "PIP",
         "0243",
         8,
@@ -246,13 +273,13 @@ DECLARATIONS: tuple[Declaration, ...] = (
         ),
         invalid=(Invalid(("in_tx", "tx_abort"), 1, 0x03, 0x03),),
     ),
-    _fixed("TraceStop", "0283", 2, "33-28 33.4.2.9", "TriggerEn & ContextEn"),
-    _fixed(
+    _fixed_packet("TraceStop", "0283", 2, "33-28 33.4.2.9", "TriggerEn & ContextEn"),
+    _fixed_packet(
         "CBR", "0203", 4, "33-29 33.4.2.10", "TriggerEn", Field("ratio", 2, 0, 8, hexadecimal=False)
     ),
-    _fixed("TSC", "19", 8, "33-30 33.4.2.11", "TSCEn & TriggerEn", Field("tsc", 1, 0, 56)),
-    _fixed("MTC", "59", 2, "33-31 33.4.2.12", "MTCEn & TriggerEn", Field("ctc", 1, 0, 8)),
-    _fixed(
+    _fixed_packet("TSC", "19", 8, "33-30 33.4.2.11", "TSCEn & TriggerEn", Field("tsc", 1, 0, 56)),
+    _fixed_packet("MTC", "59", 2, "33-31 33.4.2.12", "MTCEn & TriggerEn", Field("ctc", 1, 0, 8)),
+    _fixed_packet(
         "TMA",
         "0273",
         7,
@@ -272,7 +299,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         (Field("cycles", 0, 3, 5, hexadecimal=False),),
         coding=Coding.CYC,
     ),
-    _fixed(
+    _fixed_packet(
         "VMCS",
         "02c8",
         7,
@@ -280,10 +307,10 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "TriggerEn & ContextEn & VMX operation",
         Field("pointer", 2, 0, 40, shift=12),
     ),
-    _fixed("OVF", "02f3", 2, "33-35 33.4.2.16", "TriggerEn"),
-    _fixed("PSB", "0282" * 8, 16, "33-36 33.4.2.17", "TriggerEn"),
-    _fixed("PSBEND", "0223", 2, "33-37 33.4.2.18", "TriggerEn"),
-    _fixed("MNT", "02c388", 11, "33-38 33.4.2.19", "TriggerEn", Field("payload", 3, 0, 64)),
+    _fixed_packet("OVF", "02f3", 2, "33-35 33.4.2.16", "TriggerEn"),
+    _fixed_packet("PSB", "0282" * 8, 16, "33-36 33.4.2.17", "TriggerEn"),
+    _fixed_packet("PSBEND", "0223", 2, "33-37 33.4.2.18", "TriggerEn"),
+    _fixed_packet("MNT", "02c388", 11, "33-38 33.4.2.19", "TriggerEn", Field("payload", 3, 0, 64)),
     Declaration(
         "PTW",
         b"\x02\x12",
@@ -305,7 +332,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "TriggerEn & PwrEvtEn",
         (_IP_BIT,),
     ),
-    _fixed(
+    _fixed_packet(
         "MWAIT",
         "02c2",
         10,
@@ -314,7 +341,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("hints", 2, 0, 8),
         Field("ext", 6, 0, 2),
     ),
-    _fixed(
+    _fixed_packet(
         "PWRE",
         "0222",
         4,
@@ -324,7 +351,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("state", 3, 4, 4, hexadecimal=False),
         Field("sub_state", 3, 0, 4, hexadecimal=False),
     ),
-    _fixed(
+    _fixed_packet(
         "PWRX",
         "02a2",
         7,
@@ -334,7 +361,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("deepest", 2, 0, 4, hexadecimal=False),
         Field("wake", 3, 0, 4, values=WAKE_REASONS),
     ),
-    _fixed(
+    _fixed_packet(
         "BBP",
         "0263",
         3,
@@ -360,7 +387,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         only_in_block=True,
     ),
     Declaration("BEP", b"\x02\x33", b"\xff\x7f", 2, "33-48", "33.4.2.28", "TriggerEn", (_IP_BIT,)),
-    _fixed(
+    _fixed_packet(
         "CFE",
         "0213",
         4,
@@ -370,7 +397,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("type", 2, 0, 5, values=CFE_TYPES),
         Field("vector", 3, 0, 8),
     ),
-    _fixed(
+    _fixed_packet(
         "EVD",
         "0253",
         11,
@@ -402,14 +429,18 @@ DECLARATIONS: tuple[Declaration, ...] = (
 )
 """All packets, in the order of the chapter where it does not hinder reading."""
 
-BY_NAME: Mapping[str, Declaration] = MappingProxyType({row.name: row for row in DECLARATIONS})
+DECLARATION_BY_NAME: Mapping[str, Declaration] = MappingProxyType(
+    {row.name: row for row in DECLARATIONS}
+)
 """Declarations by packet name."""
 
 NAMES: tuple[str, ...] = tuple(row.name for row in DECLARATIONS if row.defined)
 """Names of the packets that can be encoded."""
 
 
-def _dispatch(rows: list[Declaration], byte: int) -> tuple[tuple[Declaration, ...], ...]:
+def _declarations_by_byte(
+    rows: list[Declaration], byte: int
+) -> tuple[tuple[Declaration, ...], ...]:
     """For each value of byte `byte` the rows that it may begin: those of the most specific mask."""
     table = []
     for value in range(256):
@@ -419,11 +450,11 @@ def _dispatch(rows: list[Declaration], byte: int) -> tuple[tuple[Declaration, ..
     return tuple(table)
 
 
-FIRST = _dispatch([row for row in DECLARATIONS if not row.only_in_block], 0)
+BY_FIRST_BYTE = _declarations_by_byte([row for row in DECLARATIONS if not row.only_in_block], 0)
 """Candidates by first byte; at 02H, the escape, all escaped packets."""
 
-SECOND = _dispatch([row for row in DECLARATIONS if row.escaped], 1)
+BY_SECOND_BYTE = _declarations_by_byte([row for row in DECLARATIONS if row.escaped], 1)
 """Candidates by the byte after the escape."""
 
-BLOCK_ITEM = BY_NAME["BIP"]
+BLOCK_ITEM = DECLARATION_BY_NAME["BIP"]
 """The packet that takes the place of some TNTs between BBP and BEP."""

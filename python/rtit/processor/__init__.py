@@ -4,9 +4,9 @@
 `core` has what they work on.
 """
 
-from rtit.processor.changes import Changes
-from rtit.processor.decode_settings import DecodeSettings
 from rtit.processor.processor import Processor
+from rtit.processor.register_access import DecodeSettings
+from rtit.processor.state_changes import StateChanges
 from rtit.unit.arch_state import ArchState
 
-__all__ = ["ArchState", "Changes", "DecodeSettings", "Processor"]
+__all__ = ["ArchState", "DecodeSettings", "Processor", "StateChanges"]

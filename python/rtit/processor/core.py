@@ -34,7 +34,7 @@ class Cpu:
         self.checked = checked
         clock = TimeModel.from_profile(profile) if time is None else time
         self.unit = TraceUnit(
-            _with_clock(profile, clock),
+            _with_clock_leaf(profile, clock),
             Memory() if memory is None else memory,
             clock,
             parameters or Parameters(),
@@ -71,7 +71,7 @@ class Cpu:
         self.unit.restore(snapshot)
 
 
-def _with_clock(profile: Profile, time: TimeModel) -> Profile:
+def _with_clock_leaf(profile: Profile, time: TimeModel) -> Profile:
     """`profile` with the clock of `time` in CPUID.15H, if it has that leaf."""
     ratio = time.tsc_numerator, time.tsc_denominator
     if (profile.tsc_numerator, profile.tsc_denominator) in (ratio, (0, 0)):

@@ -6,9 +6,19 @@ from dataclasses import replace
 from typing import Unpack
 
 from rtit.errors import UsageError
-from rtit.processor.changes import Changes, ModeChanges, changed, to_kernel
+from rtit.processor.checks import (
+    require_cpl,
+    require_instruction,
+    require_reachable_ip,
+    require_valid_target,
+)
 from rtit.processor.core import Cpu
-from rtit.processor.sanity import require_cpl, require_here, require_instruction, require_target
+from rtit.processor.state_changes import (
+    ModeChanges,
+    StateChanges,
+    apply_changes,
+    kernel_entry_changes,
+)
 from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
 from rtit.unit.events.power import require_awake
@@ -17,7 +27,12 @@ from rtit.unit.illegal_events import require
 
 
 def far(
-    cpu: Cpu, ip: int, target: int, *, stamps: OperationTimes = AT_ONCE, **changes: Unpack[Changes]
+    cpu: Cpu,
+    ip: int,
+    target: int,
+    *,
+    stamps: OperationTimes = AT_ONCE,
+    **changes: Unpack[StateChanges],
 ) -> None:
     """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
     makes.
@@ -26,15 +41,15 @@ def far(
     _transfer(cpu, target, None, stamps, changes)
 
 
-def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[Changes]) -> None:
+def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> None:
     """SYSCALL or SYSENTER to `target` at CPL 0, with RFLAGS.IF=0 (as IA32_FMASK has it for SYSCALL
     in every operating system).
     """
     require_instruction(cpu, ip)
-    _transfer(cpu, target, None, AT_ONCE, {**to_kernel(cpu.arch), **changes})
+    _transfer(cpu, target, None, AT_ONCE, {**kernel_entry_changes(cpu.arch), **changes})
 
 
-def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[Changes]) -> None:
+def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChanges]) -> None:
     """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits, with
     RFLAGS.IF=1.
 
@@ -43,18 +58,23 @@ def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[Changes])
     require_cpl(cpu, 0, "a return to user code")
     require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
     cs_l, cs_d = CODE_BITS[bits]
-    user = Changes(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
+    user = StateChanges(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
     _transfer(cpu, target, None, AT_ONCE, {**user, **changes})
 
 
 def iret(
-    cpu: Cpu, ip: int, target: int, *, stamps: OperationTimes = AT_ONCE, **changes: Unpack[Changes]
+    cpu: Cpu,
+    ip: int,
+    target: int,
+    *,
+    stamps: OperationTimes = AT_ONCE,
+    **changes: Unpack[StateChanges],
 ) -> None:
     """IRET at `ip` to `target`; `changes` say all that it restores, but for RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
     """
     require_instruction(cpu, ip)
-    was, cpl = cpu.arch.privilege, changed(cpu.arch, changes).privilege
+    was, cpl = cpu.arch.privilege, apply_changes(cpu.arch, changes).privilege
     require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
         changes = {"interrupt_flag": True, **changes}
@@ -68,13 +88,13 @@ def interrupt(
     *,
     vector: int = 0,
     stamps: OperationTimes = AT_ONCE,
-    **changes: Unpack[Changes],
+    **changes: Unpack[StateChanges],
 ) -> None:
     """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
     RFLAGS.IF=0.
     """
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def exception(
@@ -85,7 +105,7 @@ def exception(
     vector: int = 0,
     cr2: int | None = None,
     stamps: OperationTimes = AT_ONCE,
-    **changes: Unpack[Changes],
+    **changes: Unpack[StateChanges],
 ) -> None:
     """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
     RFLAGS.IF=0; through a trap gate `interrupt_flag` is what it was.
@@ -93,7 +113,7 @@ def exception(
     `cr2`, the linear address, makes it a page fault.
     """
     report = EventReport(CfeType.INTR, vector) if cr2 is None else page_fault_report(cr2)
-    _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def software_interrupt(
@@ -103,12 +123,12 @@ def software_interrupt(
     *,
     vector: int = 0,
     stamps: OperationTimes = AT_ONCE,
-    **changes: Unpack[Changes],
+    **changes: Unpack[StateChanges],
 ) -> None:
     """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
     require_instruction(cpu, ip)
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
@@ -127,8 +147,8 @@ def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges])
 def user_interrupt(cpu: Cpu, ip: int, handler: int, vector: int) -> None:
     """A user interrupt is delivered to `handler` before the instruction at `ip`, at CPL 3."""
     require_cpl(cpu, 3, "the handler of a user interrupt")
-    require_here(cpu, ip)
-    require_target(cpu, handler)
+    require_reachable_ip(cpu, ip)
+    require_valid_target(cpu, handler)
     cpu.unit.user_interrupt(ip, handler, vector)
 
 
@@ -136,7 +156,7 @@ def uiret(cpu: Cpu, ip: int, target: int) -> None:
     """UIRET at `ip` to `target`, at CPL 3."""
     require_cpl(cpu, 3, "UIRET")
     require_instruction(cpu, ip)
-    require_target(cpu, target)
+    require_valid_target(cpu, target)
     cpu.unit.uiret(ip, target)
 
 
@@ -152,7 +172,7 @@ def _transfer(
     target: int,
     event_ip: int | None,
     stamps: OperationTimes,
-    changes: Changes,
+    changes: StateChanges,
     report: EventReport | None = None,
     report_ip: int | None = None,
 ) -> None:
@@ -161,25 +181,25 @@ def _transfer(
     require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
     require_awake(cpu.unit, "an instruction or event comes to a processor")
     if event_ip is not None:
-        require_here(cpu, event_ip)
-    arch = changed(arch, changes)
-    require_target(cpu, target, arch)
+        require_reachable_ip(cpu, event_ip)
+    arch = apply_changes(arch, changes)
+    require_valid_target(cpu, target, arch)
     cpu.unit.transfer(
         target, arch, event_ip=event_ip, stamps=stamps, report=report, report_ip=report_ip
     )
 
 
 def task_switch_fault(
-    cpu: Cpu, ip: int, handler: int, *, vector: int = 10, **changes: Unpack[Changes]
+    cpu: Cpu, ip: int, handler: int, *, vector: int = 10, **changes: Unpack[StateChanges]
 ) -> None:
     """A task switch that began at `ip` faults after it has committed: FUP has `ip`.
 
     The stack has the new task's IP, which no packet tells. `changes` are what the new task and
     the handler have changed, CR3 for one.
     """
-    require_here(cpu, ip)
-    arch = changed(cpu.arch, {"interrupt_flag": False, **changes})
-    require_target(cpu, handler, arch)
+    require_reachable_ip(cpu, ip)
+    arch = apply_changes(cpu.arch, {"interrupt_flag": False, **changes})
+    require_valid_target(cpu, handler, arch)
     cpu.unit.transfer(
         handler,
         arch,

@@ -6,20 +6,7 @@ section behind it is where the chapter has what its trace unit makes of it.
 
 from __future__ import annotations
 
-from rtit.processor import (
-    decode_settings,
-    enclave,
-    far_transfers,
-    instrumentation,
-    launch,
-    near,
-    power,
-    registers,
-    smm,
-    startup,
-    tsx,
-    vmx,
-)
+from rtit.processor import far_transfers, power_and_reset, register_access, system_modes, user_code
 from rtit.processor.core import Cpu
 
 
@@ -39,13 +26,13 @@ class Processor(Cpu):
     __slots__ = ()
 
     # Branches
-    retire = near.retire  # 33.2.1
-    conditional = near.conditional  # 33.2.1.1
-    jump = near.jump  # 33.2.1.1
-    call = near.call  # 33.2.1.1
-    indirect_jump = near.indirect_jump  # 33.2.1.2
-    indirect_call = near.indirect_call  # 33.2.1.2
-    ret = near.ret  # 33.2.1.2
+    retire = user_code.retire  # 33.2.1
+    conditional = user_code.conditional  # 33.2.1.1
+    jump = user_code.jump  # 33.2.1.1
+    call = user_code.call  # 33.2.1.1
+    indirect_jump = user_code.indirect_jump  # 33.2.1.2
+    indirect_call = user_code.indirect_call  # 33.2.1.2
+    ret = user_code.ret  # 33.2.1.2
     far = far_transfers.far  # 33.2.1.3
     syscall = far_transfers.syscall  # 33.2.1.3
     resume = far_transfers.resume  # 33.2.1.3
@@ -56,64 +43,64 @@ class Processor(Cpu):
     task_switch_fault = far_transfers.task_switch_fault  # 33.2.1.3
 
     # What else a program and its operating system do
-    ptwrite = instrumentation.ptwrite  # 33.2.2
-    mwait = power.mwait  # 33.2.3
-    umwait = power.umwait  # 33.2.3
-    halt = power.halt  # 33.2.3
-    duty_cycle = power.duty_cycle  # 33.2.3
-    resolve_deeper = power.resolve_deeper  # 33.2.3
-    wake = power.wake  # 33.2.3
-    stop_clocks = power.stop_clocks  # 33.2.3
-    change_frequency = power.change_frequency  # 33.2.3
-    init = startup.init  # 33.2.4
-    sipi = startup.sipi  # 33.2.4
-    shutdown = startup.shutdown  # 33.2.4
+    ptwrite = user_code.ptwrite  # 33.2.2
+    mwait = power_and_reset.mwait  # 33.2.3
+    umwait = power_and_reset.umwait  # 33.2.3
+    halt = power_and_reset.halt  # 33.2.3
+    duty_cycle = power_and_reset.duty_cycle  # 33.2.3
+    resolve_deeper = power_and_reset.resolve_deeper  # 33.2.3
+    wake = power_and_reset.wake  # 33.2.3
+    stop_clocks = power_and_reset.stop_clocks  # 33.2.3
+    change_frequency = power_and_reset.change_frequency  # 33.2.3
+    init = power_and_reset.init  # 33.2.4
+    sipi = power_and_reset.sipi  # 33.2.4
+    shutdown = power_and_reset.shutdown  # 33.2.4
     user_interrupt = far_transfers.user_interrupt  # 33.2.4
     uiret = far_transfers.uiret  # 33.2.4
     change_mode = far_transfers.change_mode  # 33.2.4
     mov_cr3 = far_transfers.mov_cr3  # 33.2.5.2
 
     # Registers
-    rdmsr = registers.rdmsr  # 33.2.8
-    wrmsr = registers.wrmsr  # 33.2.8
-    get_msr = registers.get_msr  # 33.2.8
-    set_msr = registers.set_msr  # 33.2.8
-    msrs = registers.msrs  # 33.2.8
+    rdmsr = register_access.rdmsr  # 33.2.8
+    wrmsr = register_access.wrmsr  # 33.2.8
+    get_msr = register_access.get_msr  # 33.2.8
+    set_msr = register_access.set_msr  # 33.2.8
+    msrs = register_access.msrs  # 33.2.8
 
     # Other features of the processor
-    begin_transaction = tsx.begin_transaction  # 33.2.9.1
-    end_transaction = tsx.end_transaction  # 33.2.9.1
-    abort_transaction = tsx.abort_transaction  # 33.2.9.1
-    smi = smm.smi  # 33.2.9.3
-    rsm = smm.rsm  # 33.2.9.3
-    vmxon = vmx.vmxon  # 33.2.9.4
-    vmxoff = vmx.vmxoff  # 33.2.9.4
-    eenter = enclave.eenter  # 33.2.9.5
-    eresume = enclave.eresume  # 33.2.9.5
-    eexit = enclave.eexit  # 33.2.9.5
-    aex = enclave.aex  # 33.2.9.5
-    getsec = launch.getsec  # 33.2.9.6
-    senter_sleep = launch.senter_sleep  # 33.2.9.6
-    acm_begin = launch.acm_begin  # 33.2.9.6
-    acm_end = launch.acm_end  # 33.2.9.6
+    begin_transaction = user_code.begin_transaction  # 33.2.9.1
+    end_transaction = user_code.end_transaction  # 33.2.9.1
+    abort_transaction = user_code.abort_transaction  # 33.2.9.1
+    smi = system_modes.smi  # 33.2.9.3
+    rsm = system_modes.rsm  # 33.2.9.3
+    vmxon = system_modes.vmxon  # 33.2.9.4
+    vmxoff = system_modes.vmxoff  # 33.2.9.4
+    eenter = system_modes.eenter  # 33.2.9.5
+    eresume = system_modes.eresume  # 33.2.9.5
+    eexit = system_modes.eexit  # 33.2.9.5
+    aex = system_modes.aex  # 33.2.9.5
+    getsec = system_modes.getsec  # 33.2.9.6
+    senter_sleep = system_modes.senter_sleep  # 33.2.9.6
+    acm_begin = system_modes.acm_begin  # 33.2.9.6
+    acm_end = system_modes.acm_end  # 33.2.9.6
 
     # What software asks, saves and measures
-    cpuid = registers.cpuid  # 33.3.1
-    last_branch = registers.last_branch  # 33.3.1.2
-    last_exception = registers.last_exception  # 33.3.1.2
-    reset = startup.reset  # 33.3.4
-    xsaves = registers.xsaves  # 33.3.5.2
-    xrstors = registers.xrstors  # 33.3.5.2
-    at = registers.at  # 33.3.6
-    pebs = instrumentation.pebs  # 33.4.2.26
+    cpuid = register_access.cpuid  # 33.3.1
+    last_branch = register_access.last_branch  # 33.3.1.2
+    last_exception = register_access.last_exception  # 33.3.1.2
+    reset = power_and_reset.reset  # 33.3.4
+    xsaves = register_access.xsaves  # 33.3.5.2
+    xrstors = register_access.xrstors  # 33.3.5.2
+    at = register_access.at  # 33.3.6
+    pebs = user_code.pebs  # 33.4.2.26
 
     # Virtual machines and the SMM-transfer monitor
-    vmptrld = vmx.vmptrld  # 33.5.1
-    vmclear = vmx.vmclear  # 33.5.1
-    vm_entry = vmx.vm_entry  # 33.5.2
-    vm_exit = vmx.vm_exit  # 33.5.2
-    smm_vm_exit = smm.smm_vm_exit  # 33.6
-    smm_vm_entry = smm.smm_vm_entry  # 33.6
+    vmptrld = system_modes.vmptrld  # 33.5.1
+    vmclear = system_modes.vmclear  # 33.5.1
+    vm_entry = system_modes.vm_entry  # 33.5.2
+    vm_exit = system_modes.vm_exit  # 33.5.2
+    smm_vm_exit = system_modes.smm_vm_exit  # 33.6
+    smm_vm_entry = system_modes.smm_vm_entry  # 33.6
 
     # What a decoder needs besides the packets
-    decode_settings = decode_settings.decode_settings  # 33.8.3.1
+    decode_settings = register_access.decode_settings  # 33.8.3.1

@@ -9,10 +9,18 @@ answer, `words` a value in words, `names` what people type.
 
 from __future__ import annotations
 
+from rtit.registers.access_rules import (
+    check_rdmsr,
+    check_wrmsr,
+    is_canonical,
+    rdmsr,
+    wrmsr,
+    wrmsr_faults,
+)
 from rtit.registers.cpuid import LEAVES, Leaf
+from rtit.registers.describe import FieldDescription, describe_fields
 from rtit.registers.errata import ERRATA, Erratum
-from rtit.registers.fields import Decoded, Field, Register
-from rtit.registers.file import RegisterFile
+from rtit.registers.fields import DecodedRegister, Field, Register
 from rtit.registers.msr import (
     ADDR,
     CR3_MATCH,
@@ -46,15 +54,7 @@ from rtit.registers.profiles import (
     SKYLAKE,
     Profile,
 )
-from rtit.registers.rules import (
-    check_rdmsr,
-    check_wrmsr,
-    is_canonical,
-    rdmsr,
-    wrmsr,
-    wrmsr_faults,
-)
-from rtit.registers.words import Row, explain
+from rtit.registers.register_file import RegisterFile
 
 __all__ = [
     "ADDR",
@@ -86,18 +86,18 @@ __all__ = [
     "PROFILES",
     "SKYLAKE",
     "STATUS",
-    "Decoded",
+    "DecodedRegister",
     "Erratum",
     "Field",
+    "FieldDescription",
     "Leaf",
     "Msr",
     "Profile",
     "Register",
     "RegisterFile",
-    "Row",
     "check_rdmsr",
     "check_wrmsr",
-    "explain",
+    "describe_fields",
     "is_canonical",
     "rdmsr",
     "wrmsr",

@@ -47,7 +47,7 @@ class Erratum:
     flag: str | None = None
 
 
-_TABLE = (
+_ERRATA = (
     Erratum(
         "BDM64",
         "a transactional abort right after a branch: the branch's packet may have a wrong target",
@@ -131,19 +131,19 @@ _TABLE = (
     ),
 )
 
-ERRATA = {erratum.name: erratum for erratum in _TABLE}
+ERRATA = {erratum.name: erratum for erratum in _ERRATA}
 """Every erratum by name."""
 
 
 def errata_of(family: int, model: int) -> tuple[str, ...]:
     """The names of the errata that a processor is known to have, in the order of `ERRATA`."""
-    return tuple(each.name for each in _TABLE if (family, model) in each.models)
+    return tuple(each.name for each in _ERRATA if (family, model) in each.models)
 
 
 def erratum_name(name: str) -> str:
     """The name that `ERRATA` lists, from that or an alias in any case; ValueError if unknown."""
     wanted = name.upper()
-    for each in _TABLE:
+    for each in _ERRATA:
         if wanted in (each.name, *each.aliases):
             return each.name
     raise ValueError(f"there is no erratum {name}; known are {', '.join(ERRATA)}")

@@ -60,7 +60,7 @@ class Field:
         return (value & ~self.mask) | (content << self.low)
 
 
-class Decoded(Mapping[str, int]):
+class DecodedRegister(Mapping[str, int]):
     """The fields of one register value: attributes and items by name; `int()` gives it back.
 
     Reserved bits belong to no field but stay in `int(decoded)`.
@@ -139,11 +139,11 @@ class Register:
         """The value after cold reset."""
         return self.encode()
 
-    def decode(self, value: int) -> Decoded:
+    def decode(self, value: int) -> DecodedRegister:
         """The fields of `value`; ValueError if it has more than `width` bits."""
         if value < 0 or value >> self.width:
             raise ValueError(f"{self.name} has {self.width} bits: {value:#x} does not fit")
-        return Decoded(self, value)
+        return DecodedRegister(self, value)
 
     def encode(self, **contents: int) -> int:
         """A value from fields by name; fields not named have their reset value.

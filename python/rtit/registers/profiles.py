@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rtit.registers.full import FULL, VMX_RULE
-from rtit.registers.profile import Profile
+from rtit.registers.profile import FULL, VMX_RULE, Profile
 
 __all__ = [
     "ALDERLAKE",

@@ -1,7 +1,7 @@
 """Scenarios: what happens on a processor, line by line, and the packets that each line must give.
 
 >>> from rtit import scenario
->>> scenario.run(scenario.find("table_33_10_begin")).as_expected
+>>> scenario.run(scenario.find_scenario("table_33_10_begin")).as_expected
 True
 
 `rtit scenario --syntax` describes the format; `library/` holds a scenario for every row of the
@@ -9,25 +9,25 @@ chapter's tables and for much else.
 """
 
 from rtit.errors import ScenarioError
-from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
+from rtit.scenario.catalogue import LIBRARY, find_scenario, shipped_scenarios
+from rtit.scenario.model import ExpectedPackets, PacketLine, Scenario, ScenarioEvent, TableRow
 from rtit.scenario.parser import load, parse
-from rtit.scenario.runner import Result, Step, run, steps
-from rtit.scenario.shipped import LIBRARY, find, shipped
+from rtit.scenario.runner import ScenarioResult, Step, run, run_steps
 
 __all__ = [
     "LIBRARY",
-    "Event",
-    "Expected",
-    "Line",
-    "Result",
-    "Row",
+    "ExpectedPackets",
+    "PacketLine",
     "Scenario",
     "ScenarioError",
+    "ScenarioEvent",
+    "ScenarioResult",
     "Step",
-    "find",
+    "TableRow",
+    "find_scenario",
     "load",
     "parse",
     "run",
-    "shipped",
-    "steps",
+    "run_steps",
+    "shipped_scenarios",
 ]

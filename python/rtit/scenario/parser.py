@@ -12,10 +12,28 @@ from typing import Any, NoReturn
 
 from rtit.errors import ScenarioError, UsageError
 from rtit.registers import CTL, PROFILES
-from rtit.scenario.lines import FAULTS, MOST_PADDING, REST, hexadecimal_bytes, packet_lines
-from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
-from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
-from rtit.scenario.words import assign, hint, number
+from rtit.scenario.model import (
+    FAULTS,
+    MAX_PADS,
+    REST,
+    ExpectedPackets,
+    PacketLine,
+    Scenario,
+    ScenarioEvent,
+    TableRow,
+    parse_hexadecimal_bytes,
+    parse_packet_lines,
+)
+from rtit.scenario.vocabulary import (
+    OTHER_SETTINGS,
+    EventSignature,
+    event_signatures,
+    parse_assignments,
+    parse_number,
+    profile_names,
+    setting_fields,
+    suggest_names,
+)
 from rtit.unit.arch_state import ArchState
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
@@ -76,10 +94,10 @@ class _Parser:
         self.line = 0
         self.seen: set[str] = set()
         self.spec: list[str] = []
-        self.rows: list[Row] = []
+        self.rows: list[TableRow] = []
         self.examples: list[str] = []
         self.code: dict[int, tuple[bytes, int]] = {}
-        self.lines: list[Line] = []
+        self.lines: list[PacketLine] = []
         self.raw: bytes | None = None
         self.ended = ""
         self.padding = 0
@@ -89,7 +107,7 @@ class _Parser:
         for self.line, raw in enumerate(text.split("\n"), 1):
             if raw.startswith("#") and not self.seen and not self.scenario.events:
                 remark.append(raw.strip("# \r\t"))
-            content = _without_comment(raw)
+            content = _strip_comment(raw)
             if not content.strip():
                 continue
             try:
@@ -122,28 +140,28 @@ class _Parser:
         if text.startswith("="):
             if self.lines:
                 raise ValueError("exact bytes stand alone below their event")
-            self.raw, self.ended = hexadecimal_bytes(text[1:]), "exact bytes"
+            self.raw, self.ended = parse_hexadecimal_bytes(text[1:]), "exact bytes"
         elif text == REST:
             self.ended = REST
         else:
-            lines = packet_lines(text)
+            lines = parse_packet_lines(text)
             self.padding += len(lines) - 1
-            if self.padding > MOST_PADDING:
-                raise ValueError(f"a scenario has at most {MOST_PADDING} PADs")
+            if self.padding > MAX_PADS:
+                raise ValueError(f"a scenario has at most {MAX_PADS} PADs")
             self.lines += lines
 
     def _close(self) -> None:
         """The indented lines of the last event are complete."""
         events = self.scenario.events
         if self.lines or self.ended:
-            expected = Expected(tuple(self.lines), self.ended == REST, self.raw)
+            expected = ExpectedPackets(tuple(self.lines), self.ended == REST, self.raw)
             events[-1] = replace(events[-1], expected=expected)
         self.lines, self.raw, self.ended = [], None, ""
 
     def _begin(self, words: list[str]) -> None:
         name, *rest = words
-        known = events()
-        is_setting = name in settings() or name in PLAIN_SETTINGS
+        known = event_signatures()
+        is_setting = name in setting_fields() or name in OTHER_SETTINGS
         if is_setting and not (name == "ctl" and self.scenario.events):
             if self.scenario.events:
                 raise ValueError(f"{name} is a setting: it comes before all events")
@@ -154,24 +172,26 @@ class _Parser:
         elif name in known:
             self.scenario.events.append(self._event(name, rest, known[name]))
         else:
-            names = {*known, *settings(), *PLAIN_SETTINGS}
-            raise ValueError(f"there is no event or setting {name[:40]!r}{hint(name, names)}")
+            names = {*known, *setting_fields(), *OTHER_SETTINGS}
+            raise ValueError(
+                f"there is no event or setting {name[:40]!r}{suggest_names(name, names)}"
+            )
 
     # Settings
 
     def _setting(self, name: str, words: list[str]) -> None:
         scenario = self.scenario
-        if name in settings():
+        if name in setting_fields():
             self._fields(name, words)
         elif name == "spec":
             self.spec += words
         elif name == "section":
-            _shape(words, 1, "section 33.4.2.6", _SECTION)
+            _require_words(words, 1, "section 33.4.2.6", _SECTION)
             scenario.section = words[0]
         elif name == "table":
-            self.rows += _rows(words)
+            self.rows += _parse_rows(words)
         elif name == "example":
-            _shape(words, 1, "example 33-1", _TABLE)
+            _require_words(words, 1, "example 33-1", _TABLE)
             self.examples.append(words[0])
         elif name == "code":
             self._code(words)
@@ -185,13 +205,15 @@ class _Parser:
         if name == "profile":
             if not words or words[0] not in PROFILES:
                 word = words[0] if words else ""
-                raise ValueError(f"there is no profile {word[:40]!r}{hint(word, profile_names())}")
-            values = assign(words[1:], settings()[name], "a profile")
+                raise ValueError(
+                    f"there is no profile {word[:40]!r}{suggest_names(word, profile_names())}"
+                )
+            values = parse_assignments(words[1:], setting_fields()[name], "a profile")
             errata = values.pop("errata", ())
             profile = replace(PROFILES[words[0]], **values)
             scenario.profile = profile.with_errata(*errata) if errata else profile
             return
-        values = assign(words, settings()[name], name)
+        values = parse_assignments(words, setting_fields()[name], name)
         if name == "parameters":
             scenario.parameters = Parameters(**values)
         elif name == "time":
@@ -199,13 +221,13 @@ class _Parser:
         elif name == "arch":
             scenario.arch = ArchState(**values)
         else:
-            scenario.ctl = control(values)
+            scenario.ctl = parse_ctl_fields(values)
 
     def _code(self, words: list[str]) -> None:
         if len(words) < 2:
             raise ValueError("code has an address and bytes: code 0x1000 74 0e")
-        address = number(words[0])
-        data = hexadecimal_bytes(" ".join(words[1:]))
+        address = parse_number(words[0])
+        data = parse_hexadecimal_bytes(" ".join(words[1:]))
         if address in self.code:
             raise ValueError(f"code at {address:#x} is given twice")
         if address + len(data) > 1 << 64:
@@ -223,68 +245,74 @@ class _Parser:
 
     # Events
 
-    def _event(self, name: str, words: list[str], signature: Signature) -> Event:
+    def _event(self, name: str, words: list[str], signature: EventSignature) -> ScenarioEvent:
         plain = [word for word in words if "=" not in word]
         assigned = [word for word in words if "=" in word]
         if name in ("ctl", "vmcs", "state"):
             plain, assigned = [], words
         items: dict[str, int] = {}
         if signature.block_items:
-            keys = [word for word in assigned if _is_item(word)]
-            assigned = [word for word in assigned if not _is_item(word)]
-            items = assign(keys, {word.partition("=")[0]: number for word in keys}, name)
+            keys = [word for word in assigned if _is_block_item(word)]
+            assigned = [word for word in assigned if not _is_block_item(word)]
+            items = parse_assignments(
+                keys, {word.partition("=")[0]: parse_number for word in keys}, name
+            )
         if len(plain) > len(signature.positional):
             extra = plain[len(signature.positional)]
-            raise ValueError(f"{extra[:40]!r} is too much: write {_usage(name, signature)}")
+            raise ValueError(f"{extra[:40]!r} is too much: write {_format_usage(name, signature)}")
         positional = []
         for (key, kind), word in zip(signature.positional.items(), plain, strict=False):
             try:
                 positional.append(kind(word))
             except ValueError as error:
                 raise ValueError(f"{key.upper()}: {error}") from None
-        named = assign(assigned, signature.named, name)
+        named = parse_assignments(assigned, signature.named, name)
         for key in list(signature.positional)[: len(plain)]:
             if key in named:
                 raise ValueError(f"{name}: {key} is given twice")
         given = {*named, *list(signature.positional)[: len(plain)]}
         known = {**signature.positional, **signature.named}
         if missing := [key for key in known if key in signature.required - given]:
-            raise ValueError(f"{missing[0].upper()} is missing: write {_usage(name, signature)}")
+            raise ValueError(
+                f"{missing[0].upper()} is missing: write {_format_usage(name, signature)}"
+            )
         if name == "ctl":
-            named = control(named)
-        return Event(self.line, " ".join([name, *words]), name, tuple(positional), named | items)
+            named = parse_ctl_fields(named)
+        return ScenarioEvent(
+            self.line, " ".join([name, *words]), name, tuple(positional), named | items
+        )
 
 
-def control(values: dict[str, int]) -> dict[str, Any]:
+def parse_ctl_fields(values: dict[str, int]) -> dict[str, Any]:
     """Fields of IA32_RTIT_CTL. ValueError for one that does not fit."""
     CTL.encode(**values)
     return values
 
 
-def _usage(name: str, signature: Signature) -> str:
+def _format_usage(name: str, signature: EventSignature) -> str:
     return f"{name} {signature.usage}".rstrip()
 
 
-def _is_item(word: str) -> bool:
+def _is_block_item(word: str) -> bool:
     return re.match(r"(\w+:\w+|at_\w+)=", word) is not None
 
 
-def _shape(words: list[str], count: int, usage: str, pattern: re.Pattern[str]) -> None:
+def _require_words(words: list[str], count: int, usage: str, pattern: re.Pattern[str]) -> None:
     if len(words) != count or not pattern.fullmatch(words[0]):
         raise ValueError(f"{' '.join(words)[:40]!r} will not do: write {usage}")
 
 
-def _rows(words: list[str]) -> tuple[Row, ...]:
+def _parse_rows(words: list[str]) -> tuple[TableRow, ...]:
     usage = "table 33-55 row 2 3"
-    _shape(words[:1], 1, usage, _TABLE)
+    _require_words(words[:1], 1, usage, _TABLE)
     if len(words) == 1:
-        return (Row(words[0]),)
+        return (TableRow(words[0]),)
     if words[1] != "row" or len(words) == 2:
         raise ValueError(f"{' '.join(words[1:])[:40]!r} will not do: write {usage}")
-    return tuple(Row(words[0], word) for word in words[2:])
+    return tuple(TableRow(words[0], word) for word in words[2:])
 
 
-def _without_comment(raw: str) -> str:
+def _strip_comment(raw: str) -> str:
     """A line without its comment; `#GP` and `#UD` at the start of an indented line are none."""
     stripped = raw.lstrip()
     for fault in FAULTS:
@@ -294,6 +322,6 @@ def _without_comment(raw: str) -> str:
     return raw.split("#", maxsplit=1)[0].rstrip()
 
 
-def names_of(items: Iterable[Row]) -> list[str]:
+def format_rows(items: Iterable[TableRow]) -> list[str]:
     """Rows in words: `table 33-55 row 2`."""
     return [f"table {each.table}" + (f" row {each.row}" if each.row else "") for each in items]

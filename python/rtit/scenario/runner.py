@@ -1,4 +1,7 @@
-"""Runs scenarios and compares what they give with what they expect."""
+"""The processor that a scenario runs on: does one event after the other, and collects its bytes.
+
+Runs scenarios and compares what they give with what they expect.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,247 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby, takewhile
-from typing import Literal
+from typing import Any, Literal
 
-from rtit.errors import RtitError, ScenarioError, UsageError
-from rtit.scenario.lines import REST, show
-from rtit.scenario.machine import Machine, Outcome
-from rtit.scenario.nodes import Event, Line, Scenario
+from rtit.errors import GeneralProtection, RtitError, ScenarioError, UndefinedOpcode, UsageError
+from rtit.processor import Processor
+from rtit.registers import CTL, MSRS, Msr
+from rtit.scenario.model import (
+    MAX_PADS,
+    REST,
+    SHUTDOWN,
+    PacketLine,
+    PacketLineReader,
+    Scenario,
+    ScenarioEvent,
+    format_line,
+)
 from rtit.scenario.parser import load
-from rtit.scenario.vocabulary import settings
-from rtit.scenario.words import assign
+from rtit.scenario.vocabulary import (
+    OPERATION_TIMES,
+    TRACE_UNIT_EVENTS,
+    parse_assignments,
+    setting_fields,
+)
+from rtit.unit.arch_state import VmxControls
+from rtit.unit.events.transfers import OperationTimes
+from rtit.unit.illegal_events import Shutdown, require
+from rtit.unit.memory import Memory
 from rtit.unit.time_model import TimeModel
 
-_MOST_COMPARED = 1 << 20
+_BUFFER_ADDRESS = 0x100_0000
+_BUFFER_SIZE = 1 << 20
+_TOPA_ADDRESS = 0x1000
+
+_MAX_CYCLES = 1 << 24
+_MAX_CRYSTAL_CLOCKS = 1 << 20
+"""How far a scenario may bring the clocks: MTC and CYC come in their course. A sleep costs
+nothing.
+"""
+
+
+_EVENTS_WITHOUT_EXECUTION = frozenset(
+    ("at", "read", "state", "ctl", "vmcs", "change_frequency", "reset", *TRACE_UNIT_EVENTS)
+)
+"""Events that execute nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOutcome:
+    """What an event has given: lines and their bytes; `wrong` says what was read otherwise than
+    expected, "" if nothing.
+    """
+
+    lines: tuple[PacketLine, ...]
+    raw: bytes
+    wrong: str = ""
+
+
+class ScenarioMachine:
+    """A processor with the settings of a scenario, and a buffer for its trace.
+
+    Raises ScenarioError for settings that cannot go together.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._source = scenario.source
+        self._ctl = CTL.encode(**{"TraceEn": 1, **scenario.ctl})
+        self._out = bytearray()
+        self._reader = PacketLineReader()
+        self._controls = VmxControls()
+        self._shut_down = False
+        self._crystal = self._padding = 0
+        memory = Memory(observer=lambda _, data: self._out.extend(data))
+        self.cpu = Processor(
+            profile=scenario.profile,
+            memory=memory,
+            time=scenario.time,
+            parameters=scenario.parameters,
+            arch=scenario.arch,
+            fabric=self._out.extend,
+        )
+        if scenario.profile.single_range:
+            self.cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER_ADDRESS)
+            self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _BUFFER_SIZE - 1)
+        elif scenario.profile.topa:
+            memory.write_u64(_TOPA_ADDRESS, _BUFFER_ADDRESS | 8 << 6)
+            memory.write_u64(_TOPA_ADDRESS + 8, _TOPA_ADDRESS | 1)
+            self.cpu.set_msr(Msr.OUTPUT_BASE, _TOPA_ADDRESS)
+
+    def do(self, event: ScenarioEvent) -> EventOutcome:
+        """One event. Raises ScenarioError if it cannot happen; nothing may follow then."""
+        wrong = ""
+        ends: list[PacketLine] = []
+        try:
+            self._can_execute(event.name)
+            wrong = self._do(event)
+        except GeneralProtection:
+            ends = [PacketLine("#GP")]
+        except UndefinedOpcode:
+            ends = [PacketLine("#UD")]
+        except Shutdown:
+            ends = [PacketLine(SHUTDOWN)]
+            self._shut_down = True
+        except (RtitError, ValueError) as error:
+            raise ScenarioError(
+                f"{event.name}: {error}", source=self._source, line=event.line
+            ) from None
+        raw = bytes(self._out)
+        self._out.clear()
+        lines = self._reader.read(raw)
+        if not self.cpu.unit.registers.trace_en:
+            self._reader.cut()
+        return EventOutcome((*lines, *ends), raw, wrong)
+
+    def _can_execute(self, name: str) -> None:
+        """Raise IllegalEvent where a processor would have to run that does not.
+
+        `Processor` itself looks at the rarer events only: a look at every branch would cost.
+        """
+        if name in _EVENTS_WITHOUT_EXECUTION:
+            self._shut_down &= name != "reset"
+            return
+        state = self.cpu.unit.state
+        require(not self._shut_down or name == "init", "the processor has shut down")
+        sleeps = state.asleep or state.in_unreported_sleep
+        require(not sleeps or name in ("wake", "resolve_deeper"), "the processor sleeps")
+        waits = state.arch.wait_for_sipi
+        require(not waits or name in ("sipi", "init"), "the processor waits for SIPI")
+        self._shut_down = False
+
+    def _do(self, event: ScenarioEvent) -> str:
+        cpu, plain, named = self.cpu, event.positional, dict(event.named)
+        match event.name:
+            case "enable":
+                cpu.set_msr(Msr.CTL, self._ctl, next_ip=_ip_argument(event))
+            case "disable":
+                cpu.set_msr(Msr.CTL, cpu.get_msr(Msr.CTL) & ~1, ip=_ip_argument(event))
+            case "ctl":
+                self._ctl = CTL.encode(**{"TraceEn": 1, **named})
+            case "write":
+                cpu.set_msr(*plain, **named)
+            case "wrmsr":
+                cpu.wrmsr(*plain, **named)
+            case "read":
+                return self._read(plain, named)
+            case "state":
+                found = {key: getattr(cpu.unit.state, key) for key in named}
+                return _describe_mismatch("state", found, named)
+            case "vmcs":
+                self._controls = VmxControls(**named)
+            case "pebs":
+                self._pebs(plain, named)
+            case "vm_entry":
+                wanted = named.pop("returns", None)
+                fails = cpu.vm_entry(*plain, controls=self._controls, **named)
+                return _describe_mismatch("vm_entry", {"returns": fails}, {"returns": wanted})
+            case "smm_vm_exit" | "smm_vm_entry":
+                getattr(cpu, event.name)(*plain, controls=self._controls, **named)
+            case _:
+                self._method(event.name, plain, named)
+        return ""
+
+    def _method(self, name: str, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
+        stamps = {key[:-3]: named.pop(key) for key in OPERATION_TIMES if key in named}
+        for clock in (*stamps.values(), *(plain[:1] if name == "at" else ())):
+            self._soon(clock)
+        if name == "pad":
+            self._padding += max((*plain, *named.values()), default=1)
+            if self._padding > MAX_PADS:
+                raise ValueError(f"a scenario has at most {MAX_PADS} PADs")
+        if stamps:
+            named["stamps"] = OperationTimes(**stamps)
+        of = self.cpu if hasattr(self.cpu, name) else self.cpu.unit
+        getattr(of, name)(*plain, **named)
+
+    def _soon(self, clock: int) -> None:
+        """The way to `clock` gives no more packets than can be kept."""
+        unit = self.cpu.unit
+        cycle, now = clock * unit.time.cpi, unit.state.cycle
+        self._crystal += max(0, unit.time.art_at(cycle) - unit.time.art_at(now))
+        if cycle > _MAX_CYCLES or self._crystal > _MAX_CRYSTAL_CLOCKS:
+            raise ValueError(
+                f"{clock} is too far ahead: a scenario has at most {_MAX_CYCLES} core cycles and "
+                f"{_MAX_CRYSTAL_CLOCKS} crystal clocks"
+            )
+
+    def _read(self, plain: tuple[Any, ...], named: dict[str, Any]) -> str:
+        msr, *value = plain
+        if named and msr not in MSRS:
+            raise ValueError(f"the fields of MSR {msr:#x} are not known")
+        content = self.cpu.get_msr(msr)
+        if value and content != value[0]:
+            return f"read {content:#x}, expected {value[0]:#x}"
+        if not named:
+            return ""
+        register = MSRS[Msr(msr)]
+        names = {row.name for row in register.fields}
+        if unknown := named.keys() - names:
+            raise ValueError(f"{register.name} has no field {min(unknown)}")
+        return _describe_mismatch("read", dict(register.decode(content)), named)
+
+    def _pebs(self, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
+        groups: dict[int, list[tuple[int, int]]] = {}
+        clocks: dict[int, int] = {}
+        for key in list(named):
+            if key.startswith("at_"):
+                clocks[_parse_block_number(key[3:])] = clock = named.pop(key)
+                self._soon(clock)
+            elif ":" in key:
+                kind, item = key.split(":")
+                groups.setdefault(_parse_block_number(kind), []).append(
+                    (_parse_block_number(item), named.pop(key))
+                )
+        (ip,) = plain
+        self.cpu.pebs(ip, groups, clocks=clocks, **named)
+
+
+def _parse_block_number(word: str) -> int:
+    """The type of a block or the ID of an item."""
+    return int(word, 0)
+
+
+def _ip_argument(event: ScenarioEvent) -> int | None:
+    return event.positional[0] if event.positional else event.named.get("ip")
+
+
+def _describe_mismatch(what: str, found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    parts = [
+        f"{name}={_format_number(found[name])}, expected {_format_number(value)}"
+        for name, value in wanted.items()
+        if found[name] != value
+    ]
+    return f"{what} {'; '.join(parts)}" if parts else ""
+
+
+def _format_number(value: object) -> str:
+    return f"{value:#x}" if type(value) is int else str(value)
+
+
+_MAX_COMPARED = 1 << 20
 """Pairs of packets up to which the likeness of two lists is looked for."""
 
-Mark = Literal["same", "missing", "extra", "more"]
+LineMark = Literal["same", "missing", "extra", "more"]
 """A packet as expected, one that did not come, one that was not expected, one that `...` covers."""
 
 
@@ -29,8 +258,8 @@ Mark = Literal["same", "missing", "extra", "more"]
 class Step:
     """An event that has happened. `wrong` says what was read otherwise than expected."""
 
-    event: Event
-    lines: tuple[Line, ...]
+    event: ScenarioEvent
+    lines: tuple[PacketLine, ...]
     raw: bytes
     wrong: str = ""
 
@@ -46,7 +275,7 @@ class Step:
             return self.lines[: len(expected.lines)] == expected.lines
         return self.lines == expected.lines
 
-    def marked(self) -> Iterator[tuple[Mark, str]]:
+    def marked(self) -> Iterator[tuple[LineMark, str]]:
         """The packets, and in their places those that were expected instead; many PADs as one."""
         for (mark, text), same in groupby(self._marked()):
             count = len(list(same))
@@ -55,28 +284,28 @@ class Step:
             else:
                 yield from [(mark, text)] * count
 
-    def _marked(self) -> Iterator[tuple[Mark, str]]:
+    def _marked(self) -> Iterator[tuple[LineMark, str]]:
         expected = self.event.expected
         if expected.raw is not None:
             same = self.raw == expected.raw
             for line in self.lines:
-                yield ("same" if same else "extra"), show(line)
+                yield ("same" if same else "extra"), format_line(line)
             if not same:
                 yield "extra", f"= {self.raw.hex(' ')}"
                 yield "missing", f"= {expected.raw.hex(' ')}"
             return
-        for kind, low, high, first, last in _opcodes(expected.lines, self.lines):
+        for kind, low, high, first, last in _diff_lines(expected.lines, self.lines):
             if kind == "equal":
-                yield from (("same", show(line)) for line in self.lines[first:last])
+                yield from (("same", format_line(line)) for line in self.lines[first:last])
                 continue
-            yield from (("missing", show(line)) for line in expected.lines[low:high])
+            yield from (("missing", format_line(line)) for line in expected.lines[low:high])
             rest = expected.open_end and low == len(expected.lines)
-            mark: Mark = "more" if rest else "extra"
-            yield from ((mark, show(line)) for line in self.lines[first:last])
+            mark: LineMark = "more" if rest else "extra"
+            yield from ((mark, format_line(line)) for line in self.lines[first:last])
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScenarioResult:
     """A scenario that has run to its end."""
 
     scenario: Scenario
@@ -96,7 +325,7 @@ class Result:
     def report(self) -> str:
         """Every step that differs, with its line and what differs; "" if none does."""
         return "\n".join(
-            _difference(self.scenario, step) for step in self.steps if not step.as_expected
+            _describe_difference(self.scenario, step) for step in self.steps if not step.as_expected
         )
 
 
@@ -105,7 +334,7 @@ def run(
     *,
     profile: str | None = None,
     parameters: Mapping[str, str] | None = None,
-) -> Result:
+) -> ScenarioResult:
     """Run a scenario, or the one in a file.
 
     `profile` and `parameters` replace those of the scenario; values are words, as in its
@@ -113,30 +342,30 @@ def run(
     happen, UsageError for a wrong profile or parameter.
     """
     read = scenario if isinstance(scenario, Scenario) else load(scenario)
-    changed = override(read, profile=profile, parameters=parameters)
-    return Result(changed, tuple(steps(changed)))
+    changed = with_settings(read, profile=profile, parameters=parameters)
+    return ScenarioResult(changed, tuple(run_steps(changed)))
 
 
-def steps(scenario: Scenario) -> Iterator[Step]:
+def run_steps(scenario: Scenario) -> Iterator[Step]:
     """Its events as they happen. Raises ScenarioError at one that cannot."""
     try:
-        machine = Machine(scenario)
+        machine = ScenarioMachine(scenario)
     except (RtitError, ValueError) as error:
         raise ScenarioError(
             f"the settings do not go together: {error}", source=scenario.source, line=1
         ) from None
     for event in scenario.events:
-        outcome: Outcome = machine.do(event)
+        outcome: EventOutcome = machine.do(event)
         yield Step(event, outcome.lines, outcome.raw, outcome.wrong)
 
 
-def override(
+def with_settings(
     scenario: Scenario, *, profile: str | None, parameters: Mapping[str, str] | None
 ) -> Scenario:
     """The same events on another processor with the same clock, or with other parameters. Raises
     UsageError.
     """
-    from rtit.registers.names import find_profile
+    from rtit.registers.parse_names import find_profile
 
     changed = scenario
     if profile is not None:
@@ -145,20 +374,20 @@ def override(
     if parameters:
         words = [f"{name}={word}" for name, word in parameters.items()]
         try:
-            values = assign(words, settings()["parameters"], "the unit")
+            values = parse_assignments(words, setting_fields()["parameters"], "the unit")
         except ValueError as error:
             raise UsageError(str(error)) from None
         changed = replace(changed, parameters=replace(scenario.parameters, **values))
     return changed
 
 
-def _opcodes(
-    wanted: tuple[Line, ...], found: tuple[Line, ...]
+def _diff_lines(
+    wanted: tuple[PacketLine, ...], found: tuple[PacketLine, ...]
 ) -> Iterable[tuple[str, int, int, int, int]]:
     """What turns one into the other, as SequenceMatcher says it; very long ones in one piece from
     the first difference on.
     """
-    if len(wanted) * len(found) <= _MOST_COMPARED:
+    if len(wanted) * len(found) <= _MAX_COMPARED:
         return SequenceMatcher(None, wanted, found, autojunk=False).get_opcodes()
     both = zip(wanted, found, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
@@ -166,7 +395,7 @@ def _opcodes(
     return [("equal", 0, same, 0, same), rest]
 
 
-def _difference(scenario: Scenario, step: Step) -> str:
+def _describe_difference(scenario: Scenario, step: Step) -> str:
     signs = {"same": " ", "missing": "-", "extra": "+", "more": " "}
     lines = [f"{scenario.source}:{step.event.line}: {step.event.text}"]
     lines += [f"  {signs[mark]} {text}" for mark, text in step.marked()]

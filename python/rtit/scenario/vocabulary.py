@@ -1,4 +1,9 @@
-"""What a scenario can say: events with their arguments, settings with their fields.
+"""The words of a scenario as values: numbers, truth values, names, lists of them.
+
+A kind is a function that takes a word and gives its value, or raises ValueError with half a
+sentence that says what is wrong with the word.
+
+What a scenario can say: events with their arguments, settings with their fields.
 
 Most of it follows from the signatures of the methods of `Processor` and of the fields of the
 dataclasses that the settings stand for, so that a new one needs no second declaration.
@@ -6,15 +11,17 @@ dataclasses that the settings stand for, so that a new one needs no second decla
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args, get_type_hints
+from enum import IntEnum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rtit.processor import Processor
-from rtit.registers import CTL, MSRS, PROFILES, Profile
-from rtit.scenario.words import Kind, integer, kind_of, loads, msr, number, text, truth
+from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
 from rtit.unit.arch_state import ArchState, VmxControls
 from rtit.unit.events.transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
@@ -22,7 +29,151 @@ from rtit.unit.state import State
 from rtit.unit.time_model import TimeModel
 from rtit.unit.trace_unit import TraceUnit
 
-_METHODS = (
+WordParser = Callable[[str], Any]
+
+_MAX_SHOWN = 100
+"""Characters of a number; beyond that it only takes time."""
+
+
+def suggest_names(word: str, names: Iterable[str]) -> str:
+    """What may have been meant, or the valid names if they are few; after `;`, or ""."""
+    valid = sorted(names)
+    near = difflib.get_close_matches(word, valid, n=3, cutoff=0.6) or [
+        name for name in valid if name.lower() == word.lower()
+    ]
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; valid: {', '.join(valid)}" if 0 < len(valid) <= 24 else ""
+
+
+def parse_integer(word: str) -> int:
+    """A number of at most 64 bits, negative or not: 12, -3, 0x1f, 0b11."""
+    try:
+        value = int(word, 0) if len(word) <= _MAX_SHOWN else None
+    except ValueError:
+        value = None
+    if value is None:
+        raise ValueError(f"{_shorten(word)!r} is no number: write 12, 0x1f or 0b101")
+    if value >> 64 not in (0, -1):
+        raise ValueError(f"{_shorten(word)} does not fit in 64 bits")
+    return value
+
+
+def parse_number(word: str) -> int:
+    """A number of at most 64 bits that is not negative."""
+    value = parse_integer(word)
+    if value < 0:
+        raise ValueError(f"{word} is negative")
+    return value
+
+
+def parse_bool(word: str) -> bool:
+    """True, False, 1 or 0."""
+    values = {"True": True, "1": True, "False": False, "0": False}
+    if word not in values:
+        raise ValueError(f"{_shorten(word)!r} is no truth value: write True or False")
+    return values[word]
+
+
+def parse_text(word: str) -> str:
+    """Any word."""
+    return word
+
+
+def parse_msr(word: str) -> int:
+    """An MSR: CTL, IA32_RTIT_CTL, or any address."""
+    name = word.removeprefix("IA32_RTIT_")
+    if name in Msr.__members__:
+        return Msr[name]
+    if not word[:1].isdigit():
+        raise ValueError(
+            f"there is no MSR {_shorten(word)!r}{suggest_names(name, Msr.__members__)}"
+        )
+    return parse_number(word)
+
+
+def parse_msr_loads(word: str) -> tuple[tuple[int, int], ...]:
+    """An MSR-load area: CTL:0x2009,STATUS:0."""
+    pairs = [part.partition(":") for part in word.split(",")]
+    if not all(colon for _, colon, _ in pairs):
+        raise ValueError(f"{_shorten(word)!r} is no list of MSR:VALUE")
+    return tuple((parse_msr(name), parse_number(value)) for name, _, value in pairs)
+
+
+def one_of(names: Iterable[str]) -> WordParser:
+    """One of some names."""
+    valid = tuple(names)
+
+    def parse(word: str) -> str:
+        if word not in valid:
+            raise ValueError(
+                f"{_shorten(word)!r} is none of {', '.join(valid)}{suggest_nearest(word, valid)}"
+            )
+        return word
+
+    return parse
+
+
+def suggest_nearest(word: str, valid: Iterable[str]) -> str:
+    """The one name that is like `word`, as `; did you mean NAME?`; else nothing."""
+    found = difflib.get_close_matches(word, list(valid), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def list_of(kind: WordParser) -> WordParser:
+    """Words of one kind, with commas between them."""
+
+    def parse(word: str) -> tuple[Any, ...]:
+        return tuple(kind(part) for part in word.split(","))
+
+    return parse
+
+
+def parser_for_type(hint_: Any) -> WordParser | None:
+    """The kind for a type annotation; None if no word can stand for its values."""
+    plain: dict[Any, WordParser] = {int: parse_number, bool: parse_bool, str: parse_text}
+    if hint_ in plain:
+        return plain[hint_]
+    if isinstance(hint_, type) and issubclass(hint_, IntEnum):
+        return parse_number
+    origin, arguments = get_origin(hint_), get_args(hint_)
+    if origin is Literal and all(isinstance(each, str) for each in arguments):
+        return one_of(arguments)
+    if origin in (Union, types.UnionType):
+        (*some,) = (each for each in arguments if each is not type(None))
+        return parser_for_type(some[0]) if len(some) == 1 else None
+    if origin in (tuple, frozenset) and arguments:
+        inner = parser_for_type(arguments[0])
+        if inner is not None and (origin is frozenset or arguments[1:] == (Ellipsis,)):
+            return list_of(inner)
+    return None
+
+
+def parse_assignments(
+    words: Iterable[str], kinds: Mapping[str, WordParser], what: str
+) -> dict[str, Any]:
+    """NAME=VALUE words as values; a NAME alone stands for 1. ValueError for what is not in `kinds`,
+    or twice.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, content = word.partition("=")
+        if name not in kinds:
+            raise ValueError(f"{what} has no {_shorten(name)!r}{suggest_names(name, kinds)}")
+        if name in values:
+            raise ValueError(f"{name} is given twice")
+        try:
+            values[name] = kinds[name](content if equals else "1")
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return values
+
+
+def _shorten(word: str) -> str:
+    return word if len(word) <= 40 else f"{word[:37]}..."
+
+
+_PROCESSOR_EVENTS = (
     *("at", "reset", "retire", "conditional", "jump", "call", "indirect_jump", "indirect_call"),
     *("ret", "far", "syscall", "resume", "iret", "interrupt", "exception", "software_interrupt"),
     *("change_mode", "init", "sipi", "user_interrupt", "uiret", "mov_cr3"),
@@ -36,22 +187,22 @@ _METHODS = (
 )
 """Events that are methods of Processor."""
 
-HINTS = (
+TRACE_UNIT_EVENTS = (
     *("flush", "insert_psb", "insert_cyc", "pad", "mnt", "drop_mtc"),
     *("begin_overflow", "end_overflow"),
 )
 """Events that are methods of TraceUnit: what a processor may do at any time."""
 
-STAMPS = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
+OPERATION_TIMES = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
 """When the parts of a long event happen."""
 
 
-_MANY = 16
+_MAX_LISTED_ARGUMENTS = 16
 """Names of arguments beyond which nobody wants to read them all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class EventSignature:
     """Arguments of an event.
 
     `positional`: those that may come by position, in order. `named`: all that may come as
@@ -60,8 +211,8 @@ class Signature:
     come as well.
     """
 
-    positional: Mapping[str, Kind] = field(default_factory=dict)
-    named: Mapping[str, Kind] = field(default_factory=dict)
+    positional: Mapping[str, WordParser] = field(default_factory=dict)
+    named: Mapping[str, WordParser] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     changes: bool = False
     block_items: bool = False
@@ -75,91 +226,104 @@ class Signature:
             words += [("", "TYPE:ID=VALUE..."), ("", "at_TYPE=CLOCK...")]
         if self.changes:
             words = [pair for pair in words if pair[0] not in arch_fields()] + [("", "...")]
-        if len(words) > _MANY:
+        if len(words) > _MAX_LISTED_ARGUMENTS:
             words = [pair for pair in words if pair[0] in self.positional] + [("", "FIELD=...")]
         return " ".join(word if name in self.required else f"[{word}]" for name, word in words)
 
 
-def _signature(method: Callable[..., Any]) -> Signature:
+def _signature_of_method(method: Callable[..., Any]) -> EventSignature:
     hints = get_type_hints(method)
-    positional: dict[str, Kind] = {}
-    named: dict[str, Kind] = {}
+    positional: dict[str, WordParser] = {}
+    named: dict[str, WordParser] = {}
     required: set[str] = set()
     changes = False
     for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
         if name == "stamps":
-            named |= dict.fromkeys(STAMPS, number)
+            named |= dict.fromkeys(OPERATION_TIMES, parse_number)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             (fields,) = get_args(hints[name])
-            named |= {key: kind for key, kind in _fields(fields).items() if key not in named}
+            named |= {
+                key: kind for key, kind in _parsers_of_fields(fields).items() if key not in named
+            }
             changes = True
-        elif (kind := kind_of(hints[name])) is not None:
+        elif (kind := parser_for_type(hints[name])) is not None:
             named[name] = kind
             if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
                 positional[name] = kind
             if parameter.default is inspect.Parameter.empty:
                 required.add(name)
-    return Signature(positional, named, frozenset(required), changes)
+    return EventSignature(positional, named, frozenset(required), changes)
 
 
-def _fields(of: type, **special: Kind) -> dict[str, Kind]:
+def _parsers_of_fields(of: type, **special: WordParser) -> dict[str, WordParser]:
     """The fields of a dataclass that a word can give a value."""
-    kinds = {name: kind_of(hint) for name, hint in get_type_hints(of).items()}
+    kinds = {name: parser_for_type(hint) for name, hint in get_type_hints(of).items()}
     return {name: kind for name, kind in kinds.items() if kind is not None} | special
 
 
 @functools.cache
-def arch_fields() -> Mapping[str, Kind]:
+def arch_fields() -> Mapping[str, WordParser]:
     """Fields of `ArchState`."""
-    return _fields(ArchState)
+    return _parsers_of_fields(ArchState)
 
 
 @functools.cache
-def settings() -> Mapping[str, Mapping[str, Kind]]:
+def setting_fields() -> Mapping[str, Mapping[str, WordParser]]:
     """Settings whose words are NAME=VALUE, with the fields that each has."""
     return {
-        "profile": _fields(Profile),
-        "parameters": _fields(Parameters),
-        "time": _fields(TimeModel, tsc_adjust=integer),
+        "profile": _parsers_of_fields(Profile),
+        "parameters": _parsers_of_fields(Parameters),
+        "time": _parsers_of_fields(TimeModel, tsc_adjust=parse_integer),
         "arch": arch_fields(),
-        "ctl": dict.fromkeys((row.name for row in CTL.fields), number),
+        "ctl": dict.fromkeys((row.name for row in CTL.fields), parse_number),
     }
 
 
-PLAIN_SETTINGS = ("spec", "section", "table", "example", "fabric", "code")
+OTHER_SETTINGS = ("spec", "section", "table", "example", "fabric", "code")
 """The other settings."""
 
 
 @functools.cache
-def events() -> Mapping[str, Signature]:
+def event_signatures() -> Mapping[str, EventSignature]:
     """Every event by name."""
-    ip = {"ip": number}
-    returns = {"returns": text}
-    found = {name: _signature(getattr(Processor, name)) for name in _METHODS}
-    found |= {name: _signature(getattr(TraceUnit, name)) for name in HINTS}
+    ip = {"ip": parse_number}
+    returns = {"returns": parse_text}
+    found = {name: _signature_of_method(getattr(Processor, name)) for name in _PROCESSOR_EVENTS}
+    found |= {name: _signature_of_method(getattr(TraceUnit, name)) for name in TRACE_UNIT_EVENTS}
     entry = found["vm_entry"]
-    value = {"msr": msr, "value": number}
-    write = Signature(value, {"ip": number, "next_ip": number}, frozenset(("msr", "value")))
+    value = {"msr": parse_msr, "value": parse_number}
+    write = EventSignature(
+        value, {"ip": parse_number, "next_ip": parse_number}, frozenset(("msr", "value"))
+    )
     return found | {
         "vm_entry": replace(entry, named={**entry.named, **returns}),
-        "enable": Signature(ip, ip),
-        "disable": Signature(ip, ip),
-        "ctl": Signature({}, settings()["ctl"]),
+        "enable": EventSignature(ip, ip),
+        "disable": EventSignature(ip, ip),
+        "ctl": EventSignature({}, setting_fields()["ctl"]),
         "write": write,
         "wrmsr": write,
-        "read": Signature(value, _register_fields(), frozenset(("msr",))),
-        "state": Signature({}, _fields(State)),
-        "vmcs": Signature(
-            {}, _fields(VmxControls, tsc_offset=integer, entry_loads=loads, exit_loads=loads)
+        "read": EventSignature(value, _parsers_of_register_fields(), frozenset(("msr",))),
+        "state": EventSignature({}, _parsers_of_fields(State)),
+        "vmcs": EventSignature(
+            {},
+            _parsers_of_fields(
+                VmxControls,
+                tsc_offset=parse_integer,
+                entry_loads=parse_msr_loads,
+                exit_loads=parse_msr_loads,
+            ),
         ),
-        "pebs": Signature(
-            ip, {"four_bytes": truth, "output": truth}, frozenset(("ip",)), block_items=True
+        "pebs": EventSignature(
+            ip,
+            {"four_bytes": parse_bool, "output": parse_bool},
+            frozenset(("ip",)),
+            block_items=True,
         ),
     }
 
 
-def _register_fields() -> dict[str, Kind]:
-    return {row.name: number for register in MSRS.values() for row in register.fields}
+def _parsers_of_register_fields() -> dict[str, WordParser]:
+    return {row.name: parse_number for register in MSRS.values() for row in register.fields}
 
 
 def profile_names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtit.counting.run import Counted
+from rtit.counting.run import CountedRun
 from rtit.counting.run import stat as count_program
 from rtit.errors import RtitError
 from rtit.profile.stat import named, stat
@@ -59,7 +59,7 @@ class Programs:
         check: bool = True,
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
-    ) -> Counted:
+    ) -> CountedRun:
         """Run a program and count what it executes, as `rtit.stat` does.
 
         Without `env`, see `record`. Raises AssertionError if its exit code is not 0, unless `check`
@@ -73,16 +73,18 @@ class Programs:
             raise AssertionError(f"{words[0]}: not all is counted: {'; '.join(missing)}")
         return counted
 
-    def _counted(self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None) -> Counted:
+    def _counted(
+        self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None
+    ) -> CountedRun:
         if not self._keeps:
             return count_program(argv, env=env, cwd=cwd)
         recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
             found = stat(trace, trace.threads)
-        return Counted(found, recording.exit_code, "a recording", recording.warnings)
+        return CountedRun(found, recording.exit_code, "a recording", recording.warnings)
 
     def assert_instructions(
-        self, count: int | Counted, within: str = "0.1%", *, name: str = ""
+        self, count: int | CountedRun, within: str = "0.1%", *, name: str = ""
     ) -> None:
         """That there are as many instructions as there were when `pytest --rtit-update` stored
         them, `within` a percentage more or fewer. A test with several counts gives each a `name`.

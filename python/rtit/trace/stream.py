@@ -158,9 +158,9 @@ class Undecoded:
         """Its packets as objects, with their bytes, and what lies between: hundreds of times as
         slow as `packets`. Bytes that one of `errata` spoils (SKD007, SKZ84) are no packet.
         """
-        from rtit.packets import scan_parts
+        from rtit.packets import scan_chunks
 
-        return scan_parts(self.parts(), errata)
+        return scan_chunks(self.parts(), errata)
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the

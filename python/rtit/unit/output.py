@@ -36,10 +36,10 @@ from struct import unpack
 from typing import Literal, NamedTuple
 
 from rtit.registers.fields import Field, Register
-from rtit.registers.file import RegisterFile
 from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.registers.msr import CTL, OUTPUT_MASK_PTRS
 from rtit.registers.profiles import Profile
+from rtit.registers.register_file import RegisterFile
 from rtit.unit.memory import PAGE, Memory
 
 

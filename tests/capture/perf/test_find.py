@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.options import PtOptions
-from rtit.capture.perf import find
-from rtit.capture.perf.find import Found, find_perf, limits, no_hardware, no_permission
+from rtit.capture.perf.availability import (
+    PMUS,
+    PerfInstallation,
+    describe_kernel_limits,
+    find_perf,
+    reason_for_no_hardware,
+    reason_for_no_permission,
+)
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from support.sysfs import MachineFactory, machine
@@ -44,13 +50,13 @@ def test_no_pmu(cpu: dict[str, str], words: list[str], machine: MachineFactory) 
     answer = find_perf()
     assert isinstance(answer, str)
     assert all(word in answer for word in words), answer
-    assert answer == no_hardware()
+    assert answer == reason_for_no_hardware()
 
 
 def test_no_sys(machine: MachineFactory) -> None:
     root = machine(pmu=False)
-    (root / find.PMUS).rmdir()
-    assert "cannot be seen" in str(no_hardware())
+    (root / PMUS).rmdir()
+    assert "cannot be seen" in str(reason_for_no_hardware())
 
 
 def test_no_perf(machine: MachineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +90,11 @@ def test_what_is_permitted(
     paranoid: str, user: bool, kernel: bool, everybody: bool, machine: MachineFactory
 ) -> None:
     machine(paranoid=paranoid)
-    answers = [no_permission(), no_permission(kernel=True), no_permission(everybody=True)]
+    answers = [
+        reason_for_no_permission(),
+        reason_for_no_permission(kernel=True),
+        reason_for_no_permission(everybody=True),
+    ]
     assert [each is None for each in answers] == [user, kernel, everybody]
     for answer, value in zip(answers, (2, 1, 0), strict=True):
         if answer is not None:
@@ -93,10 +103,10 @@ def test_what_is_permitted(
     # CAP_PERFMON, CAP_SYS_ADMIN
     for capability in (38, 21):
         machine(paranoid=paranoid, capabilities=1 << capability)
-        assert no_permission(kernel=True, everybody=True) is None
+        assert reason_for_no_permission(kernel=True, everybody=True) is None
     # CAP_NET_ADMIN
     machine(paranoid=paranoid, capabilities=1 << 12)
-    assert (no_permission() is None) == user
+    assert (reason_for_no_permission() is None) == user
 
 
 def test_a_kernel_without_perf_events(machine: MachineFactory, perf: Path) -> None:
@@ -108,7 +118,7 @@ def test_what_the_processor_has(machine: MachineFactory, perf: Path) -> None:
     """The model of the profile, the capabilities and the legal periods are those of the files."""
     machine()
     found = find_perf()
-    assert isinstance(found, Found)
+    assert isinstance(found, PerfInstallation)
     assert (found.perf, found.version) == (perf, "6.1.192")
     profile = found.profile
     assert profile is not None
@@ -127,13 +137,13 @@ def test_limits_of_the_kernel(machine: MachineFactory) -> None:
     is neither.
     """
     machine()
-    (told,) = limits()
+    (told,) = describe_kernel_limits()
     assert "516 KB a CPU (perf_event_mlock_kb) and 8,192 KB more" in told
     for free in ({"paranoid": "-1"}, {"capabilities": 1 << 14}, {"memlock": "unlimited"}):
         machine(**free)
-        assert limits() == []
+        assert describe_kernel_limits() == []
     machine(capabilities=1 << 38)
-    assert limits() == [told]
+    assert describe_kernel_limits() == [told]
     for restrict, capabilities, told_of in (
         ("1", 0, True),
         ("1", 1 << 38, True),
@@ -141,9 +151,12 @@ def test_limits_of_the_kernel(machine: MachineFactory) -> None:
         ("2", 1 << 34, True),
     ):
         machine(paranoid="-1", capabilities=capabilities, kptr_restrict=restrict)
-        assert any(f"kptr_restrict is {restrict}" in each for each in limits()) is told_of
+        assert (
+            any(f"kptr_restrict is {restrict}" in each for each in describe_kernel_limits())
+            is told_of
+        )
     machine(mlock_kb="none")
-    assert limits() == []
+    assert describe_kernel_limits() == []
 
 
 def test_doctor(machine: MachineFactory, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:

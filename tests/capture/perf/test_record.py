@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.backends import start
-from rtit.capture.perf.find import Found
-from rtit.capture.request import Request
-from rtit.capture.store.extent import Extent
+from rtit.capture.backends import start_recording
+from rtit.capture.perf.availability import PerfInstallation
+from rtit.capture.request import RecordRequest
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from support.recordings import Recorder
@@ -173,7 +173,7 @@ def test_the_summary_counts_nothing(perf: Path, capfd: pytest.CaptureFixture[str
 )
 def test_a_copy_of_the_kernel_where_perf_makes_one(version: str, has: bool) -> None:
     """perf record --kcore: Linux 5.5 (release notes of perf tools)."""
-    assert Found(Path("perf"), version, None).copies_kernel is has
+    assert PerfInstallation(Path("perf"), version, None).copies_kernel is has
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_a_program_that_does_not_exist(perf: Path) -> None:
 
 
 def test_attached_until_it_is_told_to_end(perf: Path) -> None:
-    request = Request(pids=[os.getpid()], backend="perf", extent=Extent(snapshot=1 << 20))
-    with start(request) as session:
+    request = RecordRequest(pids=[os.getpid()], backend="perf", extent=SizeLimits(snapshot=1 << 20))
+    with start_recording(request) as session:
         while not (perf / "told.json").exists():
             assert session.step(0.05)
         assert session.totals.pt_bytes == 0
@@ -245,7 +245,7 @@ def test_attached_until_it_is_told_to_end(perf: Path) -> None:
 
 
 def test_the_program_starts_as_it_would_without(perf: Path, tmp_path: Path) -> None:
-    request = Request(
+    request = RecordRequest(
         ["/bin/true"],
         backend="perf",
         aslr=False,
@@ -253,7 +253,7 @@ def test_the_program_starts_as_it_would_without(perf: Path, tmp_path: Path) -> N
         blocked=[signal.SIGUSR1],
         output="perf.data",
     )
-    with start(request) as session:
+    with start_recording(request) as session:
         while session.step(0.05):
             pass
     found = json.loads((perf / "told.json").read_text())
@@ -287,6 +287,6 @@ def test_what_hardware_does_not_do(
 def test_options_of_hardware_alone() -> None:
     for options in ({"all_cpus": True}, {"mmap_pages": "8"}, {"perf_options": ["-z"]}):
         with pytest.raises(UsageError, match="go with --backend perf"):
-            Request(["/bin/true"], **options)
+            RecordRequest(["/bin/true"], **options)
     with pytest.raises(UsageError, match="includes the kernel"):
-        Request(["/bin/true"], event="intel_pt//")
+        RecordRequest(["/bin/true"], event="intel_pt//")

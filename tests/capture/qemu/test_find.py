@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.failure import QemuStartError
-from rtit.capture.qemu.find import find_qemu
-from rtit.capture.qemu.interpreter import resolve
+from rtit.capture.qemu.guest_program import resolve_interpreter
+from rtit.capture.qemu.installation import QemuStartError, find_qemu
 from rtit.errors import RecordError
 
 
@@ -67,29 +66,33 @@ def test_a_qemu_that_refuses(
 
 def test_a_script_runs_its_interpreter(tmp_path: Path) -> None:
     path = str(script(tmp_path / "tool", "#! /bin/sh  -e -x \n"))
-    found = resolve(path, ["tool", "one", "two"], None)
+    found = resolve_interpreter(path, ["tool", "one", "two"], None)
     assert found == ("/bin/sh", ["/bin/sh", "-e -x", path, "one", "two"], "tool")
 
 
 def test_a_script_in_another_folder(tmp_path: Path) -> None:
     script(tmp_path / "tool", "#!/bin/sh")
-    assert resolve("./tool", ["./tool"], tmp_path) == ("/bin/sh", ["/bin/sh", "./tool"], "tool")
+    assert resolve_interpreter("./tool", ["./tool"], tmp_path) == (
+        "/bin/sh",
+        ["/bin/sh", "./tool"],
+        "tool",
+    )
 
 
 def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_bytes(b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHI", 2, 3, 1) + bytes(60))
     with pytest.raises(QemuStartError, match="64-bit") as error:
-        resolve(os.fspath(path), ["old"], None)
+        resolve_interpreter(os.fspath(path), ["old"], None)
     assert error.value.exit_code == 125
 
 
 def test_what_is_no_program(tmp_path: Path) -> None:
     path = script(tmp_path / "text", "hello\n")
     with pytest.raises(RecordError, match="no program") as error:
-        resolve(os.fspath(path), ["text"], None)
+        resolve_interpreter(os.fspath(path), ["text"], None)
     assert error.value.exit_code == 126
     loop = tmp_path / "loop"
     script(loop, f"#!{loop}\n")
     with pytest.raises(RecordError, match="no program"):
-        resolve(os.fspath(loop), ["loop"], None)
+        resolve_interpreter(os.fspath(loop), ["loop"], None)

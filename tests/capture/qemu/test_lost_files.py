@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import RECORD
+from rtit.capture.events import EVENT_RECORD
 from rtit.capture.qemu.counting import CountSession, CountSink
-from rtit.capture.qemu.messages import Message
-from rtit.capture.qemu.open_files import OpenFiles
+from rtit.capture.qemu.plugin_protocol import PluginMessage
+from rtit.capture.qemu.processes import OpenFileLimit
 
 
 def count() -> int:
@@ -27,7 +27,7 @@ def no_more(*_: object) -> int:
 def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may take the last file: nothing is raised, and later there is one again."""
     gc.collect()  # what other tests have left open
-    files = OpenFiles()
+    files = OpenFileLimit()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
@@ -46,7 +46,7 @@ def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_with_counts_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel drops it and says so: the process is named."""
-    message = RECORD.pack(Message.COUNTS, 0, 0, 7, 7, 0, 0, 0)
+    message = EVENT_RECORD.pack(PluginMessage.COUNTS, 0, 0, 7, 7, 0, 0, 0)
     dropped: tuple[bytes, list[int], int, None] = (message, [], socket.MSG_CTRUNC, None)
     monkeypatch.setattr(socket, "recv_fds", lambda *_: dropped)
     sink = CountSink(lambda file: {})

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu import open_files
-from rtit.capture.qemu.open_files import OpenFiles
+from rtit.capture.qemu import processes
+from rtit.capture.qemu.processes import OpenFileLimit
 from support.recordings import RTIT
 
 FEW = 40
@@ -46,9 +46,9 @@ def test_the_soft_limit_is_the_programs_alone(tmp_path: Path) -> None:
 
 def test_without_a_reserve_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is still there when the recorder looks again, which must not be at once."""
-    files = OpenFiles()
+    files = OpenFileLimit()
     waited: list[float] = []
-    monkeypatch.setattr(open_files, "_nothing", lambda: -1)
+    monkeypatch.setattr(processes, "_reserve_descriptor", lambda: -1)
     monkeypatch.setattr("time.sleep", waited.append)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.setblocking(False)  # it does not listen: nothing can be accepted

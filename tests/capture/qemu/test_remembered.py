@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu import remembered
-from rtit.capture.qemu.find import Found, Search, find_qemu
+from rtit.capture.qemu.installation import QemuInstallation, QemuSearch, find_qemu
+from rtit.capture.qemu.probe_cache import cached_version
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Place:
 
     def search(self) -> None:
         """Finds QEMU, of whatever version the script says."""
-        found = Search().result()
-        assert isinstance(found, Found)
+        found = QemuSearch().result()
+        assert isinstance(found, QemuInstallation)
         assert (found.qemu, found.version, found.plugin) == (self.qemu, "9.1.2", self.plugin)
 
 
@@ -61,7 +61,7 @@ def test_asked_once(place: Place) -> None:
 
 def test_who_wants_to_know_asks(place: Place) -> None:
     place.search()
-    assert isinstance(find_qemu(), Found)
+    assert isinstance(find_qemu(), QemuInstallation)
     assert place.questions() == 4
 
 
@@ -85,7 +85,7 @@ def test_another_file_is_asked(place: Place, which: str, what: str) -> None:
 def test_a_qemu_that_refuses_is_asked_again(place: Place) -> None:
     place.qemu.write_text(f"#!/bin/sh\necho x >> {place.asked}\necho qemu-x86_64 version 9.1.2\n")
     for questions in (2, 4):
-        assert isinstance(Search().result(), str)
+        assert isinstance(QemuSearch().result(), str)
         assert place.questions() == questions
     assert not place.file.exists()
 
@@ -144,7 +144,7 @@ def test_another_users_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> No
     place.search()
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    assert remembered.version_of(place.qemu, place.plugin) is None
+    assert cached_version(place.qemu, place.plugin) is None
 
 
 def test_where_nothing_can_be_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rtit.capture.options import PtOptions
-from rtit.capture.qemu.settings import RUN_AHEAD, plugin_settings
-from rtit.capture.store.extent import Extent
-from rtit.capture.window import Window
+from rtit.capture.qemu.plugin_protocol import RUN_AHEAD, plugin_settings
+from rtit.capture.record_window import RecordWindow
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
 
@@ -20,5 +20,5 @@ def test_how_far_it_runs_ahead(
     if set_to is not None:
         monkeypatch.setenv(RUN_AHEAD, set_to)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
-    text = plugin_settings(options, "none", 1, (), Window(), Extent(), TimeModel())
+    text = plugin_settings(options, "none", 1, (), RecordWindow(), SizeLimits(), TimeModel())
     assert f"ahead={ahead}\n" in text.splitlines(keepends=True)

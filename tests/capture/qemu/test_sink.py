@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rtit.capture.events import RECORD, Flag, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind, Flag
 from rtit.capture.options import PtOptions
-from rtit.capture.qemu.messages import Message
-from rtit.capture.qemu.sink import Sink
+from rtit.capture.qemu.plugin_protocol import PluginMessage
+from rtit.capture.qemu.sink import QemuRecordingSink
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
@@ -24,11 +24,11 @@ MORE = 1
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Sink:
+def sink(tmp_path: Path) -> QemuRecordingSink:
     return made(tmp_path)
 
 
-def made(folder: Path) -> Sink:
+def made(folder: Path) -> QemuRecordingSink:
     model = TimeModel()
     writer = Writer(
         folder / "perf.data",
@@ -39,20 +39,20 @@ def made(folder: Path) -> Sink:
         tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
         max_nonturbo_ratio=model.max_non_turbo_ratio,
     )
-    return Sink(writer, None)
+    return QemuRecordingSink(writer, None)
 
 
 def message(
     kind: int, blob: bytes = b"", *, flags: int = 0, ip: int = TID, target: int = 0
 ) -> bytes:
-    return RECORD.pack(kind, flags, 0, TID, ip, target, 1000, 0) + blob
+    return EVENT_RECORD.pack(kind, flags, 0, TID, ip, target, 1000, 0) + blob
 
 
-def test_a_sequence_without_its_end_is_kept(sink: Sink, tmp_path: Path) -> None:
-    sink.feed(message(Kind.THREAD))
+def test_a_sequence_without_its_end_is_kept(sink: QemuRecordingSink, tmp_path: Path) -> None:
+    sink.feed(message(EventKind.THREAD))
     psb = bytes.fromhex("0282") * 8 + bytes.fromhex("0223")
-    sink.feed(message(Message.PACKETS, psb, flags=MORE))
-    sink.feed(message(Message.PACKETS, b"\x04" * 6, flags=MORE))
+    sink.feed(message(PluginMessage.PACKETS, psb, flags=MORE))
+    sink.feed(message(PluginMessage.PACKETS, b"\x04" * 6, flags=MORE))
     sink.close()
     assert sink.totals.warnings == ["a thread was killed: its last instructions are missing"]
     with Trace(tmp_path / "perf.data") as trace:
@@ -61,24 +61,24 @@ def test_a_sequence_without_its_end_is_kept(sink: Sink, tmp_path: Path) -> None:
     assert sink.totals.pt_bytes == len(psb) + 6
 
 
-def test_who_leaves_is_not_killed(sink: Sink) -> None:
-    sink.feed(message(Kind.THREAD))
-    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
+def test_who_leaves_is_not_killed(sink: QemuRecordingSink) -> None:
+    sink.feed(message(EventKind.THREAD))
+    sink.feed(message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
     sink.close()
     assert sink.totals.warnings == [f"thread {TID}: it runs unrecorded"]
 
 
-def test_who_stays_after_all_may_be_killed(sink: Sink) -> None:
-    sink.feed(message(Kind.THREAD))
-    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
-    sink.feed(message(Kind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
+def test_who_stays_after_all_may_be_killed(sink: QemuRecordingSink) -> None:
+    sink.feed(message(EventKind.THREAD))
+    sink.feed(message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
+    sink.feed(message(EventKind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
     sink.close()
     assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
 
 
 _NUMBERS = st.sampled_from([0, 1, TID, 4096, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1])
 _FORGED = st.tuples(
-    st.sampled_from([*Kind, *Message]),
+    st.sampled_from([*EventKind, *PluginMessage]),
     st.integers(0, 255),
     st.sampled_from([TID, TID + 1, 1 << 31, (1 << 32) - 1]),
     *[_NUMBERS] * 4,
@@ -87,14 +87,17 @@ _FORGED = st.tuples(
 
 
 @given(messages=st.lists(_FORGED, max_size=8))
-@example(messages=[(Kind.THREAD, 0, TID, 1 << 40, 0, 0, 0, b"")])
-@example(messages=[(Kind.COMM, 0, TID, 1 << 31, 0, 0, 0, b"name")])
-@example(messages=[(Kind.COMM, 0, TID, TID, 0, 0, 0, b"a" * 90_000)])
-@example(messages=[(Kind.EXEC, 0, TID, TID, 0, (1 << 64) - 1, 0, b"")])
+@example(messages=[(EventKind.THREAD, 0, TID, 1 << 40, 0, 0, 0, b"")])
+@example(messages=[(EventKind.COMM, 0, TID, 1 << 31, 0, 0, 0, b"name")])
+@example(messages=[(EventKind.COMM, 0, TID, TID, 0, 0, 0, b"a" * 90_000)])
+@example(messages=[(EventKind.EXEC, 0, TID, TID, 0, (1 << 64) - 1, 0, b"")])
 @example(
-    messages=[(Kind.THREAD, 0, TID, TID, 0, 0, 0, b""), (Kind.EXIT, 0, TID, 1 << 32, 0, 0, 0, b"")]
+    messages=[
+        (EventKind.THREAD, 0, TID, TID, 0, 0, 0, b""),
+        (EventKind.EXIT, 0, TID, 1 << 32, 0, 0, 0, b""),
+    ]
 )
-@example(messages=[(Kind.MMAP, 0, TID, 0, 4096, 0, TID, b"cut off")])
+@example(messages=[(EventKind.MMAP, 0, TID, 0, 4096, 0, TID, b"cut off")])
 def test_forged_messages_are_refused_in_one_sentence(
     messages: list[tuple[int, int, int, int, int, int, int, bytes]],
     tmp_path_factory: pytest.TempPathFactory,
@@ -102,14 +105,14 @@ def test_forged_messages_are_refused_in_one_sentence(
     sink = made(tmp_path_factory.mktemp("forged"))
     with contextlib.suppress(RecordError):
         for kind, flags, tid, ip, target, clock, extra, blob in messages:
-            sink.feed(RECORD.pack(kind, flags, 0, tid, ip, target, clock, extra) + blob)
+            sink.feed(EVENT_RECORD.pack(kind, flags, 0, tid, ip, target, clock, extra) + blob)
     sink.close()
 
 
-def test_what_is_no_message(sink: Sink) -> None:
+def test_what_is_no_message(sink: QemuRecordingSink) -> None:
     with pytest.raises(RecordError, match="3 bytes"):
         sink.feed(b"abc")
     with pytest.raises(RecordError, match=f"thread {TID}"):
-        sink.feed(message(Message.PACKETS, b"\0"))
+        sink.feed(message(PluginMessage.PACKETS, b"\0"))
     sink.feed(message(200))
     sink.close()

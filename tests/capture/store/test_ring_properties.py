@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
-from rtit.capture.events import RECORD, Kind
-from rtit.capture.store.ring import PSB, Ring, Snapshot
+from rtit.capture.events import EVENT_RECORD, EventKind
+from rtit.capture.store.packet_store import PSB, RingBuffer, SnapshotStore
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import Piece, Writer
 from rtit.trace.recording.buffers import connected
@@ -33,11 +33,11 @@ class File:
 def trace(seed: int, count: int) -> bytes:
     """A unit's bytes, with a PSB every 2 KB; `seed` chooses where targets are."""
     unit = BulkUnit(ctl=0x2 | 0x8 | 0x400 | 0x2000)
-    unit.feed(RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x8282_0282_0000, 0, 0))
+    unit.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x8282_0282_0000, 0, 0))
     for number in range(count):
         # Some targets end as a PSB begins.
         target = 0x8282_0282_0000 | ((number * seed) % 7 and 0x8202) | (number % 3 == 0)
-        unit.feed(RECORD.pack(Kind.INDIRECT_JUMP, 0, 2, 1, 0, target, 3 * number, 0))
+        unit.feed(EVENT_RECORD.pack(EventKind.INDIRECT_JUMP, 0, 2, 1, 0, target, 3 * number, 0))
     return unit.take()
 
 
@@ -59,7 +59,7 @@ CHUNKS = st.lists(st.integers(300, 20_000), min_size=1, max_size=5)
 @given(st.integers(1, 1000), st.integers(1, 6_000), CHUNKS, SIZES)
 def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], size: int) -> None:
     data = trace(seed, count)
-    ring = Ring(1, size)
+    ring = RingBuffer(1, size)
     done = 0
     for chunk in cut(data, sizes):
         ring.put(chunk)
@@ -85,7 +85,7 @@ def test_snapshots_join_to_what_there_was(
     """Whenever they are taken: what they share is there once, what they leave out parts them."""
     data = trace(seed, count)
     file = File()
-    snapshot = Snapshot(cast(Writer, file), size)
+    snapshot = SnapshotStore(cast(Writer, file), size)
     done, dumped = 0, [0]
     for chunk in cut(data, sizes):
         snapshot.put(1, 1, chunk, 1)
@@ -108,7 +108,7 @@ def test_snapshots_join_to_what_there_was(
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300))
 def test_rings_of_threads_that_ended_are_bounded(steps: list[tuple[int, bool]]) -> None:
     file = File()
-    snapshot: Any = Snapshot(cast(Writer, file), 4096)
+    snapshot: Any = SnapshotStore(cast(Writer, file), 4096)
     most, live, written = 0, set(), set()
     for tid, ends in steps:
         if ends:

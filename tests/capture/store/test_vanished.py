@@ -12,26 +12,26 @@ from pathlib import Path
 import pytest
 
 from rtit._core import ElfFile
-from rtit.capture.events import Mapping
+from rtit.capture.events import MmapEvent
 from rtit.capture.store.build_ids import build_id_in
-from rtit.capture.store.vanished import Place, Vanished
+from rtit.capture.store.deleted_files import DeletedFiles, MappedAt
 from rtit.image import Images
 
 CODE = bytes(range(256)) * 20
 PAGES = CODE.ljust(0x2000, b"\0")
-PLACE = Place(7, 8, 100, 0x40_0000, 0x2000)
+PLACE = MappedAt(7, 8, 100, 0x40_0000, 0x2000)
 
 
 @pytest.fixture
-def vanished() -> Iterator[Vanished]:
+def vanished() -> Iterator[DeletedFiles]:
     """Of a recording that begins when the files have been made."""
-    made = Vanished()
+    made = DeletedFiles()
     begin_later(made)
     yield made
     made.close()
 
 
-def begin_later(vanished: Vanished) -> None:
+def begin_later(vanished: DeletedFiles) -> None:
     vanished._began = time.time_ns() + 3_600_000_000_000
 
 
@@ -42,27 +42,27 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def mapping(path: Path, offset: int = 0) -> Mapping:
+def mapping(path: Path, offset: int = 0) -> MmapEvent:
     found = path.stat()
-    return Mapping(offset, 5, 2, 8, 1, found.st_ino, 0, str(path))
+    return MmapEvent(offset, 5, 2, 8, 1, found.st_ino, 0, str(path))
 
 
-def test_what_stays_is_not_kept(vanished: Vanished, file: Path) -> None:
+def test_what_stays_is_not_kept(vanished: DeletedFiles, file: Path) -> None:
     vanished.saw(PLACE, mapping(file))
     file.chmod(0o755)
     assert list(vanished.pokes()) == []
     assert vanished.lost == []
 
 
-def test_deleted(vanished: Vanished, file: Path) -> None:
+def test_deleted(vanished: DeletedFiles, file: Path) -> None:
     vanished.saw(PLACE, mapping(file))
-    vanished.saw(other := Place(9, 9, 200, 0x50_0000, 0x1000), mapping(file, 0x1000))
+    vanished.saw(other := MappedAt(9, 9, 200, 0x50_0000, 0x1000), mapping(file, 0x1000))
     file.unlink()
     assert list(vanished.pokes()) == [(PLACE, PAGES), (other, PAGES[0x1000:])]
     assert vanished.lost == []
 
 
-def test_another_file_has_its_name(vanished: Vanished, file: Path) -> None:
+def test_another_file_has_its_name(vanished: DeletedFiles, file: Path) -> None:
     vanished.saw(PLACE, mapping(file))
     new = file.with_name("new")
     new.write_bytes(b"other")
@@ -71,7 +71,7 @@ def test_another_file_has_its_name(vanished: Vanished, file: Path) -> None:
     assert list(vanished.pokes()) == [(PLACE, PAGES)]
 
 
-def test_written_to_in_place(vanished: Vanished, file: Path) -> None:
+def test_written_to_in_place(vanished: DeletedFiles, file: Path) -> None:
     """No file has what it was any more: the recording has."""
     vanished.saw(PLACE, mapping(file))
     file.write_bytes(b"other bytes")
@@ -79,14 +79,14 @@ def test_written_to_in_place(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == []
 
 
-def test_changed_before_it_could_be_copied(vanished: Vanished, file: Path) -> None:
+def test_changed_before_it_could_be_copied(vanished: DeletedFiles, file: Path) -> None:
     vanished._began = file.stat().st_ctime_ns
     vanished.saw(PLACE, mapping(file))
     assert list(vanished.pokes()) == []
     assert vanished.lost == [str(file)]
 
 
-def test_another_file_of_the_path_than_the_programs(vanished: Vanished, file: Path) -> None:
+def test_another_file_of_the_path_than_the_programs(vanished: DeletedFiles, file: Path) -> None:
     other = mapping(file)._replace(inode=file.stat().st_ino + 1)
     vanished.saw(PLACE, other)
     assert list(vanished.pokes()) == []
@@ -94,7 +94,7 @@ def test_another_file_of_the_path_than_the_programs(vanished: Vanished, file: Pa
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["in the file", "elsewhere"])
-def test_contents_that_were_sent(there: bool, vanished: Vanished, file: Path) -> None:
+def test_contents_that_were_sent(there: bool, vanished: DeletedFiles, file: Path) -> None:
     """They go into the recording if our file does not show them; it is then no other's."""
     code = PAGES if there else PAGES[::-1]
     vanished.sent(PLACE, mapping(file), None)
@@ -106,16 +106,16 @@ def test_contents_that_were_sent(there: bool, vanished: Vanished, file: Path) ->
     assert vanished.build_ids.known() == ({} if there else {str(file): identity})
 
 
-def test_of_two_files_of_one_path_both_are_kept(vanished: Vanished, file: Path) -> None:
+def test_of_two_files_of_one_path_both_are_kept(vanished: DeletedFiles, file: Path) -> None:
     """Which of them a reader finds it cannot know."""
-    places = [PLACE, Place(7, 8, 200, 0x40_0000, 0x2000)]
+    places = [PLACE, MappedAt(7, 8, 200, 0x40_0000, 0x2000)]
     for place, code in zip(places, (PAGES[::-1], PAGES), strict=True):
         vanished.sent(place, mapping(file), None)
         assert vanished.take(7, place.address, code)
     assert list(vanished.pokes()) == [(places[0], PAGES[::-1]), (places[1], PAGES)]
 
 
-def test_contents_without_a_mapping_are_ignored(vanished: Vanished, file: Path) -> None:
+def test_contents_without_a_mapping_are_ignored(vanished: DeletedFiles, file: Path) -> None:
     """They are written as any code is."""
     memory = mapping(file)._replace(path="/memfd:jit (deleted)")
     vanished.sent(PLACE, memory, None)
@@ -139,7 +139,7 @@ def test_build_id_in_the_first_page(tmp_path: Path) -> None:
     assert ElfFile(tmp_path / "file").build_id == bytes(range(20))
 
 
-def test_only_touched(vanished: Vanished, file: Path) -> None:
+def test_only_touched(vanished: DeletedFiles, file: Path) -> None:
     """Its time is another, its code is what it was; so it is where only the rest was written to."""
     vanished.saw(PLACE, mapping(file))
     os.utime(file, ns=(1, 1))
@@ -148,19 +148,19 @@ def test_only_touched(vanished: Vanished, file: Path) -> None:
 
 
 def test_more_than_is_copied(
-    vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch
+    vanished: DeletedFiles, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mapping may have any size; code that was not copied is reported as lost."""
     monkeypatch.setattr("rtit.capture.store.vanished._MOST", 1 << 20)
     os.truncate(file, 1 << 40)
-    vanished.saw(Place(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
+    vanished.saw(MappedAt(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
     os.utime(file, ns=(1, 1))
     assert list(vanished.pokes()) == []
     assert vanished.lost == [str(file)]
 
 
-def test_written_to_beside_the_code(vanished: Vanished, file: Path) -> None:
-    vanished.saw(Place(7, 8, 100, 0x40_0000, 0x1000), mapping(file))
+def test_written_to_beside_the_code(vanished: DeletedFiles, file: Path) -> None:
+    vanished.saw(MappedAt(7, 8, 100, 0x40_0000, 0x1000), mapping(file))
     with file.open("r+b") as out:
         out.seek(0x1000)
         out.write(b"other")
@@ -168,7 +168,7 @@ def test_written_to_beside_the_code(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == []
 
 
-def test_touched_and_deleted(vanished: Vanished, file: Path) -> None:
+def test_touched_and_deleted(vanished: DeletedFiles, file: Path) -> None:
     vanished.saw(PLACE, mapping(file))
     os.utime(file, ns=(1, 1))
     file.unlink()
@@ -176,10 +176,10 @@ def test_touched_and_deleted(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == []
 
 
-def test_no_more_than_there_is_room_for(vanished: Vanished, file: Path) -> None:
+def test_no_more_than_there_is_room_for(vanished: DeletedFiles, file: Path) -> None:
     """Records have headers, for which there must be room, too."""
     vanished.saw(PLACE, mapping(file))
-    vanished.saw(other := Place(9, 9, 200, 0x50_0000, 0x200), mapping(file, 0x200))
+    vanished.saw(other := MappedAt(9, 9, 200, 0x50_0000, 0x200), mapping(file, 0x200))
     file.unlink()
     assert list(vanished.pokes(0x2000 + 256)) == [(PLACE, PAGES), (other, CODE[0x200:0x280])]
     assert vanished.lost == [str(file)]
@@ -187,11 +187,11 @@ def test_no_more_than_there_is_room_for(vanished: Vanished, file: Path) -> None:
 
 def test_places_beyond_a_number_are_not_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtit.capture.store.vanished._MOST_PLACES", 3)
-    vanished = Vanished()
+    vanished = DeletedFiles()
     begin_later(vanished)
     try:
         for pid in range(1, 6):
-            vanished.saw(Place(pid, pid, 100, 0x40_0000, 0x2000), mapping(file))
+            vanished.saw(MappedAt(pid, pid, 100, 0x40_0000, 0x2000), mapping(file))
         file.unlink()
         assert [place.pid for place, _ in vanished.pokes()] == [1, 2, 3]
         assert vanished.lost == [str(file)]
@@ -199,7 +199,7 @@ def test_places_beyond_a_number_are_not_kept(file: Path, monkeypatch: pytest.Mon
         vanished.close()
 
 
-def test_gone_before_it_was_looked_at(vanished: Vanished, file: Path) -> None:
+def test_gone_before_it_was_looked_at(vanished: DeletedFiles, file: Path) -> None:
     """The recording has its name, and who reads it is told."""
     gone = mapping(file)
     file.unlink()
@@ -207,7 +207,7 @@ def test_gone_before_it_was_looked_at(vanished: Vanished, file: Path) -> None:
     assert list(vanished.pokes()) == []
 
 
-def test_no_more_bytes(vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_bytes(vanished: DeletedFiles, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vanished.saw(PLACE, mapping(file))
     file.unlink()
     monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)

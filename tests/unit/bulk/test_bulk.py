@@ -18,10 +18,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.capture.ptrace.recorder import Recorder
-from rtit.capture.store.output import OutputSetup
+from rtit.capture.ptrace.recorder import PtraceRecorder
+from rtit.capture.store.unit_output import OutputSetup
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Processor
@@ -37,9 +37,20 @@ CODE = 0x40_0000
 PLACES = (CODE, CODE + 0x1_0000, 0x5555_5555_0000, 0x7FFF_FFFF_F000, 0x8000_0000_0000, 1 << 63)
 """Bases of targets: near each other, far apart, not canonical."""
 GAPS = (0, 1, 2, 5, 11, 40, 700, 5_000, 70_000)
-NEAR: tuple[Kind, ...] = (Kind.CONDITIONAL,) * 8 + (Kind.JUMP, Kind.CALL, Kind.RETURN) * 2
-NEAR += (Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL)
-OTHER = (Kind.FAR, Kind.SYSCALL, Kind.INTERRUPT, Kind.FAULT, Kind.SOFT_INT, Kind.SWITCH)
+NEAR: tuple[EventKind, ...] = (EventKind.CONDITIONAL,) * 8 + (
+    EventKind.JUMP,
+    EventKind.CALL,
+    EventKind.RETURN,
+) * 2
+NEAR += (EventKind.INDIRECT_JUMP, EventKind.INDIRECT_CALL)
+OTHER = (
+    EventKind.FAR,
+    EventKind.SYSCALL,
+    EventKind.INTERRUPT,
+    EventKind.FAULT,
+    EventKind.SOFT_INT,
+    EventKind.SWITCH,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +120,10 @@ class Case:
         places = PLACES[: random.choice((1, 2, 6))]
         losses = random.choice((0, 0, 0.1))
         others, bursts = random.choice((0, 0.05, 0.2)), random.choice((0.02, 0.2))
-        yield record(Kind.THREAD, clock)
+        yield record(EventKind.THREAD, clock)
         if self.filters and random.random() < 0.8:
             yield 0, CODE, CODE + random.choice((0x7F, 0x1_0080))
-        yield record(Kind.RESUME, clock, target=CODE)
+        yield record(EventKind.RESUME, clock, target=CODE)
         for _ in range(self.length):
             if random.random() < cuts:
                 yield None
@@ -128,34 +139,34 @@ class Case:
                 continue
             kind = random.choice(OTHER if random.random() < others else NEAR)
             if (not user) if sensible else random.random() < 0.05:
-                kind = Kind.RESUME if random.random() < 0.8 else Kind.SWITCH
+                kind = EventKind.RESUME if random.random() < 0.8 else EventKind.SWITCH
             ip, target = (random.choice(places) + random.randrange(256) for _ in range(2))
             length, flags = random.choice((2, 5, 15)), random.randrange(2)
-            if kind == Kind.RETURN and calls and random.random() < 0.9:
+            if kind == EventKind.RETURN and calls and random.random() < 0.9:
                 target = calls.pop()
-            if kind in (Kind.CALL, Kind.INDIRECT_CALL):
+            if kind in (EventKind.CALL, EventKind.INDIRECT_CALL):
                 if random.random() < 0.1:
                     target = ip + length
                 else:
                     calls.append(ip + length)
-            if kind == Kind.SWITCH:
+            if kind == EventKind.SWITCH:
                 flags = int(user)
-            elif kind == Kind.FAR:
+            elif kind == EventKind.FAR:
                 flags = 0  # to 64-bit code: BulkUnit has no other
             elif kind in OTHER:
                 user = False
-            elif kind == Kind.RESUME:
+            elif kind == EventKind.RESUME:
                 user = True
             times = random.randrange(200) if random.random() < bursts and kind in NEAR else 1
             yield record(kind, clock, flags, length, ip, target) * times
-        yield record(Kind.EXIT, clock + random.choice(GAPS))
+        yield record(EventKind.EXIT, clock + random.choice(GAPS))
 
     def reference(self) -> bytes:
         """What the recorder makes of it."""
         profile = FULL if self.psb_cyc else replace(FULL, psb_cyc=False)
         collector = Collector()
         files = [Filter(each, f"/{n}", 0, 1 << 60) for n, each in enumerate(self.filters)]
-        recorder = Recorder(
+        recorder = PtraceRecorder(
             cast(Writer, collector),
             self.options,
             files,
@@ -173,7 +184,7 @@ class Case:
                 number, first, last = step
                 size = last - first + 1
                 blob = struct.pack("<QIIIIQQ", 0, 5, 2, 0, 0, 0, 0) + f"/{number}\0".encode()
-                recorder.feed(record(Kind.MMAP, 0, 0, 0, first, size), [blob])
+                recorder.feed(record(EventKind.MMAP, 0, 0, 0, first, size), [blob])
         recorder.close()
         return bytes(collector.data)
 
@@ -215,12 +226,12 @@ class Case:
 
 
 def record(
-    kind: Kind, clock: int, flags: int = 0, length: int = 0, ip: int = TID, target: int = 0
+    kind: EventKind, clock: int, flags: int = 0, length: int = 0, ip: int = TID, target: int = 0
 ) -> bytes:
-    return RECORD.pack(kind, flags, length, TID, ip, target, clock, 0)
+    return EVENT_RECORD.pack(kind, flags, length, TID, ip, target, clock, 0)
 
 
-def lose(recorder: Recorder, step: Overflow) -> None:
+def lose(recorder: PtraceRecorder, step: Overflow) -> None:
     """What happens between the beginning and the end of an overflow shows nowhere."""
     cpu = recorder._threads[TID].cpu
     cpu.at(step.clock)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rtit._core import BulkUnit
-from rtit.capture.events import RECORD, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
 
@@ -47,12 +47,12 @@ def test_the_fields_of_the_reference_are_settings() -> None:
     time = {name: getattr(TimeModel(), name) for name in CLOCKS}
     parameters = {name: getattr(Parameters(), name) for name in PARAMETERS}
     unit = BulkUnit(ctl=PtOptions().rtit_ctl, **time, **parameters)
-    unit.feed(RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
+    unit.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
     told = unit.take()
     default = BulkUnit()
-    default.feed(RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
+    default.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
     assert told == default.take()
-    assert [p.name for p in packets(told)][-2:] == ["MODE.Exec", "TIP.PGE"]
+    assert [p.name for p in iterate_packets(told)][-2:] == ["MODE.Exec", "TIP.PGE"]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_impossible_ranges_are_rejected() -> None:
 
 def test_malformed_records_are_rejected() -> None:
     unit = BulkUnit()
-    good = RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0)
-    early = RECORD.pack(Kind.JUMP, 0, 2, 1, 0x40_1000, 0x40_1010, 4, 0)
+    good = EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0)
+    early = EVENT_RECORD.pack(EventKind.JUMP, 0, 2, 1, 0x40_1000, 0x40_1010, 4, 0)
     with pytest.raises(ValueError, match=r"at 0x28: the clock went back to 4, it was 5"):
         unit.feed(good + early)
     assert unit.written > 0

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import ArchState
@@ -61,7 +61,7 @@ def names_with(field: str, value: int) -> set[str]:
     cpu.interrupt(0x1014, 0x2000)
     cpu.mwait(0x2000, 0x2003, 0x20)
     cpu.set_msr(Msr.CTL, 0)
-    return {packet.name for packet in packets(bytes(out))}
+    return {packet.name for packet in iterate_packets(bytes(out))}
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> Non
     # bits 11:0 of CR3 do not matter to the filter
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, OS=os, User=1, BranchEn=1, CR3Filter=1), next_ip=1)
-    assert [p.name for p in packets(bytes(out))].count("PIP") == os
+    assert [p.name for p in iterate_packets(bytes(out))].count("PIP") == os
     del out[:]
     cpu.far(0x1000, 0x2000, cr3=0x5018)
-    assert [p.name for p in packets(bytes(out))] == ["PIP"] * os + ["TIP"]
+    assert [p.name for p in iterate_packets(bytes(out))] == ["PIP"] * os + ["TIP"]
 
 
 @pytest.mark.spec("FCR3-003")

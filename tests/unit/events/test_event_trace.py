@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rtit.errors import IllegalEvent, UsageError
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.packets.table import CFE_TYPES, EVD_TYPES
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
@@ -35,7 +35,7 @@ def test_the_types_are_those_of_the_packet_table() -> None:
 
 @pytest.mark.spec("TAB50-011")
 def test_a_reserved_type_is_read_with_its_fup() -> None:
-    first, second = packets(bytes.fromhex("02138b00 3d0010"))
+    first, second = iterate_packets(bytes.fromhex("02138b00 3d0010"))
     assert (first.name, first.fields["type"], first.fields["ip"]) == ("CFE", 0x0B, 1)
     assert second.name == "FUP"
 
@@ -43,7 +43,7 @@ def test_a_reserved_type_is_read_with_its_fup() -> None:
 @pytest.mark.spec("TAB50-014")
 @pytest.mark.parametrize("kind", range(0x0E, 0x20))
 def test_types_of_later_processors_are_read(kind: int) -> None:
-    (packet,) = packets(bytes((0x02, 0x13, kind, 0x80)))
+    (packet,) = iterate_packets(bytes((0x02, 0x13, kind, 0x80)))
     assert dict(packet.fields) == {"ip": 0, "type": kind, "vector": 0x80}
     assert kind not in set(CfeType)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory
@@ -214,4 +214,4 @@ def traced(chosen: Settings, regions: tuple[int, ...] = ()) -> tuple[Run, list[P
     run.go(chosen.steps)
     if run.cpu.unit.registers.trace_en:
         run.disable()
-    return run, list(packets(bytes(out))), bytes(out)
+    return run, list(iterate_packets(bytes(out))), bytes(out)

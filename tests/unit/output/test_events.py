@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory, StoreObserver
@@ -44,7 +44,7 @@ def test_clearing_traceen_delivers_everything() -> None:
     assert memory.read(REGIONS[0], 4096).rstrip(b"\0")[-3:] == bytes.fromhex("310010")
     cpu.set_msr(Msr.CTL, 0, ip=0x1010)
     written = memory.read(REGIONS[0], cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32)
-    assert [p.name for p in packets(written)][-3:] == ["TNT", "FUP", "TIP.PGD"]
+    assert [p.name for p in iterate_packets(written)][-3:] == ["TNT", "FUP", "TIP.PGD"]
     assert cpu.get_msr(Msr.OUTPUT_BASE) == TABLE
 
 
@@ -97,7 +97,7 @@ def test_topa_stop_ends_without_a_packet() -> None:
     }
     assert status(cpu)["PacketByteCnt"] == 4096
     region = cpu.unit.output.memory.read(REGIONS[0], 4096)
-    assert not {"TIP.PGD", "TraceStop"} & {p.name for p in packets(region)}
+    assert not {"TIP.PGD", "TraceStop"} & {p.name for p in iterate_packets(region)}
     cpu.set_msr(Msr.CTL, 0)
     assert cpu.unit.output.memory.read(REGIONS[0], 4096) == region
     assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == 4096
@@ -143,7 +143,7 @@ def test_stream_over_regions() -> None:
     parts = [(REGIONS[0], 4096), (REGIONS[1], 8192), (REGIONS[2], 4096)]
     image = b"".join(memory.read(base, size) for base, size in parts)
     assert image == bytes(stream).ljust(len(image), b"\0")
-    assert sum(p.name == "TIP" for p in packets(bytes(stream))) == 4000
+    assert sum(p.name == "TIP" for p in iterate_packets(bytes(stream))) == 4000
 
 
 @pytest.mark.spec("MSRGEN-004")
@@ -160,5 +160,5 @@ def test_fabric() -> None:
     cpu = Processor(checked=False, fabric=sent.extend)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)
     cpu.set_msr(Msr.CTL, 0)
-    assert [p.name for p in packets(bytes(sent))][-2:] == ["FUP", "TIP.PGD"]
+    assert [p.name for p in iterate_packets(bytes(sent))][-2:] == ["FUP", "TIP.PGD"]
     assert cpu.unit.output.memory.snapshot() == {}

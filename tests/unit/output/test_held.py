@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory
@@ -53,7 +53,7 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
     cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     assert written(cpu) == 29 + 900 + 4
-    names = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    names = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
     assert names.count("TIP") == 300
     assert names[-2:] == ["FUP", "TIP.PGD"]
 
@@ -72,11 +72,11 @@ def test_trace_stop_delivers_nothing(held: int) -> None:
     cpu.indirect_jump(0x1000, 0x4000)
     assert cpu.unit.stopped
     memory = cpu.unit.output.memory
-    seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    seen = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
     assert ("TraceStop" in seen) == (held == 0)
     assert 0 < written(cpu) == 29 + 120 + 5 - held
     cpu.set_msr(Msr.CTL, 0)
-    seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    seen = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
     assert seen[-2:] == ["TIP.PGD", "TraceStop"]
     assert seen.count("TIP") == 40
 
@@ -188,7 +188,7 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
     period = 2048 << freq
     while len(out) < 20 * period:
         cpu.indirect_jump(0x1000, random.randrange(1 << 40))
-    places = [packet.offset for packet in packets(bytes(out)) if packet.name == "PSB"]
+    places = [packet.offset for packet in iterate_packets(bytes(out)) if packet.name == "PSB"]
     gaps = [b - a for a, b in pairwise(places)]
     assert len(gaps) >= 18
     assert abs(sum(gaps) / len(gaps) - period) <= (delay + 16) / len(gaps)

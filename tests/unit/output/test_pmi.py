@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.memory import Memory
@@ -82,7 +82,7 @@ def test_pmi_freezes_tracing_and_counters(debugctl: int, frozen: int) -> None:
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).TriggerEn == 1
     length = len(traced.stream)
     cpu.indirect_jump(0x1000, 0x4000)
-    assert [p.name for p in packets(bytes(traced.stream[length:]))] == ["TIP"]
+    assert [p.name for p in iterate_packets(bytes(traced.stream[length:]))] == ["TIP"]
     # What was asked for stays asked for; what is frozen stays so until software clears it.
     assert cpu.get_msr(IA32_DEBUGCTL) == debugctl
     cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)

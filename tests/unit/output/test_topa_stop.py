@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit.events.xsave import IA32_XSS, PT_STATE
@@ -64,7 +64,7 @@ def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
     cpu.indirect_jump(0x1000, 0x2000)
     cpu.set_msr(Msr.CTL, 0, ip=0x2000)
     assert len(out) == 4096
-    whole = [packet.name for packet in packets(bytes(out[: 4096 - left]))]
+    whole = [packet.name for packet in iterate_packets(bytes(out[: 4096 - left]))]
     assert "TIP.PGD" not in whole
     assert "TraceStop" not in whole
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.compression import NO_LAST_IP, allowed_ip_encodings, compress_ip
@@ -90,5 +90,7 @@ def test_the_65th_call_drops_the_first(cpu: tuple[Processor, bytearray]) -> None
     for depth in reversed(range(65)):
         processor.ret(0x9000, 0x1005 + 0x100 * depth)
     processor.unit.flush()
-    read = [(p.name, p.fields.get("bits", p.fields.get("payload"))) for p in packets(bytes(out))]
+    read = [
+        (p.name, p.fields.get("bits", p.fields.get("payload"))) for p in iterate_packets(bytes(out))
+    ]
     assert read == [("TNT", "TTTTTT")] * 10 + [("TNT", "TTTT"), ("TIP", 0x1005)]

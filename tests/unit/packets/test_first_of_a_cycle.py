@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.unit.parameters.table import Parameters
 from unit.every_event import CASES, HERE, happen, traced
 
@@ -34,12 +34,12 @@ def told(
     if name not in LATER:
         unit.conditional(HERE, HERE + 2, HERE, False)
         unit.conditional(HERE, HERE + 2, HERE, True)
-    before = list(packets(bytes(out)))
+    before = list(iterate_packets(bytes(out)))
     del out[:]
     unit.at(10)
     happen(unit, case)
     unit.flush()
-    return before, list(packets(bytes(out)))
+    return before, list(iterate_packets(bytes(out)))
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

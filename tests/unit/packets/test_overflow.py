@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.packets.table import FORBIDDEN_IN_BLOCK
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
@@ -130,7 +130,7 @@ def test_nothing_but_its_own_cyc_comes_out_of_an_overflow(chosen: Settings) -> N
         run.step()
     if unit.state.overflow is not None and unit.state.trigger_en:
         unit.end_overflow(run.ip)
-        names = [packet.name for packet in packets(bytes(out))]
+        names = [packet.name for packet in iterate_packets(bytes(out))]
         assert names[0] in ("CYC", "OVF")
         assert names.count("OVF") == 1
         assert names.count("CYC") <= 1
@@ -245,7 +245,7 @@ def test_what_lies_in_a_block(seed: int, size: int, deferred: int) -> None:
     for _ in range(150):
         machine.step()
     open_block = False
-    for packet in packets(bytes(machine.out)):
+    for packet in iterate_packets(bytes(machine.out)):
         if open_block:
             assert packet.name not in FORBIDDEN_IN_BLOCK
         if packet.name == "BBP":

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
@@ -95,7 +95,7 @@ class Bounded:
         self.clock += random.choice((0, 0, 0, 1, 5, 300))
         cpu.at(self.clock)
         random.choice(self.events())()
-        told = list(packets(bytes(self.out[self.seen :])))
+        told = list(iterate_packets(bytes(self.out[self.seen :])))
         self.seen = len(self.out)
         for packet in told:
             self.believed.take(packet)

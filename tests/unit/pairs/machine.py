@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtit.linter import lint
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, FULL, Msr, Profile, RegisterFile
-from rtit.registers.rules import wrmsr_faults
+from rtit.registers.access_rules import wrmsr_faults
 from rtit.unit.compression import NO_LAST_IP
 from rtit.unit.memory import Memory
 from rtit.unit.output import TopaEntry, write_topa_table
@@ -276,7 +276,7 @@ class Machine(World):
         self.seen = len(self.out)
         if self.plan.parameters.held_bytes:
             return
-        for packet in packets(new):
+        for packet in iterate_packets(new):
             self.take(packet)
         if state.overflow is None:
             self.compare()
@@ -364,7 +364,7 @@ class Machine(World):
         out = bytes(self.out)
         if self.now.cut:
             out = out[: self.seen]
-        return list(packets(out))
+        return list(iterate_packets(out))
 
     def contexts(self, reader: Reader) -> None:
         for ip in reader.told:

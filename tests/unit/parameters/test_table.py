@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from rtit.errors import UsageError
-from rtit.scenario.sections import TOPICS
+from rtit.scenario.catalogue import SECTION_TITLES
 from rtit.unit.parameters.allowed_values import ParameterRow, allowed_by_annotation
 from rtit.unit.parameters.page import render
 from rtit.unit.parameters.table import PARAMETER_TABLE, Parameters
 
-SECTIONS = {*TOPICS, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
+SECTIONS = {*SECTION_TITLES, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
 """Of the chapter; scenarios have a topic for most."""
 
 

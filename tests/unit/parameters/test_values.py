@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from rtit.errors import UsageError
-from rtit.scenario import shipped
+from rtit.scenario import shipped_scenarios
 from rtit.unit.parameters.table import Parameters
 
 
@@ -54,7 +54,7 @@ def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
     """A file of scenarios or tests of the unit names each value besides the default."""
     here = Path(__file__).parent
     files = [path for path in here.parent.rglob("test_*.py") if path.parent != here]
-    words = [set(re.findall(r"\w+", path.read_text())) for path in [*shipped(), *files]]
+    words = [set(re.findall(r"\w+", path.read_text())) for path in [*shipped_scenarios(), *files]]
     hints = get_type_hints(Parameters)
     for field in fields(Parameters):
         choices = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else ()

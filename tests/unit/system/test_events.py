@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection, UsageError
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
@@ -366,7 +366,7 @@ def test_concealed_stream_has_no_sign_of_vmx(events: list[str], event_en: bool) 
             cpu.mov_cr3(0x9000, 0x9003, 0x7_0000)
             cpu.vm_entry(0x9100, 0x2000, controls=controls, cr3=0x8000)
     cpu.vm_exit(cpu.ip, 0x9000)
-    for packet in packets(bytes(out)):
+    for packet in iterate_packets(bytes(out)):
         assert packet.name not in ("VMCS", "CFE", "EVD")
         fields: dict[str, Any] = dict(packet.fields)
         assert packet.name != "PIP" or (fields["nr"], fields["cr3"] != 0x7_0000) == (0, True)

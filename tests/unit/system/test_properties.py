@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
@@ -142,7 +142,7 @@ class Walk:
         """Those that IPs of the trace come from; checks that enables and IPs fit together."""
         seen: set[int] = set()
         last_ip, enabled, in_psb = 0, False, False
-        for packet in packets(bytes(self.out)):
+        for packet in iterate_packets(bytes(self.out)):
             fields: dict[str, Any] = dict(packet.fields)
             name = packet.name
             if name == "PSB":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtit.errors import GeneralProtection
-from rtit.packets import packets
+from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit.events.xsave import IA32_XSS
@@ -43,7 +43,7 @@ class Machine:
         self.cpu.wrmsr(IA32_XSS, 1 << 8)
 
     def names(self) -> list[str]:
-        names = [packet.name for packet in packets(bytes(self.out))]
+        names = [packet.name for packet in iterate_packets(bytes(self.out))]
         self.out.clear()
         return names
 

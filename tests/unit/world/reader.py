@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from unit.world.program import STEP, STRAIGHT, TIMING, TIPS, WITH_FUP, Program
 
 
@@ -159,7 +159,7 @@ class Reader:
 def split(out: bytes) -> list[list[Packet]]:
     """The packets between overflows."""
     parts: list[list[Packet]] = [[]]
-    for packet in packets(out):
+    for packet in iterate_packets(out):
         if packet.name == "OVF":
             parts.append([])
         else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.packets import Packet, packets
+from rtit.packets import Packet, iterate_packets
 from rtit.registers import STATUS, Msr
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
@@ -89,7 +89,9 @@ def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
 def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
     """Sleep, stopped clocks and SMM count for nothing: no core cycle of tracing passes there."""
     world = World(replace(plan, ctl=plan.ctl | {"CYCEn": 1}))
-    total = sum(int(str(p.fields["cycles"])) for p in packets(world.run()) if p.name == "CYC")
+    total = sum(
+        int(str(p.fields["cycles"])) for p in iterate_packets(world.run()) if p.name == "CYC"
+    )
     gap = max(1, (1 << plan.ctl["CycThresh"]) >> 1)
     if gap == 1:
         assert total == sum(world.active)

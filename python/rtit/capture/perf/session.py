@@ -10,13 +10,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.capture.file import output_file
 from rtit.capture.options import PtOptions
-from rtit.capture.perf.find import Found, find_perf
-from rtit.capture.program import arguments, check_program, environment
-from rtit.capture.recording import Recording, Totals
-from rtit.capture.request import Plan, Request
-from rtit.capture.session import Session
+from rtit.capture.perf.availability import PerfInstallation, find_perf
+from rtit.capture.program import check_arguments, check_environment, check_program
+from rtit.capture.recording import Recording, RecordingTotals
+from rtit.capture.recording_file import replace_output_file
+from rtit.capture.request import RecordPlan, RecordRequest
+from rtit.capture.session import RecordingSession
 from rtit.errors import InputError, RecordError, UnsupportedError, UsageError
 from rtit.perfdata import Ending, PerfData
 from rtit.perfdata.filters import kernel_form
@@ -24,23 +24,23 @@ from rtit.unit.time_model import TimeModel
 
 _NO_RANDOMIZE = 0x0040000
 _THIS_PERSONALITY = 0xFFFFFFFF
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
-class PerfSession(Session):
+class PerfSession(RecordingSession):
     """perf at work. It writes the file; nobody counts what runs."""
 
-    def __init__(self, plan: Plan, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, plan: RecordPlan, process: subprocess.Popen[bytes]) -> None:
         super().__init__(plan)
         self._process = process
-        self._counted = Totals()
+        self._counted = RecordingTotals()
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> RecordingTotals:
         """Nothing but `pt_bytes`: while it runs the size of the file."""
         if self._process.returncode is None:
             with contextlib.suppress(OSError):
-                self._counted.pt_bytes = _main(self._plan.path).stat().st_size
+                self._counted.pt_bytes = _data_file(self._plan.path).stat().st_size
         return self._counted
 
     def step(self, timeout: float) -> bool:
@@ -63,7 +63,7 @@ class PerfSession(Session):
         """perf ends by SIGTERM, or is ended."""
         self._process.terminate()
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
 
@@ -101,16 +101,16 @@ class PerfSession(Session):
             self._process.wait()
 
 
-def start_perf(request: Request, *, found: Found | None = None) -> PerfSession:
+def start_perf(request: RecordRequest, *, found: PerfInstallation | None = None) -> PerfSession:
     """Start `perf record` as `request` asks for and return the recording under way.
 
     `found` is the perf to take (None: it is looked for). Raises UsageError for what hardware does
     not do, or this processor has not; RecordError if the program cannot be started (exit codes 125,
     126, 127).
     """
-    check(request)
+    check_perf_request(request)
     if found is None:
-        answer = find_perf(kernel=kernel(request), everybody=request.all_cpus)
+        answer = find_perf(kernel=traces_kernel(request), everybody=request.all_cpus)
         if isinstance(answer, str):
             raise RecordError(answer)
         found = answer
@@ -119,17 +119,17 @@ def start_perf(request: Request, *, found: Found | None = None) -> PerfSession:
         PtOptions.parse(request.event, profile=found.profile, user_only=False)
     if not request.pids:
         check_program(request.argv, env=request.env, cwd=request.cwd)
-    with output_file(plan.path):
-        process = _launch(plan, [str(found.perf), *words(plan, found)])
+    with replace_output_file(plan.path):
+        process = _launch_perf(plan, [str(found.perf), *perf_arguments(plan, found)])
     return PerfSession(plan, process)
 
 
-def kernel(request: Request) -> bool:
+def traces_kernel(request: RecordRequest) -> bool:
     """Whether the kernel is to be traced, too."""
     return PtOptions.parse(request.event, user_only=False).kernel
 
 
-def check(request: Request) -> None:
+def check_perf_request(request: RecordRequest) -> None:
     """Raise UsageError for what trace units of our own alone can do."""
     asked = {
         "--start-at": request.start_at,
@@ -146,7 +146,7 @@ def check(request: Request) -> None:
             )
 
 
-def words(plan: Plan, found: Found) -> list[str]:
+def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
     """What perf is told. Its names are ours; of a snapshot it must be told to write one
     at the end. What the user adds comes last, so that perf goes by it.
     """
@@ -167,10 +167,10 @@ def words(plan: Plan, found: Found) -> list[str]:
     told += request.perf_options
     if request.pids:
         return [*told, "-p", ",".join(map(str, request.pids))]
-    return [*told, "--", *arguments(request.argv)]
+    return [*told, "--", *check_arguments(request.argv)]
 
 
-def _launch(plan: Plan, command: Sequence[str]) -> subprocess.Popen[bytes]:
+def _launch_perf(plan: RecordPlan, command: Sequence[str]) -> subprocess.Popen[bytes]:
     request = plan.request
     libc = None if request.aslr else ctypes.CDLL(None)
 
@@ -182,7 +182,7 @@ def _launch(plan: Plan, command: Sequence[str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
-            env=environment(request.env),
+            env=check_environment(request.env),
             cwd=request.cwd,
             preexec_fn=prepare,  # noqa: PLW1509 - for the child alone
         )
@@ -190,6 +190,6 @@ def _launch(plan: Plan, command: Sequence[str]) -> subprocess.Popen[bytes]:
         raise RecordError(f"{command[0]} cannot be run: {error.strerror}") from error
 
 
-def _main(path: Path) -> Path:
+def _data_file(path: Path) -> Path:
     """Where the records are of a recording that may be a directory."""
     return path / "data" if path.is_dir() else path

@@ -12,14 +12,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rtit.capture.clocks import LONGEST_SCHEDULED, instructions_a_tick
-from rtit.capture.events import BRANCHES, RECORD, Flag, Kind, count_branches
+from rtit.capture.clocks import MAX_SCHEDULED_INSTRUCTIONS, instructions_per_tick
+from rtit.capture.events import BRANCH_KINDS, EVENT_RECORD, EventKind, Flag, count_branches
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
-from rtit.capture.store.extent import Extent
-from rtit.capture.store.keeper import Keeper
-from rtit.capture.store.output import OutputSetup
-from rtit.capture.store.vanished import Place
+from rtit.capture.store.deleted_files import MappedAt
+from rtit.capture.store.recording_writer import RecordingWriter
+from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.store.unit_output import OutputSetup
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import ArchState, Processor
@@ -42,7 +42,7 @@ _TRACE_EN = 1 << 0
 
 
 @dataclass(slots=True)
-class Thread:
+class TracedThread:
     """A thread that is traced."""
 
     tid: int
@@ -66,12 +66,12 @@ class Thread:
 
 
 @dataclass(slots=True)
-class _Process:
+class _TracedProcess:
     # (first, last) linear addresses of each filter, None until its file is mapped
     ranges: list[tuple[int, int] | None]
 
 
-class Recorder(Keeper):
+class PtraceRecorder(RecordingWriter):
     """Feeds capture events to trace units and writes what they give.
 
     `options` and `filters` are what the user asked for; `windowed`: it is traced from somewhere or
@@ -88,7 +88,7 @@ class Recorder(Keeper):
         time: TimeModel,
         parameters: Parameters | None = None,
         output: OutputSetup | None = None,
-        extent: Extent | None = None,
+        extent: SizeLimits | None = None,
         windowed: bool = False,
     ) -> None:
         super().__init__(writer, extent)
@@ -99,12 +99,12 @@ class Recorder(Keeper):
         self._parameters = parameters or Parameters(compress_after_psb=COMPRESS_AFTER_PSB)
         self._output = output or OutputSetup()
         self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
-        self._threads: dict[int, Thread] = {}
-        self._processes: dict[int, _Process] = {}
+        self._threads: dict[int, TracedThread] = {}
+        self._processes: dict[int, _TracedProcess] = {}
         self._next_chunk = _CHUNK_CLOCK
         self._untimed = not options.tsc
         # Code that appears does so at a TSC that no instruction before it has.
-        self._tick = instructions_a_tick(time)
+        self._tick = instructions_per_tick(time)
         self._ahead = self._last_change = 0
         self._written: set[tuple[int, int]] = set()
 
@@ -113,22 +113,22 @@ class Recorder(Keeper):
         threads = self._threads
         clock = self.totals.clock
         self.totals.branches += count_branches(records)
-        for kind, flags, length, tid, ip, target, clock, extra in RECORD.iter_unpack(records):
-            if kind <= Kind.FAR:
+        for kind, flags, length, tid, ip, target, clock, extra in EVENT_RECORD.iter_unpack(records):
+            if kind <= EventKind.FAR:
                 cpu = threads[tid].cpu
                 unit = cpu.unit
                 unit.at(clock + self._ahead)
-                if kind == Kind.CONDITIONAL:
+                if kind == EventKind.CONDITIONAL:
                     unit.conditional(ip, ip + length, target, bool(flags & 1))
-                elif kind == Kind.CALL:
+                elif kind == EventKind.CALL:
                     unit.call(ip, ip + length, target)
-                elif kind == Kind.RETURN:
+                elif kind == EventKind.RETURN:
                     unit.ret(ip, target)
-                elif kind == Kind.JUMP:
+                elif kind == EventKind.JUMP:
                     unit.jump(ip, target)
-                elif kind == Kind.INDIRECT_CALL:
+                elif kind == EventKind.INDIRECT_CALL:
                     unit.indirect_call(ip, ip + length, target)
-                elif kind == Kind.INDIRECT_JUMP:
+                elif kind == EventKind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
                     threads[tid].bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
@@ -136,9 +136,9 @@ class Recorder(Keeper):
                     cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
                 if self._counts:
                     self._count(threads[tid], kind, extra)
-            elif kind <= Kind.SWITCH:
+            elif kind <= EventKind.SWITCH:
                 self._transfer(threads[tid], kind, flags, ip, target, clock + self._ahead)
-                if kind == Kind.FAULT:
+                if kind == EventKind.FAULT:
                     threads[tid].fault = Fault(ip, extra >> 32, target)
                 if self._counts:
                     self._count(threads[tid], kind, extra)
@@ -154,7 +154,7 @@ class Recorder(Keeper):
                 self.flush()
         self.totals.clock = max(self.totals.clock, clock)
 
-    def _count(self, thread: Thread, kind: int, retired: int) -> None:
+    def _count(self, thread: TracedThread, kind: int, retired: int) -> None:
         """PacketEn may have changed at this event. After those that tell no number nothing retires
         before one that does.
         """
@@ -164,7 +164,7 @@ class Recorder(Keeper):
             return
         thread.retired = retired
         on = thread.cpu.unit.state.packet_en
-        if on != thread.traced or kind == Kind.EXIT:
+        if on != thread.traced or kind == EventKind.EXIT:
             if thread.traced:
                 self.totals.traced += retired - thread.since
                 thread.decodable += retired - thread.since
@@ -196,31 +196,31 @@ class Recorder(Keeper):
         self._close(self._time.tsc(self._now))
 
     def _transfer(
-        self, thread: Thread, kind: int, flags: int, ip: int, target: int, clock: int
+        self, thread: TracedThread, kind: int, flags: int, ip: int, target: int, clock: int
     ) -> None:
         cpu = thread.cpu
         self._wait_until(cpu, clock)
-        if kind == Kind.SYSCALL:
+        if kind == EventKind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
-        elif kind == Kind.RESUME:
+        elif kind == EventKind.RESUME:
             if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
             thread.bits = 32 if flags & Flag.RESUME_32_BIT else 64
             cpu.resume(target, bits=thread.bits)
-        elif kind == Kind.INTERRUPT:
+        elif kind == EventKind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
-        elif kind == Kind.FAULT:
+        elif kind == EventKind.FAULT:
             cpu.exception(ip, _FAULT_ENTRY)
-        elif kind == Kind.SOFT_INT:
+        elif kind == EventKind.SOFT_INT:
             cpu.software_interrupt(ip, _FAULT_ENTRY)
-        elif kind == Kind.SWITCH:
+        elif kind == EventKind.SWITCH:
             in_user = bool(flags & Flag.SWITCH_IN_USER)
             if flags & (Flag.SWITCH_TURNS_ON | Flag.SWITCH_TURNS_OFF):
                 thread.on = bool(flags & Flag.SWITCH_TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
-            _disable(cpu)
+            _clear_trace_en(cpu)
             self._enable(thread)
             if in_user:
                 cpu.resume(ip, bits=thread.bits)
@@ -230,11 +230,14 @@ class Recorder(Keeper):
         switched out when it came there: tracing is off until it goes on.
         """
         in_kernel = cpu.arch.cpl == 0
-        if in_kernel and clock - cpu.unit.state.cycle // self._time.cpi > LONGEST_SCHEDULED:
-            _disable(cpu)
+        if (
+            in_kernel
+            and clock - cpu.unit.state.cycle // self._time.cpi > MAX_SCHEDULED_INSTRUCTIONS
+        ):
+            _clear_trace_en(cpu)
         cpu.at(clock)
 
-    def _enable(self, thread: Thread) -> None:
+    def _enable(self, thread: TracedThread) -> None:
         if not thread.on or self._stopped(thread):
             return
         # TraceEn is 0 here: the address registers take writes at no other time.
@@ -249,7 +252,7 @@ class Recorder(Keeper):
         thread.enabled = True
 
     @staticmethod
-    def _stopped(thread: Thread) -> bool:
+    def _stopped(thread: TracedThread) -> bool:
         # A TraceStop ends the thread's trace: the driver does not start it again behind the user's
         # back.
         return thread.enabled and thread.cpu.unit.stopped
@@ -269,32 +272,32 @@ class Recorder(Keeper):
         writer = self._writer
         if self.full and kind in _OF_THE_FILE:
             return
-        if kind == Kind.THREAD:
+        if kind == EventKind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
             self._threads[tid].on = not flags & Flag.THREAD_UNTRACED
-        elif kind == Kind.EXIT:
+        elif kind == EventKind.EXIT:
             if tid in self._threads:
                 self._threads[tid].retired = extra
             self._end_thread(tid, clock, flags, ip)
-        elif kind == Kind.EXEC:
+        elif kind == EventKind.EXEC:
             if ip in self._processes and self._threads[tid].enabled:
                 self._warn_untimed("a program replaced itself (exec)")
             self._processes[ip] = self._new_process()
-        elif kind == Kind.COMM:
+        elif kind == EventKind.COMM:
             writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
-        elif kind == Kind.MMAP:
+        elif kind == EventKind.MMAP:
             self._mapped(tid, ip, target, now, blob, flags)
-        elif kind == Kind.CODE:
+        elif kind == EventKind.CODE:
             self._poke(self._threads[tid], now, ip, blob, flags)
-        elif kind == Kind.WARNING:
+        elif kind == EventKind.WARNING:
             self.totals.warnings.append(blob.decode(errors="replace"))
-        elif kind == Kind.END:
+        elif kind == EventKind.END:
             self.totals.status = ip
             self.totals.edges = target
             self.totals.killed = bool(flags & Flag.END_KILLED)
 
-    def _poke(self, thread: Thread, now: int, address: int, code: bytes, flags: int) -> None:
-        self._write_code(Place(thread.pid, thread.tid, now, address, len(code)), code, flags)
+    def _poke(self, thread: TracedThread, now: int, address: int, code: bytes, flags: int) -> None:
+        self._write_code(MappedAt(thread.pid, thread.tid, now, address, len(code)), code, flags)
         if flags & Flag.CODE_OF_MAPPING:
             return
         pages = {
@@ -312,8 +315,8 @@ class Recorder(Keeper):
                 f"{what}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
             )
 
-    def _new_process(self) -> _Process:
-        return _Process([None] * len(self._filters))
+    def _new_process(self) -> _TracedProcess:
+        return _TracedProcess([None] * len(self._filters))
 
     def _start_thread(
         self, tid: int, pid: int, parent_tid: int, parent_pid: int, clock: int
@@ -321,12 +324,14 @@ class Recorder(Keeper):
         now = self._time.tsc(clock)
         if pid not in self._processes:
             parent = self._processes.get(parent_pid)
-            self._processes[pid] = _Process(list(parent.ranges)) if parent else self._new_process()
+            self._processes[pid] = (
+                _TracedProcess(list(parent.ranges)) if parent else self._new_process()
+            )
         cpu, pending = self._trace_unit(clock)
         self._begun(pid)
         if parent_tid and not self.full:
             self._writer.fork(pid, parent_pid, tid, parent_tid, now)
-        thread = self._threads[tid] = Thread(tid, pid, cpu, pending)
+        thread = self._threads[tid] = TracedThread(tid, pid, cpu, pending)
         self._begin(thread, clock)
         self.totals.threads += 1
 
@@ -347,15 +352,15 @@ class Recorder(Keeper):
         pending.clear()  # the ToPA table is no trace
         return cpu, pending
 
-    def _begin(self, thread: Thread, clock: int) -> None:
+    def _begin(self, thread: TracedThread, clock: int) -> None:
         """Its tracing begins."""
         if not self.full:
             self._writer.itrace_start(thread.pid, thread.tid, self._time.tsc(clock))
 
-    def _stop(self, thread: Thread, clock: int) -> None:
+    def _stop(self, thread: TracedThread, clock: int) -> None:
         """Its tracing ends."""
         self._wait_until(thread.cpu, clock)
-        self._count(thread, Kind.EXIT, thread.retired)
+        self._count(thread, EventKind.EXIT, thread.retired)
         thread.cpu.set_msr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
 
@@ -381,7 +386,7 @@ class Recorder(Keeper):
 
     def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes, flags: int) -> None:
         thread = self._threads[tid]
-        place = Place(thread.pid, tid, now, address, size)
+        place = MappedAt(thread.pid, tid, now, address, size)
         mapping = self._write_mapping(place, blob, flags)
         process = self._processes[thread.pid]
         for index, wanted in enumerate(self._filters):
@@ -389,7 +394,7 @@ class Recorder(Keeper):
             if found is not None:
                 process.ranges[index] = found
 
-    def _write_chunk(self, thread: Thread, clock: int) -> None:
+    def _write_chunk(self, thread: TracedThread, clock: int) -> None:
         if not thread.pending:
             return
         data = bytes(thread.pending)
@@ -397,15 +402,17 @@ class Recorder(Keeper):
         self._put(thread.tid, thread.pid, data, self._time.tsc(clock))
 
 
-def _disable(cpu: Processor) -> None:
+def _clear_trace_en(cpu: Processor) -> None:
     """Clear TraceEn, if it is set."""
     ctl = cpu.get_msr(IA32_RTIT_CTL)
     if ctl & _TRACE_EN:
         cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
 
 
-_OF_THE_FILE = frozenset((Kind.COMM, Kind.MMAP, Kind.CODE))
-_BRANCHES = frozenset(BRANCHES)
-_OUT = frozenset((Kind.INTERRUPT, Kind.FAULT, Kind.SOFT_INT))
-_OF_CODE = frozenset((Kind.EXEC, Kind.MMAP, Kind.CODE))
-_WITH_BLOB = frozenset((Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING))
+_OF_THE_FILE = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))
+_BRANCHES = frozenset(BRANCH_KINDS)
+_OUT = frozenset((EventKind.INTERRUPT, EventKind.FAULT, EventKind.SOFT_INT))
+_OF_CODE = frozenset((EventKind.EXEC, EventKind.MMAP, EventKind.CODE))
+_WITH_BLOB = frozenset(
+    (EventKind.EXEC, EventKind.COMM, EventKind.MMAP, EventKind.CODE, EventKind.WARNING)
+)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.capture.clocks import describe
+from rtit.capture.clocks import describe_time_model
 from rtit.capture.events import EventLog
-from rtit.capture.file import open_writer, output_file
 from rtit.capture.program import check_program
-from rtit.capture.ptrace.machine import Machine
-from rtit.capture.ptrace.recorder import Recorder
+from rtit.capture.ptrace.recorder import PtraceRecorder
+from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.capture.ptrace.tracer import PtraceTracer, check_processes
-from rtit.capture.request import Plan, Request
-from rtit.capture.session import UnitSession
-from rtit.capture.store.extent import Extent
-from rtit.capture.store.output import OutputSetup
+from rtit.capture.recording_file import open_writer, replace_output_file
+from rtit.capture.request import RecordPlan, RecordRequest
+from rtit.capture.session import TraceUnitSession
+from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.store.unit_output import OutputSetup
 from rtit.perfdata import Switches
 from rtit.registers import FULL
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
 
 
-class PtraceSession(UnitSession):
+class PtraceSession(TraceUnitSession):
     """A recording under single steps; `log` collects the tracer's events."""
 
     def __init__(
-        self, plan: Plan, tracer: PtraceTracer, recorder: Recorder, log: EventLog | None
+        self, plan: RecordPlan, tracer: PtraceTracer, recorder: PtraceRecorder, log: EventLog | None
     ) -> None:
         super().__init__(plan, recorder)
         self._tracer = tracer
@@ -67,7 +67,7 @@ class PtraceSession(UnitSession):
         self._recorder.close()
 
 
-def start_ptrace(request: Request, *, log: EventLog | None = None) -> PtraceSession:
+def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> PtraceSession:
     """Start a program under single steps, or attach to those of `request.pids`.
 
     Returns the recording under way. One of processes that ran already ends when they have ended or
@@ -83,8 +83,12 @@ def start_ptrace(request: Request, *, log: EventLog | None = None) -> PtraceSess
         plan = request.plan()
         check_program(request.argv, env=request.env, cwd=request.cwd)
     cut_at_branches = plan.extent.snapshot is not None
-    with output_file(plan.path):
-        recorder = _machine(plan, request.cpus, Switches.WIDE) if request.cpus else _recorder(plan)
+    with replace_output_file(plan.path):
+        recorder = (
+            _make_shared_cpu_recorder(plan, request.cpus, Switches.WIDE)
+            if request.cpus
+            else _make_recorder(plan)
+        )
         if request.pids:
             tracer = PtraceTracer.attach(
                 request.pids, truth=request.truth, cut_at_branches=cut_at_branches
@@ -111,25 +115,27 @@ def replay(
     filters: Sequence[str] = (),
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,
-    extent: Extent | None = None,
+    extent: SizeLimits | None = None,
     time: TimeModel | None = None,
     cpus: int = 0,
     switches: Switches = Switches.THREADS,
-) -> Recorder:
+) -> PtraceRecorder:
     """Run the trace units over capture events once more, under other settings, into a new file.
 
     `filters` must name their files. With `cpus` the threads share so many CPUs (see `Machine`), and
     the file tells of their switches as `switches` says. Returns the recorder, closed. Raises
     UsageError, RecordError.
     """
-    request = Request(
+    request = RecordRequest(
         ["replay"], output=output, event=event, filters=filters, extent=extent, time=time
     )
     plan = request.plan()
     recorder = (
-        _machine(plan, cpus, switches, unit_output=unit_output, parameters=parameters)
+        _make_shared_cpu_recorder(
+            plan, cpus, switches, unit_output=unit_output, parameters=parameters
+        )
         if cpus
-        else _recorder(plan, unit_output=unit_output, parameters=parameters)
+        else _make_recorder(plan, unit_output=unit_output, parameters=parameters)
     )
     for batch in log:
         recorder.feed(*batch)
@@ -147,11 +153,14 @@ def _program_of(pids: Sequence[int]) -> str | None:
     return files.pop() if len(files) == 1 else None
 
 
-def _recorder(
-    plan: Plan, *, unit_output: OutputSetup | None = None, parameters: Parameters | None = None
-) -> Recorder:
-    return Recorder(
-        open_writer(plan, time=f"{describe(plan.time)}, one clock for all threads"),
+def _make_recorder(
+    plan: RecordPlan,
+    *,
+    unit_output: OutputSetup | None = None,
+    parameters: Parameters | None = None,
+) -> PtraceRecorder:
+    return PtraceRecorder(
+        open_writer(plan, time=f"{describe_time_model(plan.time)}, one clock for all threads"),
         plan.options,
         plan.filters,
         profile=FULL,
@@ -163,16 +172,16 @@ def _recorder(
     )
 
 
-def _machine(
-    plan: Plan,
+def _make_shared_cpu_recorder(
+    plan: RecordPlan,
     cpus: int,
     switches: Switches,
     *,
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,
-) -> Machine:
-    time = f"{describe(plan.time)}, one clock for all CPUs"
-    return Machine(
+) -> SharedCpuRecorder:
+    time = f"{describe_time_model(plan.time)}, one clock for all CPUs"
+    return SharedCpuRecorder(
         open_writer(plan, time=time, switches=switches),
         plan.options,
         plan.filters,

@@ -11,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from rtit.capture.program import StrPath, arguments, environment, native
+from rtit.capture.program import StrPath, check_arguments, check_environment, native_tracer_module
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit._core import Tracer
-    from rtit.capture.window import Edge, Window
+    from rtit.capture.record_window import RecordWindow, WindowEdge
 
 
-_MOST_PROCESSES = 1 << 22
+_MAX_PROCESSES = 1 << 22
 """Linux has no more (PID_MAX_LIMIT)."""
 
 
-class Stats(TypedDict):
+class TracerStats(TypedDict):
     """How far a program has come."""
 
     retired: int
@@ -37,14 +37,14 @@ class Stats(TypedDict):
 
 def check_processes(pids: Sequence[int]) -> None:
     """Raise what `PtraceTracer.attach` would raise before it stops anything."""
-    if len(pids) > _MOST_PROCESSES:
-        raise UsageError(f"more than {_MOST_PROCESSES} process numbers")
+    if len(pids) > _MAX_PROCESSES:
+        raise UsageError(f"more than {_MAX_PROCESSES} process numbers")
     for pid in pids:
         if not 0 < pid < 1 << 31:
             raise UsageError(f"no process number: {pid}")
     if not pids:
         raise UsageError("a list of process numbers is needed, not an empty one")
-    native().check_processes(list(pids))
+    native_tracer_module().check_processes(list(pids))
 
 
 class PtraceTracer:
@@ -75,19 +75,19 @@ class PtraceTracer:
         cut_at_branches: bool = False,
         pin: bool = True,
         blocked: Collection[int] = (),
-        window: Window | None = None,
+        window: RecordWindow | None = None,
     ) -> None:
-        self._tracer: Tracer = native().Tracer(
-            arguments(argv),
-            env=environment(env),
+        self._tracer: Tracer = native_tracer_module().Tracer(
+            check_arguments(argv),
+            env=check_environment(env),
             cwd=cwd,
             no_aslr=no_aslr,
             truth=None if truth is None else Path(truth),
             cut_at_branches=cut_at_branches,
             pin=pin,
             blocked=sorted(blocked),
-            start=_row(window.start) if window else None,
-            stop=_row(window.stop) if window else None,
+            start=_edge_row(window.start) if window else None,
+            stop=_edge_row(window.stop) if window else None,
         )
 
     @classmethod
@@ -102,7 +102,7 @@ class PtraceTracer:
         """
         check_processes(pids)
         tracer = cls.__new__(cls)
-        tracer._tracer = native().Tracer.attach(
+        tracer._tracer = native_tracer_module().Tracer.attach(
             list(pids),
             truth=None if truth is None else Path(truth),
             cut_at_branches=cut_at_branches,
@@ -145,10 +145,10 @@ class PtraceTracer:
         """
         self._tracer.kill()
 
-    def stats(self) -> Stats:
+    def stats(self) -> TracerStats:
         """How far the program has come."""
         stats = self._tracer.stats()
-        return Stats(
+        return TracerStats(
             retired=stats["retired"],
             stops=stats["stops"],
             seconds=stats["seconds"],
@@ -167,5 +167,5 @@ class PtraceTracer:
         self.kill()
 
 
-def _row(edge: Edge | None) -> tuple[str | None, int, int, bool] | None:
+def _edge_row(edge: WindowEdge | None) -> tuple[str | None, int, int, bool] | None:
     return None if edge is None else (edge.path, edge.offset, edge.count, edge.relative)

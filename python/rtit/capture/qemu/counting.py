@@ -13,25 +13,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtit.capture.events import RECORD, Flag, Kind
-from rtit.capture.qemu.child import Child
-from rtit.capture.qemu.find import Found
-from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.messages import Message
+from rtit.capture.events import EVENT_RECORD, EventKind, Flag
+from rtit.capture.qemu.guest_program import GuestProgram, qemu_for_request
+from rtit.capture.qemu.installation import QemuInstallation
+from rtit.capture.qemu.plugin_protocol import PluginMessage, plugin_settings
+from rtit.capture.qemu.qemu_process import QemuProcess
 from rtit.capture.qemu.session import QemuSession
-from rtit.capture.qemu.settings import plugin_settings
-from rtit.capture.recording import Totals, exit_code_of
-from rtit.capture.request import Plan, Request
+from rtit.capture.recording import RecordingTotals, exit_code_of
+from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:
     from rtit.perfdata import Ending
 
-_MESSAGE = 8192
-_PID = 4
+_MESSAGE_SIZE = 8192
+_PID_FORMAT = 4
 """Where a message with a file has its process's number."""
 
-Read = Callable[[int], Mapping[int, int]]
+CountsReader = Callable[[int], Mapping[int, int]]
 """Reads the counts in a file, which is closed afterwards. By thread that still counts there, how
 many instructions."""
 
@@ -53,8 +52,8 @@ class CountSink:
     pt_bytes = 0
     ending: Ending | None = None
 
-    def __init__(self, read: Read) -> None:
-        self.totals = Totals()
+    def __init__(self, read: CountsReader) -> None:
+        self.totals = RecordingTotals()
         self.facts: dict[str, str] = {}
         self.begun = False
         self.whole = True
@@ -72,23 +71,23 @@ class CountSink:
 
     def feed(self, message: bytes | memoryview) -> None:
         """Take one message; nothing of it is kept in place."""
-        if len(message) < RECORD.size:
+        if len(message) < EVENT_RECORD.size:
             raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
-        kind, flags, _, tid, ip, target, _, extra = RECORD.unpack_from(message)
-        text = os.fsdecode(bytes(message[RECORD.size :]))
-        if kind == Kind.THREAD:
+        kind, flags, _, tid, ip, target, _, extra = EVENT_RECORD.unpack_from(message)
+        text = os.fsdecode(bytes(message[EVENT_RECORD.size :]))
+        if kind == EventKind.THREAD:
             self._begin(tid, ip, target, extra)
-        elif kind == Kind.COMM:
+        elif kind == EventKind.COMM:
             self._names[tid] = text
             if tid in self._live:
                 self._live[tid].name = text
-        elif kind == Kind.EXIT:
+        elif kind == EventKind.EXIT:
             if (thread := self._live.pop(tid, None)) is not None:
                 thread.instructions += target
-        elif kind == Message.COUNTS:
+        elif kind == PluginMessage.COUNTS:
             if tid in self._live:
                 self._live[tid].instructions += target
-        elif kind == Kind.WARNING:
+        elif kind == EventKind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
             if flags & Flag.WARNING_LEAVES:
                 self._leaving.add(ip)
@@ -152,7 +151,7 @@ class CountSink:
 class CountSession(QemuSession):
     """A program that is counted."""
 
-    def __init__(self, plan: Plan, sink: CountSink, child: Child) -> None:
+    def __init__(self, plan: RecordPlan, sink: CountSink, child: QemuProcess) -> None:
         super().__init__(plan, sink, child)
         self._counts = sink
 
@@ -173,9 +172,9 @@ class CountSession(QemuSession):
         return exit_code_of(self.totals.status or 0)
 
     def _take(self, connection: socket.socket) -> memoryview:
-        data, files, flags, _ = socket.recv_fds(connection, _MESSAGE, 1)
-        if len(data) >= RECORD.size and data[0] == Message.COUNTS:
-            pid = RECORD.unpack_from(data)[_PID]
+        data, files, flags, _ = socket.recv_fds(connection, _MESSAGE_SIZE, 1)
+        if len(data) >= EVENT_RECORD.size and data[0] == PluginMessage.COUNTS:
+            pid = EVENT_RECORD.unpack_from(data)[_PID_FORMAT]
             if files:
                 self._counts.counts(pid, files.pop())
             elif flags & socket.MSG_CTRUNC:  # there is none left for it
@@ -190,17 +189,19 @@ class CountSession(QemuSession):
         self._counts.ended(pid)
 
 
-def start_counting(request: Request, read: Read, *, found: Found | None = None) -> CountSession:
+def start_counting(
+    request: RecordRequest, read: CountsReader, *, found: QemuInstallation | None = None
+) -> CountSession:
     """Start a program under QEMU and count what it executes.
 
     `read` gets the file of each process when it has ended. Raises UsageError, RecordError (exit
     codes 125, 126, 127).
     """
-    found = fitting(request, found)
+    found = qemu_for_request(request, found)
     plan = request.plan()
-    guest = Guest.of(request)
+    guest = GuestProgram.of(request)
     settings = plugin_settings(plan.options, "counts", 1, (), plan.window, plan.extent, plan.time)
-    child = Child(found, settings, guest)
+    child = QemuProcess(found, settings, guest)
     try:
         session = CountSession(plan, CountSink(read), child)
         try:

@@ -1,4 +1,7 @@
-"""The processes of a recording, each by a file descriptor that names it and none after it."""
+"""The processes of a recording, each by a file descriptor that names it and none after it.
+
+How many files the recorder may have open: each process of a recording takes up to three.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import os
 import resource
 import selectors
 import signal
+import socket
+import threading
+import time
 from pathlib import Path
 
 
-class Processes:
+class RecordingProcesses:
     """Processes that are provably of the recording whose folder is `folder`, until they end.
 
     What the plugin says is no proof: meanwhile the process may have ended, and another one have its
@@ -61,7 +67,7 @@ class Processes:
     def kill(self) -> None:
         """Kill all that have not ended."""
         for file in self._files.values():
-            _signal(file, signal.SIGKILL)
+            _send_signal(file, signal.SIGKILL)
 
     def close(self) -> None:
         """Forget all. Again is harmless."""
@@ -75,11 +81,79 @@ class Processes:
         except OSError:
             return False
         # If it can still be reached, its number was its own while we looked.
-        return self._mark in environment.split(b"\0") and _signal(file, 0)
+        return self._mark in environment.split(b"\0") and _send_signal(file, 0)
 
 
-def _signal(file: int, number: int) -> bool:
+def _send_signal(file: int, number: int) -> bool:
     with contextlib.suppress(OSError):
         signal.pidfd_send_signal(file, number)
         return True
     return False
+
+
+_RETRY_SECONDS = 0.02
+_LOCK = threading.Lock()
+_soft = 0
+"""The limit as it was before the first of the recordings under way, 0 without one."""
+_under_way = 0
+
+
+class OpenFileLimit:
+    """As many as the hard limit allows, until `close`; and one in reserve, to turn away who comes
+    when there are no more.
+    """
+
+    def __init__(self) -> None:
+        global _soft, _under_way  # noqa: PLW0603 - the limit is the process's
+        with _LOCK:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if not _under_way:
+                _soft = soft
+            _under_way += 1
+            self._set(hard)
+        self._reserve = _reserve_descriptor()
+        self._closed = False
+
+    def as_before(self, pid: int) -> None:
+        """A child has the limit that we had."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
+
+    def turn_away(self, listener: socket.socket) -> None:
+        """Close the next connection that waits; where no file is left for it, a moment passes."""
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+        try:
+            listener.accept()[0].close()
+        except OSError:
+            time.sleep(_RETRY_SECONDS)
+        self._reserve = _reserve_descriptor()
+
+    def close(self) -> None:
+        """Again is harmless."""
+        global _under_way  # noqa: PLW0603
+        if self._closed:
+            return
+        self._closed = True
+        if self._reserve >= 0:
+            os.close(self._reserve)
+        with _LOCK:
+            _under_way -= 1
+            if not _under_way:
+                self._set(_soft)
+
+    @staticmethod
+    def _set(soft: int) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _reserve_descriptor() -> int:
+    """A file that is open, -1 if there may be no more."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return -1

@@ -19,26 +19,25 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from rtit.capture.events import RECORD, Kind
-from rtit.capture.qemu.child import Child
-from rtit.capture.qemu.failure import QemuStartError
-from rtit.capture.qemu.messages import Message
-from rtit.capture.qemu.processes import Processes
-from rtit.capture.qemu.settings import ASKED_AT, edges_passed
-from rtit.capture.request import Plan
-from rtit.capture.session import Keeping, UnitSession
+from rtit.capture.events import EVENT_RECORD, EventKind
+from rtit.capture.qemu.installation import QemuStartError
+from rtit.capture.qemu.plugin_protocol import SNAPSHOT_REQUEST_OFFSET, PluginMessage, edges_passed
+from rtit.capture.qemu.processes import RecordingProcesses
+from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.request import RecordPlan
+from rtit.capture.session import RecordingSink, TraceUnitSession
 
-_MESSAGE = 1 << 18
+_MESSAGE_SIZE = 1 << 18
 _START_SECONDS = 30.0
 _GATHER_SECONDS = 0.05
-_OF_PROCESSES = frozenset((Kind.THREAD, Kind.EXEC))
+_PROCESS_EVENTS = frozenset((EventKind.THREAD, EventKind.EXEC))
 _SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
 """Signals that somebody has sent: QEMU does not end by them by itself."""
-_PID = 4
+_PID_FORMAT = 4
 """Where such a message has its process's number."""
 
 
-class Taking(Keeping, Protocol):
+class PluginSink(RecordingSink, Protocol):
     """What takes the plugin's messages."""
 
     begun: bool
@@ -58,10 +57,10 @@ class Taking(Keeping, Protocol):
         """End what has not said that it ends. Again is harmless."""
 
 
-class QemuSession(UnitSession):
+class QemuSession(TraceUnitSession):
     """A recording under QEMU, which has been started; `begin` lets its program begin."""
 
-    def __init__(self, plan: Plan, sink: Taking, child: Child) -> None:
+    def __init__(self, plan: RecordPlan, sink: PluginSink, child: QemuProcess) -> None:
         super().__init__(plan, sink)
         self._sink = sink
         self._qemu = child.qemu
@@ -70,9 +69,9 @@ class QemuSession(UnitSession):
         self._open_files = child.open_files
         self._listener = child.listener
         self._selector = selectors.DefaultSelector()
-        self._processes = Processes(self._folder.name, self._selector)
+        self._processes = RecordingProcesses(self._folder.name, self._selector)
         self._connections: list[socket.socket] = []
-        self._buffer = memoryview(bytearray(_MESSAGE))
+        self._buffer = memoryview(bytearray(_MESSAGE_SIZE))
         self._asked = 0
         self._dump_at: float | None = None
 
@@ -136,7 +135,7 @@ class QemuSession(UnitSession):
         """Tell the plugin, in the page that it shares with us."""
         word = struct.pack("<Q", self._asked << 1 | self._sink.full)
         with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:
-            page.seek(ASKED_AT)
+            page.seek(SNAPSHOT_REQUEST_OFFSET)
             page.write(word)
 
     def signal(self, number: int) -> None:
@@ -210,13 +209,13 @@ class QemuSession(UnitSession):
                 connection.close()
                 return
             taken += 1
-            if message[0] == Message.HELLO:
+            if message[0] == PluginMessage.HELLO:
                 with contextlib.suppress(OSError):
                     connection.send(b"\1")
             else:
                 self._sink.feed(message)
-                if message[0] in _OF_PROCESSES:
-                    self._processes.saw(RECORD.unpack_from(message)[_PID])
+                if message[0] in _PROCESS_EVENTS:
+                    self._processes.saw(EVENT_RECORD.unpack_from(message)[_PID_FORMAT])
 
     def _ended(self, pid: int) -> None:
         """A process has ended, whatever it has said."""

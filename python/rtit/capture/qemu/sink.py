@@ -7,33 +7,33 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtit.capture.events import RECORD, Flag, Kind
+from rtit.capture.events import EVENT_RECORD, EventKind, Flag
 from rtit.capture.named_file import NamedFile
-from rtit.capture.private import create
-from rtit.capture.qemu.messages import Message
-from rtit.capture.store.extent import Extent
-from rtit.capture.store.keeper import Keeper
-from rtit.capture.store.vanished import Place
+from rtit.capture.private_files import create_private_file
+from rtit.capture.qemu.plugin_protocol import PluginMessage
+from rtit.capture.store.deleted_files import MappedAt
+from rtit.capture.store.recording_writer import RecordingWriter
+from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)
-_SMALL = {
-    Kind.THREAD: (0, 1, 2),
-    Kind.COMM: (0,),
-    Kind.MMAP: (2,),
-    Kind.CODE: (2,),
-    Kind.EXIT: (0,),
+_SMALL_FIELDS = {
+    EventKind.THREAD: (0, 1, 2),
+    EventKind.COMM: (0,),
+    EventKind.MMAP: (2,),
+    EventKind.CODE: (2,),
+    EventKind.EXIT: (0,),
 }
 """Which of ip, target and extra are processes, threads or a status: numbers of 31 bits."""
-_LARGEST_SMALL, _LARGEST_CLOCK = (1 << 31) - 1, 1 << 56
-_OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
+_MAX_SMALL_FIELD, _MAX_CLOCK = (1 << 31) - 1, 1 << 56
+_FILE_EVENTS = frozenset((EventKind.MMAP, EventKind.CODE, EventKind.COMM))
 
 
 @dataclass(slots=True)
-class _Thread:
+class _ThreadTotals:
     pid: int
     pending: bytearray
     retired: int = 0
@@ -51,27 +51,27 @@ class _Thread:
         return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
 
-class Sink(Keeper):
+class QemuRecordingSink(RecordingWriter):
     """Writes what the plugin says to perf.data and to the truth file."""
 
     def __init__(
         self,
         writer: Writer,
         truth: Path | str | None,
-        extent: Extent | None = None,
+        extent: SizeLimits | None = None,
         model: TimeModel | None = None,
     ) -> None:
         super().__init__(writer, extent)
         self.begun = False
         self._model = model or TimeModel()
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, _ThreadTotals] = {}
         self._leaving: set[int] = set()
         self._latest = 0
         self._ended = 0
         self._truth: NamedFile | None = None
         if truth is not None:
             try:
-                self._truth = create(truth)
+                self._truth = create_private_file(truth)
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
             self._put_truth(_TRUTH_HEADER)
@@ -85,7 +85,7 @@ class Sink(Keeper):
         """Take one message; nothing of it is kept in place. Raises RecordError for what no plugin
         sends: the program may have forged it.
         """
-        if len(message) < RECORD.size:
+        if len(message) < EVENT_RECORD.size:
             raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
         try:
             self._feed(message)
@@ -93,39 +93,39 @@ class Sink(Keeper):
             raise RecordError(f"the plugin sent what is no message: {error}") from error
 
     def _feed(self, message: bytes | memoryview) -> None:
-        kind, flags, _, tid, ip, target, clock, extra = RECORD.unpack_from(message)
-        small = [tid, *((ip, target, extra)[at] for at in _SMALL.get(kind, ()))]
-        if max(small) > _LARGEST_SMALL or clock > _LARGEST_CLOCK:
+        kind, flags, _, tid, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
+        small = [tid, *((ip, target, extra)[at] for at in _SMALL_FIELDS.get(kind, ()))]
+        if max(small) > _MAX_SMALL_FIELD or clock > _MAX_CLOCK:
             raise ValueError(f"kind {kind}, of {small} at {clock}")
-        blob = memoryview(message)[RECORD.size :]
+        blob = memoryview(message)[EVENT_RECORD.size :]
         self._latest = max(self._latest, clock)
         now = self._model.tsc(clock)
         writer = self._writer
-        if kind == Message.PACKETS:
+        if kind == PluginMessage.PACKETS:
             self._packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), now, target, extra)
-        elif kind == Message.TRACED:
+        elif kind == PluginMessage.TRACED:
             if tid in self._threads:
                 before = self._threads[tid].traced or (0, 0)
                 self._threads[tid].traced = target, extra
                 self.totals.traced += target - before[0]
                 self.totals.traced_branches += extra - before[1]
-        elif kind == Message.TRUTH:
+        elif kind == PluginMessage.TRUTH:
             self._put_truth(blob)
-        elif self.full and kind in _OF_THE_FILE:
+        elif self.full and kind in _FILE_EVENTS:
             return
-        elif kind == Kind.MMAP:
-            self._write_mapping(Place(extra, tid, now, ip, target), bytes(blob), flags)
-        elif kind == Kind.CODE:
-            self._write_code(Place(extra, tid, now, ip, len(blob)), bytes(blob), flags)
-        elif kind == Kind.COMM:
+        elif kind == EventKind.MMAP:
+            self._write_mapping(MappedAt(extra, tid, now, ip, target), bytes(blob), flags)
+        elif kind == EventKind.CODE:
+            self._write_code(MappedAt(extra, tid, now, ip, len(blob)), bytes(blob), flags)
+        elif kind == EventKind.COMM:
             name = os.fsdecode(bytes(blob))
             writer.comm(ip, tid, now, name, by_exec=bool(flags & Flag.COMM_BY_EXEC))
-        elif kind == Kind.THREAD:
+        elif kind == EventKind.THREAD:
             self._begin(tid, ip, target, extra, now)
-        elif kind == Kind.FAULT:
+        elif kind == EventKind.FAULT:
             if tid in self._threads:
                 self._threads[tid].fault = Fault(ip, extra >> 32, target)
-        elif kind == Kind.EXIT:
+        elif kind == EventKind.EXIT:
             self._retired(tid, target, extra)
             took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
             thread = self._threads.get(tid)
@@ -133,7 +133,7 @@ class Sink(Keeper):
             of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
             known = thread.all_decodable if thread is not None else None
             self._end(tid, now, Ending(ip, of_process, took, fault), known)
-        elif kind == Kind.WARNING:
+        elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
             if flags & Flag.WARNING_LEAVES:
@@ -196,7 +196,7 @@ class Sink(Keeper):
             old.retired = old.branches = 0
             old.traced = None
             return
-        self._threads[tid] = _Thread(pid, bytearray())
+        self._threads[tid] = _ThreadTotals(pid, bytearray())
         self._begun(pid)
         self.totals.threads += 1
         if self.full:

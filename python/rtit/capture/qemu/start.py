@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtit.capture.qemu.child import Child
-from rtit.capture.qemu.find import Found
-from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.settings import plugin_settings
-from rtit.capture.request import TRUTH_FORMS, Plan, Request
+from rtit.capture.qemu.guest_program import GuestProgram, qemu_for_request
+from rtit.capture.qemu.installation import QemuInstallation
+from rtit.capture.qemu.plugin_protocol import plugin_settings
+from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.request import TRUTH_FORMS, RecordPlan, RecordRequest
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _UNSUPPORTED = 1 << 31
 
 
 def start_qemu(
-    request: Request, *, found: Found | None = None, truth_by_instruction: bool = False
+    request: RecordRequest,
+    *,
+    found: QemuInstallation | None = None,
+    truth_by_instruction: bool = False,
 ) -> QemuSession:
     """Start a program under QEMU and return the recording under way.
 
@@ -30,39 +33,45 @@ def start_qemu(
     this back end cannot do, RecordError if the program cannot be started (exit codes 125, 126,
     127).
     """
-    found = fitting(request, found)
+    found = qemu_for_request(request, found)
     plan = request.plan()
     if plan.options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
     if plan.window and truth_by_instruction:
         raise UsageError("a start or stop needs a truth by blocks")
-    guest = Guest.of(request)
+    guest = GuestProgram.of(request)
     mode = "none" if request.truth is None else "instructions" if truth_by_instruction else "blocks"
     settings = plugin_settings(
-        plan.options, mode, _joined(plan), plan.filters, plan.window, plan.extent, plan.time
+        plan.options,
+        mode,
+        _min_joined_instructions(plan),
+        plan.filters,
+        plan.window,
+        plan.extent,
+        plan.time,
     )
-    child = Child(found, settings, guest)
+    child = QemuProcess(found, settings, guest)
     try:
-        return _begun(plan, found, child)
+        return _begin_session(plan, found, child)
     except BaseException:
         child.abandon()
         raise
 
 
-def _begun(plan: Plan, found: Found, child: Child) -> QemuSession:
+def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess) -> QemuSession:
     # QEMU loads meanwhile
-    from rtit.capture.clocks import describe
-    from rtit.capture.file import open_writer, output_file
+    from rtit.capture.clocks import describe_time_model
     from rtit.capture.qemu.session import QemuSession
-    from rtit.capture.qemu.sink import Sink
+    from rtit.capture.qemu.sink import QemuRecordingSink
+    from rtit.capture.recording_file import open_writer, replace_output_file
 
-    with output_file(plan.path):
+    with replace_output_file(plan.path):
         writer = open_writer(
             plan,
-            time=f"{describe(plan.time)}, a clock a thread",
+            time=f"{describe_time_model(plan.time)}, a clock a thread",
             backend=f"qemu-user {found.version}",
         )
-        sink = Sink(writer, plan.request.truth, plan.extent, plan.time)
+        sink = QemuRecordingSink(writer, plan.request.truth, plan.extent, plan.time)
         session = QemuSession(plan, sink, child)
         try:
             session.begin()
@@ -72,7 +81,7 @@ def _begun(plan: Plan, found: Found, child: Child) -> QemuSession:
     return session
 
 
-def _joined(plan: Plan) -> int:
+def _min_joined_instructions(plan: RecordPlan) -> int:
     """Instructions that the truth joins into one run, at least."""
     joined = 1 if plan.filters else TRUTH_FORMS[plan.request.truth_form or "hashes"]
     return joined if plan.extent.max_size is None else min(joined, _HASHES_WHEN_CUT)

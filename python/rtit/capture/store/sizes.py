@@ -8,7 +8,7 @@ from rtit.errors import UsageError
 
 _SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)([BKMG]?)", re.IGNORECASE)
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_LARGEST = 1 << 62
+_MAX_SIZE = 1 << 62
 
 
 def parse_size(text: str, what: str = "a size") -> int:
@@ -21,7 +21,7 @@ def parse_size(text: str, what: str = "a size") -> int:
     if match is None:
         raise UsageError(f"{what} is a number and B, K, M or G, for example 4M, not {text!r}")
     size = int(match[1], 16 if match[1][:2] in ("0x", "0X") else 10) * _UNITS[match[2].upper()]
-    if not 0 < size < _LARGEST:
+    if not 0 < size < _MAX_SIZE:
         raise UsageError(f"{what} is more than nothing and less than 4 EiB, not {text!r}")
     return size
 

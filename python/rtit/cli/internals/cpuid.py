@@ -9,9 +9,9 @@ from rtit.cli import output
 from rtit.cli.parser import CommandParser
 from rtit.cli.selection_options import add_json
 from rtit.errors import UsageError
-from rtit.registers import ERRATA, LEAVES, PROFILES, Leaf, Profile, explain
-from rtit.registers.names import find_profile, parse_address, parse_value
-from rtit.registers.words import Row, register_of_leaf, set_bits
+from rtit.registers import ERRATA, LEAVES, PROFILES, Leaf, Profile, describe_fields
+from rtit.registers.describe import FieldDescription, format_set_bits, register_of_leaf
+from rtit.registers.parse_names import find_profile, parse_address, parse_value
 
 _OUTPUTS = ("eax", "ebx", "ecx", "edx")
 _BITMAPS = ("MTCPeriods", "CycThresholds", "PSBPeriods")
@@ -177,14 +177,14 @@ def _show(
             output.print_line(f"  {result.upper():11} 0: {', '.join(hidden)}")
         if undefined:
             output.print_line(
-                f"  {result.upper():11} not about PT, or reserved: {set_bits(undefined)}"
+                f"  {result.upper():11} not about PT, or reserved: {format_set_bits(undefined)}"
             )
 
 
-def _explain(key: tuple[int, int], result: str, value: int) -> tuple[list[Row], int]:
+def _explain(key: tuple[int, int], result: str, value: int) -> tuple[list[FieldDescription], int]:
     """Return the fields of one register, and its bits that belong to no field."""
     register = register_of_leaf(*key, result)
-    return explain(register, value), value & register.reserved_mask
+    return describe_fields(register, value), value & register.reserved_mask
 
 
 def _attribute(key: tuple[int, int], result: str, name: str) -> str:

@@ -51,16 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _hardware() -> Finding:
-    from rtit.capture.perf.find import PMU, no_hardware
+    from rtit.capture.perf.availability import PMU, reason_for_no_hardware
 
-    problem = no_hardware()
+    problem = reason_for_no_hardware()
     if problem is None:
         return Finding("PT hardware", True, f"the kernel offers it: /{PMU}")
     return Finding("PT hardware", False, f"{problem}; rtit makes PT in software instead")
 
 
 def _hardware_recording() -> Finding:
-    from rtit.capture.perf.find import find_perf, limits, no_permission
+    from rtit.capture.perf.availability import (
+        describe_kernel_limits,
+        find_perf,
+        reason_for_no_permission,
+    )
 
     found = find_perf()
     if isinstance(found, str):
@@ -69,12 +73,14 @@ def _hardware_recording() -> Finding:
     forbidden = [
         problem
         for problem in (
-            no_permission(kernel=True),
-            no_permission(kernel=True, everybody=True),
+            reason_for_no_permission(kernel=True),
+            reason_for_no_permission(kernel=True, everybody=True),
         )
         if problem is not None
     ]
-    return Finding("record --backend perf", True, "; ".join([text, *forbidden[:1], *limits()]))
+    return Finding(
+        "record --backend perf", True, "; ".join([text, *forbidden[:1], *describe_kernel_limits()])
+    )
 
 
 def _decoder() -> Finding:
@@ -106,7 +112,7 @@ def _ptrace() -> Finding:
 def _qemu() -> Finding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Finding("QEMU", None, "not looked for: recording needs Linux on x86-64")
-    from rtit.capture.qemu.find import find_qemu
+    from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):

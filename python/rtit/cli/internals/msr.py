@@ -10,10 +10,15 @@ from rtit.cli import output
 from rtit.cli.parser import CommandParser
 from rtit.cli.selection_options import add_json
 from rtit.errors import UsageError
-from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, explain, wrmsr
-from rtit.registers.names import find_profile, find_register, parse_value, unknown
-from rtit.registers.rules import wrmsr_faults
-from rtit.registers.words import set_bits
+from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, describe_fields, wrmsr
+from rtit.registers.access_rules import wrmsr_faults
+from rtit.registers.describe import format_set_bits
+from rtit.registers.parse_names import (
+    find_profile,
+    find_register,
+    parse_value,
+    unknown_name_message,
+)
 
 _EPILOG = """Examples:
   rtit msr IA32_RTIT_CTL 0x2401
@@ -115,7 +120,9 @@ def _value(register: Register, words: list[str]) -> int:
         if not equals:
             raise UsageError(f"{word!r}: give one number, or fields as NAME=VALUE")
         if name.lower() not in names:
-            raise UsageError(unknown(f"field of {register.name}", name, names.values()))
+            raise UsageError(
+                unknown_name_message(f"field of {register.name}", name, names.values())
+            )
         name = names[name.lower()]
         contents[name] = parse_value(text, width=register[name].width)
     return register.encode(**contents)
@@ -140,7 +147,7 @@ def _judge(
 
 def _show(register: Register, value: int, profile: Profile | None, *, everything: bool) -> None:
     output.print_line(f"{register.name} ({_address(register):X}H, {register.source}) = {value:#x}")
-    rows = explain(register, value, profile)
+    rows = describe_fields(register, value, profile)
     shown = [row for row in rows if row.shown or everything]
     width = max((len(row.name) for row in shown), default=0)
     for row in shown:
@@ -150,7 +157,7 @@ def _show(register: Register, value: int, profile: Profile | None, *, everything
     if hidden := [row.name for row in rows if row not in shown]:
         output.print_line(f"  0: {', '.join(hidden)}")
     if reserved := value & register.reserved_mask:
-        output.print_line(f"  reserved, yet set: {set_bits(reserved)} ({reserved:#x})")
+        output.print_line(f"  reserved, yet set: {format_set_bits(reserved)} ({reserved:#x})")
 
 
 def _show_verdict(verdict: Verdict) -> None:
@@ -181,7 +188,7 @@ def _to_json(
                 "meaning": row.words,
                 "source": row.source,
             }
-            for row in explain(register, value, profile)
+            for row in describe_fields(register, value, profile)
         ],
         "reserved": f"{value & register.reserved_mask:#x}",
     }

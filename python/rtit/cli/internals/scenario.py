@@ -61,15 +61,15 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run or list; return 1 if something differs or is no scenario."""
-    from rtit.scenario import shipped
+    from rtit.scenario import shipped_scenarios
 
     if arguments.syntax:
-        from rtit.scenario.show import format_of_scenarios
+        from rtit.scenario.report import describe_format
 
-        for each in format_of_scenarios():
+        for each in describe_format():
             output.print_line(each)
         return 0
-    paths = list(_paths(arguments.files)) or (shipped() if arguments.list else [])
+    paths = list(_paths(arguments.files)) or (shipped_scenarios() if arguments.list else [])
     if not paths:
         raise UsageError("no scenario given", hint="rtit scenario --list shows the names")
     if arguments.raw and (arguments.list or len(paths) > 1):
@@ -78,13 +78,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _paths(words: list[str]) -> Iterator[Path]:
-    from rtit.scenario import find
-    from rtit.scenario.shipped import files_in
+    from rtit.scenario import find_scenario
+    from rtit.scenario.catalogue import scenario_files
 
     for word in words:
-        path = find(word)
+        path = find_scenario(word)
         if path.is_dir():
-            found = files_in(path)
+            found = scenario_files(path)
             if not found:
                 raise UsageError(f"no .scenario file in {path}")
             yield from found
@@ -112,20 +112,20 @@ def _complain(error: ScenarioError | OSError) -> None:
 
 
 def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
-    from rtit.scenario.show import heading_json, listing
+    from rtit.scenario.report import list_by_section, scenario_to_json
 
     loaded = list(_loaded(paths))
     scenarios = [each for each in loaded if each is not None]
     if arguments.json:
-        output.write_json({"scenarios": [heading_json(each) for each in scenarios]}, indent=2)
+        output.write_json({"scenarios": [scenario_to_json(each) for each in scenarios]}, indent=2)
     else:
-        for line in listing(scenarios):
+        for line in list_by_section(scenarios):
             output.print_line(line)
     return int(None in loaded)
 
 
 def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
-    from rtit.scenario.runner import override
+    from rtit.scenario.runner import with_settings
 
     parameters = _assignments(arguments.set)
     documents: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
         if scenario is None:
             refused += 1
             continue
-        changed = override(scenario, profile=arguments.profile, parameters=parameters)
+        changed = with_settings(scenario, profile=arguments.profile, parameters=parameters)
         document, raw = _run_one(changed, arguments)
         documents.append(document)
         refused += "error" in document
@@ -152,29 +152,35 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
 
 def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
     """Run a scenario, printing unless as JSON: what JSON has of it, and its bytes."""
-    from rtit.scenario import Step, steps
-    from rtit.scenario.show import heading_json, left_width, text_of, title, to_json
+    from rtit.scenario import Step, run_steps
+    from rtit.scenario.report import (
+        event_column_width,
+        format_step,
+        format_title,
+        scenario_to_json,
+        step_to_json,
+    )
 
     speak = not arguments.json
     if speak and not arguments.quiet:
-        for each in title(scenario).splitlines():
+        for each in format_title(scenario).splitlines():
             output.print_line(each)
     done: list[Step] = []
-    document = heading_json(scenario)
+    document = scenario_to_json(scenario)
     try:
-        for step in steps(scenario):
+        for step in run_steps(scenario):
             done.append(step)
             if speak and not (arguments.quiet and step.as_expected):
                 if arguments.quiet:
                     output.print_line(f"{scenario.source}:{step.event.line}:")
-                for line in text_of(step, left_width(scenario)):
+                for line in format_step(step, event_column_width(scenario)):
                     output.print_line(line)
     except ScenarioError as error:
         output.flush()
         _complain(error)
         document["error"] = str(error)
     wrong = sum(not step.as_expected for step in done)
-    document["events"] = [to_json(step) for step in done]
+    document["events"] = [step_to_json(step) for step in done]
     document["as_expected"] = not wrong and "error" not in document
     if speak and not arguments.quiet:
         packets = sum(len(step.lines) for step in done)

@@ -16,7 +16,7 @@ from rtit.cli.parser import CommandParser
 from rtit.readable import json_text
 
 if TYPE_CHECKING:
-    from rtit.capture.store.extent import Extent
+    from rtit.capture.store.size_limits import SizeLimits
     from rtit.unit.time_model import TimeModel
 
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
@@ -195,9 +195,9 @@ def _add_rare(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; return the program's exit code, 128+N if signal N ended it; 0 with --pid."""
-    from rtit.capture.backends import choose, start_chosen
-    from rtit.capture.private import Reserved
-    from rtit.capture.request import Request, check_distinct
+    from rtit.capture.backends import choose_backend, start_with_choice
+    from rtit.capture.private_files import ReservedOutput
+    from rtit.capture.request import RecordRequest, check_distinct
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
@@ -210,7 +210,7 @@ def run(arguments: argparse.Namespace) -> int:
     extent = _extent(arguments)
     if extent.snapshot is not None:
         wanted.add(signal.SIGUSR2)
-    request = Request(
+    request = RecordRequest(
         argv,
         pids=pids,
         backend=arguments.backend,
@@ -244,14 +244,14 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.capture.events import EventLog
 
         log = EventLog()
-    choice = choose(request, log=log is not None)
+    choice = choose_backend(request, log=log is not None)
     with ExitStack() as files:
         # A path that cannot be written is an error before the program runs.
         events, summary = (
-            files.enter_context(Reserved(path)) if path else None
+            files.enter_context(ReservedOutput(path)) if path else None
             for path in (written["--events"], written["--json"])
         )
-        session, choice = start_chosen(request, choice, log=log)
+        session, choice = start_with_choice(request, choice, log=log)
         with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
             wait_for_program(session, wanted, patient=not pids, update=progress.update)
             recording = session.finish()
@@ -279,13 +279,13 @@ def _pids(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _extent(arguments: argparse.Namespace) -> Extent:
+def _extent(arguments: argparse.Namespace) -> SizeLimits:
     """Return how much of the trace is kept. Raises UsageError."""
-    from rtit.capture.store.extent import Extent
+    from rtit.capture.store.size_limits import SizeLimits
     from rtit.capture.store.sizes import parse_size
 
     snapshot, max_size = arguments.snapshot, arguments.max_size
-    return Extent(
+    return SizeLimits(
         snapshot=None if snapshot is None else parse_size(snapshot, "--snapshot"),
         max_size=None if max_size is None else parse_size(max_size, "--max-size"),
     )
@@ -293,6 +293,8 @@ def _extent(arguments: argparse.Namespace) -> Extent:
 
 def _time_model(arguments: argparse.Namespace) -> TimeModel:
     """Return the model of time. Raises UsageError."""
-    from rtit.capture.clocks import parse_cpi, parse_frequency, time_model
+    from rtit.capture.clocks import make_time_model, parse_cpi, parse_frequency
 
-    return time_model(cpi=parse_cpi(arguments.cpi), core_hz=parse_frequency(arguments.core_clock))
+    return make_time_model(
+        cpi=parse_cpi(arguments.cpi), core_hz=parse_frequency(arguments.core_clock)
+    )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rtit.capture.recording import NO_SPACE
+from rtit.capture.recording import OUT_OF_SPACE_ERRORS
 from rtit.cli import output
 from rtit.cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rtit.capture.backends import Choice
+    from rtit.capture.backends import BackendChoice
     from rtit.capture.recording import Recording
-    from rtit.capture.session import Session
+    from rtit.capture.session import RecordingSession
 
 _LARGE = 1 << 30
 """Bytes of PT from which a recording counts as large."""
@@ -27,7 +27,7 @@ _HINTS = {
 class RecordingProgress:
     """A line with the rate while a recording runs, and a summary at its end."""
 
-    def __init__(self, stream: TextIO, choice: Choice, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, choice: BackendChoice, *, quiet: bool = False) -> None:
         self._stream = stream
         self._choice = choice
         self._quiet = quiet
@@ -46,7 +46,7 @@ class RecordingProgress:
     ) -> None:
         self._line.clear()
 
-    def update(self, session: Session) -> None:
+    def update(self, session: RecordingSession) -> None:
         """Show the state of the recording if it is time to."""
         self._warn_of_disk(session.stopped)
         if self._quiet or not self._line.is_due():
@@ -66,7 +66,7 @@ class RecordingProgress:
 
     def _warn_of_disk(self, stopped: str | None) -> None:
         """Warn once, also with --quiet, that recording has stopped for lack of space."""
-        if stopped == NO_SPACE and not self._warned_of_disk:
+        if stopped == OUT_OF_SPACE_ERRORS and not self._warned_of_disk:
             self._warned_of_disk = True
             self._line.clear()
             text = "rtit record: warning: the disk is nearly full: recording has stopped"
@@ -99,7 +99,7 @@ class RecordingProgress:
         output.print_line(summary_line(recording, self._choice), to=self._stream)
 
 
-def summary_line(recording: Recording, choice: Choice) -> str:
+def summary_line(recording: Recording, choice: BackendChoice) -> str:
     """Return the summary; it says how the program ended unless its exit code is 0."""
     threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
@@ -128,7 +128,7 @@ def _traced(recording: Recording) -> str:
     return f"{traced} as {size} in {recording.path}"
 
 
-def summary_json(recording: Recording, choice: Choice, command: list[str]) -> dict[str, Any]:
+def summary_json(recording: Recording, choice: BackendChoice, command: list[str]) -> dict[str, Any]:
     """Return the object of --json, which `rtit help json` describes."""
     ending = recording.ending
     fault = ending.fault if ending is not None else None

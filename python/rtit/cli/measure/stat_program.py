@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rtit.capture.private import Reserved
-from rtit.capture.request import Request
+from rtit.capture.private_files import ReservedOutput
+from rtit.capture.request import RecordRequest
 from rtit.cli import output
 from rtit.cli.child_process import ending_signals, wait_for_program
 from rtit.cli.measure import stat_text
-from rtit.counting.run import Counted, Counting, chosen
-from rtit.counting.spread import Spread
+from rtit.counting.run import CountedRun, CountingRun, choose_counting_backend
+from rtit.counting.run_variation import RunVariation
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
     with ExitStack() as files:
         path = None if arguments.output in (None, "-") else arguments.output
         # A path that cannot be written is an error before the program runs.
-        report = files.enter_context(Reserved(path)) if path else None
+        report = files.enter_context(ReservedOutput(path)) if path else None
         runs = _runs(arguments, argv)
-        spread = Spread([each.stat for each in runs])
+        spread = RunVariation([each.stat for each in runs])
         lines = [*_report(arguments, spread, baseline)]
         if report is not None:
             with report.writing() as file:
@@ -63,16 +63,18 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
     return int(stat_text.share(found, baseline) > limit)
 
 
-def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
+def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[CountedRun]:
     wanted = ending_signals()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     asked = (arguments.per, arguments.baseline)
     where = arguments.json or arguments.runs > 1 or asked != (None, None)
-    request = Request(argv, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env)
-    choice = chosen(request)
+    request = RecordRequest(
+        argv, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
+    )
+    choice = choose_counting_backend(request)
     runs = []
     for _ in range(arguments.runs):
-        with Counting(request, choice, where=where, places=arguments.max_edges) as counting:
+        with CountingRun(request, choice, where=where, places=arguments.max_edges) as counting:
             asked_to_end = wait_for_program(counting.session, wanted, patient=True)
             runs.append(counting.finish())
         if asked_to_end:
@@ -81,7 +83,7 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
 
 
 def _report(
-    arguments: argparse.Namespace, spread: Spread, baseline: Baseline | None
+    arguments: argparse.Namespace, spread: RunVariation, baseline: Baseline | None
 ) -> Iterator[str]:
     found = spread.least
     if arguments.json:
@@ -99,7 +101,7 @@ def _report(
         yield from stat_text.changes(found, baseline, arguments.fail_above, arguments.top)
 
 
-def _spread(spread: Spread, top: int) -> Iterator[str]:
+def _spread(spread: RunVariation, top: int) -> Iterator[str]:
     runs = len(spread.runs)
     if not spread.counts and not spread.functions:
         yield f"the same in all {runs} runs"

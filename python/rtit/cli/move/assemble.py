@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.capture.file import output_file
+from rtit.capture.recording_file import replace_output_file
 from rtit.cli import output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.raw_options import numbers
@@ -146,7 +146,7 @@ def _writer(
     mhz = processor.ratio * _BUS_MHZ or 1000
     try:
         with (
-            output_file(Path(arguments.output)),
+            replace_output_file(Path(arguments.output)),
             Writer(
                 arguments.output,
                 config=config | processor.mtc_freq << 14,

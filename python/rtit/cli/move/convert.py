@@ -10,7 +10,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.capture.private import create
+from rtit.capture.private_files import create_private_file
 from rtit.cli import output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.input_options import add_file, open_trace
@@ -117,7 +117,7 @@ def _make(path: Path, parts: Iterable[Buffer]) -> None:
     """Write a new file; remove it if it cannot be written whole."""
     path.touch(exist_ok=False)
     try:
-        with BufferedWriter(create(path)) as file:
+        with BufferedWriter(create_private_file(path)) as file:
             file.writelines(parts)
     except BaseException:
         path.unlink()

@@ -40,7 +40,9 @@ def render() -> str:
 
 def _entry(row: ParameterRow) -> str:
     """Return the list item of one parameter."""
-    facts = f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
+    facts = (
+        f"`{row.name}`: {row.values.words}; default: {format_default(row.default)}; {row.section}."
+    )
     return f"\n* {_fill(facts)}\n\n  {_fill(row.reason)}\n"
 
 

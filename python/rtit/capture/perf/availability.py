@@ -1,0 +1,240 @@
+"""Whether this machine records PT in hardware, and if not, why, and what to do about it.
+
+What the kernel says is below /sys/bus/event_source/devices/intel_pt: `caps` has the fields of CPUID
+leaf 14H, hexadecimal (section 33.3.1).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtit.registers.profile import Profile
+
+ROOT = Path("/")
+"""Where the kernel's files are."""
+PMUS = "sys/bus/event_source/devices"
+PMU = f"{PMUS}/intel_pt"
+_PARANOID = "proc/sys/kernel/perf_event_paranoid"
+_MLOCK = "proc/sys/kernel/perf_event_mlock_kb"
+_RESTRICT = "proc/sys/kernel/kptr_restrict"
+_LOCKED = "Max locked memory"
+_TIMEOUT = 20.0
+_CAP_IPC_LOCK, _CAP_SYS_ADMIN, _CAP_SYSLOG, _CAP_PERFMON = 14, 21, 34, 38
+
+# names of the kernel's files -> fields of a profile
+_FLAGS = {
+    "cr3_filtering": "cr3_filtering",
+    "psb_cyc": "psb_cyc",
+    "ip_filtering": "ip_filtering",
+    "mtc": "mtc",
+    "ptwrite": "ptwrite",
+    "power_event_trace": "power_events",
+    "event_trace": "event_trace",
+    "tnt_disable": "tnt_disable",
+    "topa_output": "topa",
+    "topa_multiple_entries": "multi_entry",
+    "single_range_output": "single_range",
+    "output_subsys": "fabric",
+    "payloads_lip": "lip",
+}
+_NUMBERS = {
+    "num_address_ranges": "ranges",
+    "mtc_periods": "mtc_periods",
+    "cycle_thresholds": "cyc_thresholds",
+    "psb_periods": "psb_periods",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PerfInstallation:
+    """A perf that records PT here. `profile`: what the kernel says the processor has; None if it
+    does not say.
+    """
+
+    perf: Path
+    version: str
+    profile: Profile | None
+
+    @property
+    def copies_kernel(self) -> bool:
+        """Whether it has --kcore: since 5.5."""
+        numbers = re.match(r"(\d+)\.(\d+)", self.version)
+        return numbers is None or (int(numbers[1]), int(numbers[2])) >= (5, 5)
+
+
+def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallation | str:
+    """The perf to record with, or in one sentence why there is none, and what to do.
+
+    `kernel`: kernel code, too; `everybody`: all CPUs, not one program alone.
+    """
+    problem = reason_for_no_hardware()
+    if problem is not None:
+        return problem
+    perf = shutil.which("perf")
+    if perf is None:
+        return (
+            "perf is not installed (Debian: linux-perf; Ubuntu: linux-tools-generic; Fedora: perf)"
+        )
+    try:
+        answer = subprocess.run(
+            [perf, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{perf} cannot be run: {getattr(error, 'strerror', None) or error}"
+    version = answer.stdout.partition("perf version")[2].strip()
+    if answer.returncode or not version:
+        said = (answer.stderr.strip() or answer.stdout.strip() or "it says nothing").splitlines()[0]
+        return f"{perf} does not work ({said}); install the one of the kernel that runs"
+    problem = reason_for_no_permission(kernel=kernel, everybody=everybody)
+    return problem or PerfInstallation(Path(perf), version.splitlines()[0], pmu_profile())
+
+
+def reason_for_no_hardware() -> str | None:
+    """Why the kernel offers no PT here, and what would help; None if it does."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"PT hardware is looked for by Linux on x86-64, not by {sys.platform} on " + (
+            platform.machine() or "an unknown machine"
+        )
+    if (ROOT / PMU).is_dir():
+        return None
+    fields = read_cpuinfo()
+    name = fields.get("model name", "unknown processor")
+    flags = fields.get("flags", "").split()
+    if fields.get("vendor_id") != "GenuineIntel":
+        return f"{name} is no Intel processor, and no other has PT"
+    if "hypervisor" in flags:
+        return (
+            f"{name}: a virtual machine that is not given PT; of KVM, -cpu host gives it where the "
+            "host loads kvm_intel with pt_mode=1, and rented bare-metal machines have it"
+        )
+    if "intel_pt" not in flags:
+        return (
+            f"{name} does not say that it has PT: it is older than Broadwell, or the firmware "
+            "switched it off (look for Processor Trace in the BIOS setup)"
+        )
+    if not (ROOT / PMUS).is_dir():
+        return f"{name} has PT, but /{PMUS} cannot be seen: a container without /sys?"
+    return f"{name} has PT, but the kernel offers no /{PMU}: Linux 4.2 and newer have it"
+
+
+def reason_for_no_permission(*, kernel: bool = False, everybody: bool = False) -> str | None:
+    """Why the kernel lets this process not trace, and what would help; None if it does, as far as
+    can be said without trying.
+    """
+    try:
+        paranoid = int((ROOT / _PARANOID).read_text())
+    except (OSError, ValueError):
+        return f"the kernel has no perf events: /{_PARANOID} cannot be read"
+    most, what = (0, "all CPUs") if everybody else (1, "the kernel") if kernel else (2, "programs")
+    if paranoid <= most or _has_any_capability(_CAP_SYS_ADMIN, _CAP_PERFMON):
+        return None
+    return (
+        f"perf_event_paranoid is {paranoid}, so only root may trace {what}: run as root, or "
+        f"`sudo sysctl kernel.perf_event_paranoid={most}`"
+    )
+
+
+def describe_kernel_limits() -> list[str]:
+    """What of the kernel's settings makes recordings smaller or poorer, a sentence each."""
+    return [text for text in (_buffer_limit(), _hidden_addresses()) if text is not None]
+
+
+def _buffer_limit() -> str | None:
+    """An AUX buffer is locked memory: the kernel allows each user so much a CPU, and RLIMIT_MEMLOCK
+    beside it, all CPUs together, unless it holds CAP_IPC_LOCK
+    (Documentation/admin-guide/sysctl/kernel.rst).
+    """
+    if _has_any_capability(_CAP_IPC_LOCK) or _read_number(_PARANOID) == -1:
+        return None
+    each, locked = _read_number(_MLOCK), _locked_memory_limit()
+    if each is None or locked is None:
+        return None
+    return (
+        f"buffers may take {each:,} KB a CPU (perf_event_mlock_kb) and {locked // 1024:,} KB more "
+        "in all (ulimit -l): for larger ones run as root, or raise these"
+    )
+
+
+def _hidden_addresses() -> str | None:
+    """The same file of the kernel's: 1 hides them from those without CAP_SYSLOG, 2 from all."""
+    restrict = _read_number(_RESTRICT)
+    if not restrict or (restrict == 1 and _has_any_capability(_CAP_SYSLOG)):
+        return None
+    return (
+        f"kptr_restrict is {restrict}: kernel code has no names; "
+        "`sudo sysctl kernel.kptr_restrict=0` shows them"
+    )
+
+
+def _read_number(name: str) -> int | None:
+    try:
+        return int((ROOT / name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _locked_memory_limit() -> int | None:
+    """RLIMIT_MEMLOCK in bytes; None without a limit."""
+    try:
+        text = (ROOT / "proc/self/limits").read_text()
+    except OSError:
+        return None
+    lines = (line.removeprefix(_LOCKED) for line in text.splitlines() if line.startswith(_LOCKED))
+    words = next(lines, "").split()
+    return int(words[0]) if words and words[0].isdecimal() else None
+
+
+def _has_any_capability(*capabilities: int) -> bool:
+    """Whether this process has any of these."""
+    try:
+        status = (ROOT / "proc/self/status").read_text()
+        held = int(status.partition("CapEff:")[2].split()[0], 16)
+    except (OSError, ValueError, IndexError):
+        return os.geteuid() == 0
+    return any(held >> capability & 1 for capability in capabilities)
+
+
+def pmu_profile() -> Profile | None:
+    """The processor as the kernel's files tell of its PT; None if they do not."""
+    caps = ROOT / PMU / "caps"
+    found: dict[str, int] = {}
+    for name in (*_FLAGS, *_NUMBERS):
+        try:
+            found[name] = int((caps / name).read_text(), 16)
+        except (OSError, ValueError):
+            found[name] = 0
+    if not any(found.values()):
+        return None
+    values: dict[str, Any] = {field: bool(found[name]) for name, field in _FLAGS.items()}
+    values |= {field: found[name] for name, field in _NUMBERS.items()}
+    fields = read_cpuinfo()
+    for name, key in (("family", "cpu family"), ("model", "model"), ("stepping", "stepping")):
+        values[name] = int(fields[key]) if fields.get(key, "").isdecimal() else 0
+    try:
+        return Profile("of this machine", **values)
+    except ValueError:
+        return None
+
+
+def read_cpuinfo() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor."""
+    try:
+        text = (ROOT / "proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs if key.strip()}

@@ -1,0 +1,129 @@
+"""The error by which `--backend auto` knows that single steps may do what QEMU cannot.
+
+Which QEMU can record here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtit.capture.program import find_executable
+from rtit.capture.qemu.probe_cache import cached_version, store_version
+from rtit.errors import RecordError
+
+
+class QemuStartError(RecordError):
+    """QEMU cannot start, or not with this program; nothing of it has run."""
+
+
+_QEMU_NAME = "qemu-x86_64"
+_PLUGIN_NAME = "librtit_qemu.so"
+_TIMEOUT = 20.0
+QEMU_ENVIRONMENT = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
+"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
+
+
+@dataclass(frozen=True, slots=True)
+class QemuInstallation:
+    """A QEMU that takes the plugin."""
+
+    qemu: Path
+    version: str
+    plugin: Path
+
+
+def find_qemu() -> QemuInstallation | str:
+    """The QEMU to record with, or in one sentence why there is none.
+
+    RTIT_QEMU and RTIT_QEMU_PLUGIN name other files than those in the PATH and in the package.
+    """
+    return QemuSearch(ask=True).result()
+
+
+class QemuSearch:
+    """`find_qemu` under way: QEMU answers while the caller does something else until `result`.
+
+    Unless it is to be asked (`ask`), it is believed to be as it was (`remembered`).
+    """
+
+    def __init__(self, *, ask: bool = False) -> None:
+        self._qemu = os.environ.get("RTIT_QEMU") or find_executable(_QEMU_NAME)
+        self._plugin = _find_plugin()
+        self._questions: list[subprocess.Popen[bytes]] = []
+        self._error: OSError | None = None
+        self._known: str | None = None
+        if self._qemu is None or self._plugin is None:
+            return
+        if not ask:
+            self._known = cached_version(Path(self._qemu), self._plugin)
+            if self._known is not None:
+                return
+        try:
+            self._ask(self._qemu, "--version")
+            # The plugin says that it is for recording only: it has been loaded and called.
+            self._ask(self._qemu, "-plugin", str(self._plugin), "/bin/true")
+        except OSError as error:
+            self._error = error
+
+    def result(self) -> QemuInstallation | str:
+        """What `find_qemu` gives."""
+        if self._qemu is None:
+            return f"{_QEMU_NAME} is not installed (Debian and Ubuntu: package qemu-user)"
+        if self._plugin is None:
+            return f"the plugin {_PLUGIN_NAME} is not installed"
+        if self._known is not None:
+            return QemuInstallation(Path(self._qemu), self._known, self._plugin)
+        try:
+            if self._error is not None:
+                raise self._error
+            version, answer = map(_probe_answer, self._questions)
+        except (OSError, subprocess.SubprocessError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            return f"{self._qemu} cannot be run: {why}"
+        numbers = version.partition("\n")[0].partition("version")[2].split()
+        if not numbers:
+            return f"{self._qemu} is no QEMU"
+        number = numbers[0]
+        if "rtit record" in answer:
+            store_version(Path(self._qemu), self._plugin, number)
+            return QemuInstallation(Path(self._qemu), number, self._plugin)
+        reason = (answer.strip().splitlines() or ["it says nothing"])[0]
+        return (
+            f"{self._qemu} {number} does not take the plugin ({reason}); "
+            "a QEMU configured with --enable-plugins and not linked statically does"
+        )
+
+    def _ask(self, *command: str) -> None:
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(QEMU_ENVIRONMENT)
+        }
+        self._questions.append(
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
+
+
+def _probe_answer(question: subprocess.Popen[bytes]) -> str:
+    with question:
+        try:
+            output, _ = question.communicate(timeout=_TIMEOUT)
+        except BaseException:
+            question.kill()
+            raise
+    return output.decode(errors="replace")
+
+
+def _find_plugin() -> Path | None:
+    given = os.environ.get("RTIT_QEMU_PLUGIN")
+    if given:
+        return Path(given) if Path(given).is_file() else None
+    package = Path(__file__).resolve().parents[2]
+    target = package.parent.parent / "target" / "release"
+    for folder in (package / "_plugin", target):
+        if (folder / _PLUGIN_NAME).is_file():
+            return folder / _PLUGIN_NAME
+    return None

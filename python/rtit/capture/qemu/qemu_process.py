@@ -1,0 +1,73 @@
+"""The QEMU process of a recording, which loads while its recorder gets ready."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+from rtit.capture.qemu.guest_program import GuestProgram
+from rtit.capture.qemu.installation import QemuInstallation, QemuStartError
+from rtit.capture.qemu.processes import OpenFileLimit
+from rtit.capture.qemu.recording_folder import RecordingFolder, folder_error
+
+
+class QemuProcess:
+    """QEMU with the plugin, and the folder and the socket by which it and the recorder meet.
+
+    The program begins when the plugin has had an answer there: a session takes this over first.
+    """
+
+    def __init__(self, found: QemuInstallation, settings: str, guest: GuestProgram) -> None:
+        """Start it; `settings` is for the plugin. Raises QemuStartError where it does not start."""
+        self.qemu = found.qemu
+        self.folder = RecordingFolder()
+        self.open_files = OpenFileLimit()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._meet(found.plugin, settings, guest)
+            self.process = self._started(guest)
+        except BaseException:
+            self._close()
+            raise
+        self.open_files.as_before(self.process.pid)
+
+    def abandon(self) -> None:
+        """Kill it, and leave nothing behind. Again is harmless."""
+        self.process.kill()
+        self.process.wait()
+        self._close()
+
+    def _meet(self, plugin: Path, settings: str, guest: GuestProgram) -> None:
+        folder = Path(self.folder.name)
+        try:
+            (folder / "plugin.so").symlink_to(plugin.resolve())
+            (folder / "settings").write_text(settings)
+            (folder / "clock").write_bytes(bytes(4096))
+            for_qemu = b"".join(os.fsencode(entry) + b"\0" for entry in guest.for_qemu)
+            (folder / "qemu-env").write_bytes(for_qemu)
+            self.listener.bind(str(folder / "socket"))
+        except OSError as error:
+            raise folder_error(error) from error
+        self.listener.listen(256)
+        self.listener.setblocking(False)
+
+    def _started(self, guest: GuestProgram) -> subprocess.Popen[bytes]:
+        program, folder = guest.program, self.folder.name
+        path = program if not program.startswith("-") else f"./{program}"
+        command = [str(self.qemu), "-plugin", f"{folder}/plugin.so", "-0", guest.arguments[0], path]
+        try:
+            return subprocess.Popen(
+                [*command, *guest.arguments[1:]],
+                env=guest.environment_of_qemu(folder),
+                cwd=guest.cwd,
+                close_fds=False,
+            )
+        except OSError as error:
+            raise QemuStartError(f"{self.qemu}: {error.strerror}") from error
+
+    def _close(self) -> None:
+        self.listener.close()
+        self.open_files.close()
+        self.folder.cleanup()

@@ -1,0 +1,61 @@
+"""The perf.data file of a recording, as every back end begins it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rtit.capture.request import RecordPlan
+from rtit.errors import RecordError
+from rtit.perfdata import Switches, TimeConversion, Writer, is_older, rotate
+from rtit.perfdata.filters import kernel_form
+from rtit.registers import FULL
+
+
+@contextlib.contextmanager
+def replace_output_file(path: Path) -> Iterator[None]:
+    """Keep an existing file as `path.old`. If the recording does not start everything is as it was,
+    an older `path.old` too. Raises RecordError if it cannot be kept.
+    """
+    had, old, oldest = is_older(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
+    had_old = had and is_older(old)
+    try:
+        if had_old:
+            old.rename(oldest)
+    except OSError as error:
+        raise RecordError(f"cannot rename {old}: {error.strerror}") from error
+    try:
+        rotate(path)
+        yield
+    except BaseException:
+        if had and is_older(old):
+            old.replace(path)
+        elif not had and path.is_file():
+            path.unlink()
+        if had_old:
+            oldest.rename(old)
+        raise
+    if had_old:
+        oldest.unlink()
+
+
+def open_writer(
+    plan: RecordPlan, *, time: str, switches: Switches = Switches.NONE, **facts: str
+) -> Writer:
+    """The file that `plan` asks for; `time` and `facts` are what it says of itself besides."""
+    model = plan.time
+    return Writer(
+        plan.path,
+        config=plan.options.config,
+        cpuid=FULL.cpuid_text,
+        cmdline=plan.command,
+        time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),
+        tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
+        max_nonturbo_ratio=model.max_non_turbo_ratio,
+        filter=kernel_form(plan.filters),
+        snapshot=plan.extent.snapshot is not None,
+        switches=switches,
+        facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},
+    )

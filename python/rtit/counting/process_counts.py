@@ -1,0 +1,191 @@
+"""The sums that a process leaves when all its threads have ended: nothing else has to be read.
+
+The counts of one process, as the plugin leaves them: how often each block ran.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtit.errors import InputError
+
+# As crates/qemu/src/shared/tally.rs has them; the words after the tables are its `Ended`.
+MAGIC = int.from_bytes(b"rtitcnt1", "little")
+THREAD_TABLE_OFFSET = 1 << 12
+EXITS = 13
+MAX_TABLES = 1 << 10
+_HEADER = struct.Struct(f"<{6 + 2 * EXITS}Q")
+
+# How a block is left: `Exit` of crates/qemu/src/thread/block.rs.
+CONDITIONAL, JUMP, CALL, INDIRECT_JUMP, INDIRECT_CALL, RETURN, FAR = range(2, 9)
+REPEAT = 11
+
+
+class ProgramTotals:
+    """What processes whose threads have ended executed: instructions, system calls of code in
+    files, and how often blocks were left, by how, by the first way and by the other.
+    """
+
+    def __init__(self) -> None:
+        self.instructions = 0
+        self.system_calls = 0
+        self.exits = [(0, 0)] * EXITS
+
+    def add(self, file: int) -> bool:
+        """Those of a process, from its file. False, and nothing has changed, if not all its threads
+        have ended. Raises InputError for what is no such file.
+        """
+        magic, _, _, tables, instructions, calls, *exits = _read_header(file)
+        if magic != MAGIC or tables > MAX_TABLES:
+            raise InputError("these are no counts of a process", offset=0, value=hex(magic))
+        if any(os.pread(file, 8 * tables, THREAD_TABLE_OFFSET)):
+            return False
+        self.instructions += instructions
+        self.system_calls += calls
+        pairs = zip(exits[::2], exits[1::2], strict=True)
+        self.exits = [
+            (first + more, other + others)
+            for (first, other), (more, others) in zip(self.exits, pairs, strict=True)
+        ]
+        return True
+
+
+def _read_header(file: int) -> tuple[int, ...]:
+    data = os.pread(file, _HEADER.size, 0)
+    if len(data) < _HEADER.size:
+        raise InputError("the counts of a process are cut off", offset=len(data))
+    return _HEADER.unpack(data)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# As crates/qemu/src/shared/tally.rs has them.
+_BLOCKS_OFFSET = 1 << 16
+_MAPPINGS_OFFSET = 1 << 25
+_CELLS_OFFSET = 1 << 26
+_MAPPING_SIZE = 1 << 13
+_PATH_OFFSET = 32
+_MAX_BLOCKS = 1 << 20
+_CELL_SIZE = 16
+_HEADER_SIZE = 32
+_MAX_MAPPINGS = 1 << 12
+
+_BLOCK_DTYPE = np.dtype(
+    [
+        ("start", "<u8"),
+        ("mapping", "<u4"),
+        ("instructions", "<u2"),
+        ("exit", "u1"),
+        ("reserved", "u1"),
+    ]
+)
+
+UNMAPPED = (1 << 32) - 1
+"""The mapping of a block that is in no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """Part of a file in a process's memory: addresses, and the offset of `start` in the file."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessCounts:
+    """One process that ran one program.
+
+    Columns of one length, a row a block that ran: its address, a row of `mappings` or NOWHERE,
+    how many instructions it has, how it is left, and how often: by its first way (to the next
+    instruction, of a conditional branch) and by the other (taken; of a repeated instruction: before
+    another iteration, so that this instruction has not retired). `threads` has the instructions of
+    those that had not ended, by tid.
+    """
+
+    start: NDArray[np.uint64]
+    mapping: NDArray[np.uint32]
+    instructions: NDArray[np.uint64]
+    exit: NDArray[np.uint8]
+    first: NDArray[np.uint64]
+    other: NDArray[np.uint64]
+    mappings: list[MappedFile]
+    threads: dict[int, int]
+
+
+def read_process_counts(file: int) -> ProcessCounts:
+    """Read the counts in an open file, which nobody can make smaller: the plugin has sealed it.
+    Raises InputError for what is none.
+    """
+    if not _is_sealed(file):
+        raise InputError("the counts of a process are in a file that may shrink")
+    size = os.fstat(file).st_size
+    if size < _HEADER_SIZE:
+        raise InputError("the counts of a process are cut off", offset=size)
+    with mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ) as data:
+        words = np.frombuffer(data, "<u8", 4)
+        magic, blocks, mappings, tables = words.tolist()
+        del words
+        if magic != MAGIC or blocks > _MAX_BLOCKS or tables > MAX_TABLES:
+            raise InputError("these are no counts of a process", offset=0, value=hex(magic))
+        if size < _CELLS_OFFSET + tables * _MAX_BLOCKS * _CELL_SIZE:
+            raise InputError("the counts of a process are cut off", offset=size)
+        return _parse_counts(data, blocks, min(mappings, _MAX_MAPPINGS), tables)
+
+
+def _is_sealed(file: int) -> bool:
+    try:
+        return bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except OSError:  # it is not in memory
+        return False
+
+
+def _parse_counts(data: mmap.mmap, blocks: int, mappings: int, tables: int) -> ProcessCounts:
+    rows = np.frombuffer(
+        data[_BLOCKS_OFFSET : _BLOCKS_OFFSET + blocks * _BLOCK_DTYPE.itemsize], _BLOCK_DTYPE
+    )
+    weight = rows["instructions"].astype(np.uint64)
+    unfinished = (rows["exit"] == REPEAT).astype(np.uint64)
+    tids = np.frombuffer(
+        data[THREAD_TABLE_OFFSET : THREAD_TABLE_OFFSET + 8 * tables], "<u8"
+    ).tolist()
+    total = np.zeros((blocks, 2), np.uint64)
+    threads: dict[int, int] = {}
+    for table, tid in enumerate(tids):
+        if table and not tid:
+            continue
+        at = _CELLS_OFFSET + table * _MAX_BLOCKS * _CELL_SIZE
+        own = np.frombuffer(data[at : at + blocks * _CELL_SIZE], "<u8").reshape(blocks, 2)
+        total += own
+        if table:
+            done = own[:, 0] * weight + own[:, 1] * (weight - unfinished)
+            threads[tid] = threads.get(tid, 0) + int(done.sum())
+    ran = total.any(axis=1)
+    rows, total = rows[ran], total[ran]
+    return ProcessCounts(
+        rows["start"].astype(np.uint64),
+        rows["mapping"].astype(np.uint32),
+        weight[ran],
+        rows["exit"].copy(),
+        total[:, 0].copy(),
+        total[:, 1].copy(),
+        [_parse_mapping(data, index) for index in range(mappings)],
+        threads,
+    )
+
+
+def _parse_mapping(data: mmap.mmap, index: int) -> MappedFile:
+    at = _MAPPINGS_OFFSET + index * _MAPPING_SIZE
+    start, end, offset, length = np.frombuffer(data[at : at + _PATH_OFFSET], "<u8").tolist()
+    path = data[at + _PATH_OFFSET : at + min(_PATH_OFFSET + length, _MAPPING_SIZE)]
+    return MappedFile(start, end, offset, os.fsdecode(path))

@@ -1,0 +1,93 @@
+"""Goes through a stream and holds the rules against it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rtit.linter.packet_rules import PACKET_RULES
+from rtit.linter.position_rules import POSITION_RULES
+from rtit.linter.rules import Finding, PacketRule, Rule
+from rtit.linter.sequence_rules import (
+    COMPOUND_EVENTS,
+    FUP_ALONE,
+    SEQUENCE_RULES,
+    PendingObligations,
+)
+from rtit.linter.stream_state import StreamState
+from rtit.packets import BadBytes, Packet, scan_chunks
+from rtit.packets.table import DECLARATIONS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+DECODABLE_BYTES = Rule("packet", "33.4.2", "the bytes are a packet", ("SKD007", "SKZ84"))
+
+RULES = (
+    DECODABLE_BYTES,
+    *(check.rule for check in (*PACKET_RULES, *POSITION_RULES)),
+    FUP_ALONE,
+    *(each.rule for follow in (COMPOUND_EVENTS, *SEQUENCE_RULES) for each in follow.chain()),
+)
+"""Every rule."""
+
+_CHUNK_SIZE = 1 << 20
+_RULES_BY_PACKET: dict[str, tuple[PacketRule, ...]] = {
+    row.name: tuple(check for check in (*PACKET_RULES, *POSITION_RULES) if row.name in check.names)
+    for row in DECLARATIONS
+}
+
+
+def lint(
+    data: Buffer | Iterable[Buffer],
+    *,
+    psb_period: int | None = None,
+    errata: Collection[str] = (),
+) -> Iterator[Finding]:
+    """Where a stream of PT breaks the rules of the chapter (`RULES`), in the order of the stream.
+
+    data: the bytes, or parts of them in order; they may begin anywhere that a packet begins, and
+    end anywhere. psb_period: bytes between PSBs (IA32_RTIT_CTL.PSBFreq); without it only what no
+    period allows is found. errata: names of `rtit.registers.errata` that the processor has; what
+    they excuse is left out.
+
+    After bytes that are no packet it goes on at the next PSB. Legal is what the chapter allows for
+    some program and settings: the code that ran is not looked at.
+    """
+    excused = frozenset(errata)
+    run = _Checker(psb_period)
+    for item in scan_chunks(_chunks(data)):
+        for finding in run.see(item):
+            if excused.isdisjoint(finding.rule.errata):
+                yield finding
+
+
+def _chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
+    try:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # or it is no buffer
+    except TypeError:
+        yield from data  # type: ignore[misc]  # then it is an iterable of them
+    else:
+        yield from (view[start : start + _CHUNK_SIZE] for start in range(0, len(view), _CHUNK_SIZE))
+
+
+class _Checker:
+    """What is known, and what must still come."""
+
+    def __init__(self, psb_period: int | None) -> None:
+        self.state = StreamState(psb_period)
+        self.order = PendingObligations()
+
+    def see(self, item: Packet | BadBytes) -> Iterator[Finding]:
+        if isinstance(item, BadBytes):
+            if not item.truncated:
+                yield Finding(item.offset, DECODABLE_BYTES, "", item.reason)
+            self.state = StreamState(self.state.psb_period, self.state.psb)
+            self.order = PendingObligations()
+            return
+        for check in _RULES_BY_PACKET[item.name]:
+            if broken := check.broken(item, self.state):
+                detail = broken if isinstance(broken, str) else ""
+                yield Finding(item.offset, check.rule, item.name, detail)
+        begins = yield from self.order.see(item, self.state)
+        self.state.update(item, begins_event=begins)

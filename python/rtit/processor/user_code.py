@@ -1,0 +1,123 @@
+"""Near branches (sections 33.2.1.1 and 33.2.1.2).
+
+IllegalEvent for one that is not reached from the current IP, or whose target does not exist.
+
+Transactions (section 33.2.9.1).
+
+PTWRITE (section 33.2.2) and PEBS (section 33.4.2.26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rtit.processor.checks import require_instruction, require_reachable_ip, require_valid_target
+from rtit.processor.core import Cpu
+from rtit.unit.enables import linear_address
+from rtit.unit.events.instrumentation import BlockItems
+from rtit.unit.illegal_events import require
+
+
+def retire(cpu: Cpu, next_ip: int) -> None:
+    """Instructions that change nothing have brought the processor to `next_ip`."""
+    require_reachable_ip(cpu, next_ip)
+    cpu.unit.retire(next_ip)
+
+
+def conditional(cpu: Cpu, ip: int, next_ip: int, target: int, taken: bool) -> None:
+    """Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`."""
+    require_instruction(cpu, ip, next_ip)
+    require_valid_target(cpu, target)
+    cpu.unit.conditional(ip, next_ip, target, taken)
+
+
+def jump(cpu: Cpu, ip: int, target: int) -> None:
+    """Direct near JMP."""
+    require_instruction(cpu, ip)
+    require_valid_target(cpu, target)
+    cpu.unit.jump(ip, target)
+
+
+def call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
+    """Direct near CALL."""
+    require_instruction(cpu, ip, next_ip)
+    require_valid_target(cpu, target)
+    cpu.unit.call(ip, next_ip, target)
+
+
+def indirect_jump(cpu: Cpu, ip: int, target: int) -> None:
+    """Indirect near JMP."""
+    require_instruction(cpu, ip)
+    require_valid_target(cpu, target)
+    cpu.unit.indirect_jump(ip, target)
+
+
+def indirect_call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
+    """Indirect near CALL."""
+    require_instruction(cpu, ip, next_ip)
+    require_valid_target(cpu, target)
+    cpu.unit.indirect_call(ip, next_ip, target)
+
+
+def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None:
+    """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
+    another.
+    """
+    require_instruction(cpu, ip)
+    require_valid_target(cpu, target)
+    cpu.unit.ret(ip, target, operand_size)
+
+
+def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
+    """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
+    require_instruction(cpu, ip, next_ip)
+    if cpu.unit.state.arch.in_tx:
+        cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
+    else:
+        cpu.unit.begin_transaction(ip, next_ip)
+
+
+def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) -> None:
+    """XEND or XRELEASE lock at `ip`, which commits if it is the outermost one.
+
+    IllegalEvent outside a transaction.
+    """
+    require_instruction(cpu, ip, next_ip)
+    if outermost:
+        cpu.unit.commit_transaction(ip, next_ip)
+    else:
+        require(cpu.unit.state.arch.in_tx, "no transaction is under way")
+        cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
+
+
+def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:
+    """XABORT at `ip`, or another cause of an abort before it; goes on at `target`.
+
+    IllegalEvent outside a transaction.
+    """
+    require_reachable_ip(cpu, ip)
+    require_valid_target(cpu, target)
+    cpu.unit.abort_transaction(ip, target)
+
+
+def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
+    """PTWRITE at `ip` of 4 or 8 bytes. Raises UndefinedOpcode where there is none."""
+    require_instruction(cpu, ip, next_ip)
+    cpu.unit.ptwrite(ip, next_ip, value, size)
+
+
+def pebs(
+    cpu: Cpu,
+    ip: int,
+    groups: Mapping[int, BlockItems],
+    *,
+    four_bytes: bool = False,
+    clocks: Mapping[int, int] | None = None,
+    output: bool = True,
+) -> None:
+    """A PEBS record of the event at `ip`; see `TraceUnit.pebs`.
+
+    `output` False: IA32_PEBS_ENABLE selects no output to the trace.
+    """
+    if output:
+        cpu.unit.pebs(ip, groups, four_bytes=four_bytes, clocks=clocks)
