@@ -139,8 +139,8 @@ def test_a_log_with_bad_sizes(tmp_path: Path, sizes: tuple[int, int], offset: in
 
 
 def test_branches_are_those_that_packets_tell_of() -> None:
-    kinds = [EventKind.CONDITIONAL, EventKind.JUMP, EventKind.CALL, EventKind.RETURN, EventKind.INDIRECT_JUMP,
-             EventKind.INDIRECT_CALL, EventKind.FAR, EventKind.SYSCALL, EventKind.RESUME, EventKind.MMAP]  # fmt: skip
+    names = "CONDITIONAL JUMP CALL RETURN INDIRECT_JUMP INDIRECT_CALL FAR SYSCALL RESUME MMAP"
+    kinds = [EventKind[name] for name in names.split()]
     # Fields that hold the number of a kind do not count.
     records = b"".join(EVENT_RECORD.pack(kind, 1, 1, 1, 1, 1, 1, 1) for kind in kinds)
     assert count_branches(records) == 6

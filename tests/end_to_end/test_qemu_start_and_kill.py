@@ -250,7 +250,7 @@ def test_counting_that_cannot_begin_leaves_nothing_behind(
     def none_left() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("rtit.capture.qemu.child.subprocess.Popen", Seen)
+    monkeypatch.setattr("rtit.capture.qemu.qemu_process.subprocess.Popen", Seen)
     monkeypatch.setattr("rtit.capture.qemu.session.selectors.DefaultSelector", none_left)
     with pytest.raises(OSError, match="Too many open files"):
         start_counting(request(tmp_path, "/bin/true"), lambda file: {})

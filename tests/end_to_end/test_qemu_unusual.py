@@ -262,7 +262,8 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
 
 def test_a_folder_that_is_being_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever another recorder begins."""
-    monkeypatch.setattr("rtit.capture.qemu.folder._parent", lambda: str(tmp_path))
+    folder = "rtit.capture.qemu.recording_folder._temporary_folder"
+    monkeypatch.setattr(folder, lambda: str(tmp_path))
     for name in ("os.mkfifo", "os.open", "fcntl.flock"):
         module, _, function = name.partition(".")
         real = getattr(importlib.import_module(module), function)
@@ -288,7 +289,8 @@ def test_a_folder_that_is_being_made_stays(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_folders_of_living_recorders_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtit.capture.qemu.folder._parent", lambda: str(tmp_path))
+    folder = "rtit.capture.qemu.recording_folder._temporary_folder"
+    monkeypatch.setattr(folder, lambda: str(tmp_path))
     mine = RecordingFolder()
     (tmp_path / "rtit-of-another-kind").mkdir()
     remove_stale(str(tmp_path))

@@ -43,9 +43,9 @@ def test_parts_of_an_operation_come_in_order() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL, time=TimeModel(cpi=2))
     cpu.at(10)
     other = replace(KERNEL, cr3=0x6000)
-    cpu.unit.transfer(0x2000, other, stamps=OperationTimes(pip=10, target=10))
+    cpu.unit.transfer(0x2000, other, times=OperationTimes(pip=10, target=10))
     with pytest.raises(IllegalEvent, match="before the last one"):
-        cpu.unit.transfer(0x3000, KERNEL, stamps=OperationTimes(pip=12, target=11))
+        cpu.unit.transfer(0x3000, KERNEL, times=OperationTimes(pip=12, target=11))
 
 
 def test_mwait_of_a_processor_that_sleeps() -> None:

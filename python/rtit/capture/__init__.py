@@ -1,5 +1,5 @@
-"""Recording: back ends that make a real program drive trace units, and what they write.
+"""Record programs: back ends run a program and drive trace units; the store writes perf.data.
 
-`request.py` is what a recording is asked for, `session.py` a recording under way. `qemu/` and
-`ptrace/` are the back ends, `store/` what becomes of the packets.
+`request.py` is what a user asks for, `session.py` a recording under way. `qemu/`, `ptrace/` and
+`perf/` are the back ends, `store/` writes packets and sideband records.
 """

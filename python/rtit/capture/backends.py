@@ -1,5 +1,6 @@
-"""Which back end records: QEMU where a fitting one is installed, single steps otherwise; PT
-hardware if it is asked for.
+"""Choose a back end and start a recording.
+
+QEMU if a suitable version is installed, else single steps; PT hardware only on request.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
 
 
 def reason_for_ptrace(request: RecordRequest, *, log: bool) -> str | None:
-    """What of this only single steps can do, if anything."""
+    """Return which part of this request only single steps can do; None if there is none."""
     if request.pids:
         return "attaching to a running program needs single steps"
     if request.cpus:

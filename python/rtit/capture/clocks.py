@@ -48,20 +48,17 @@ def parse_cpi(text: str) -> int:
 
 
 def make_time_model(*, cpi: int = 1, core_hz: int = 10 * BUS_HZ) -> TimeModel:
-    """The clocks of a processor that takes `cpi` cycles of a clock of `core_hz` an instruction.
-
-    Raises UsageError for values that `parse_cpi` and `parse_frequency` do not give.
-    """
+    """Return the clocks of a processor with `cpi` core cycles per instruction at `core_hz`."""
     return TimeModel(cpi=cpi, core_ratio=core_hz // BUS_HZ)
 
 
 def instructions_per_tick(model: TimeModel) -> int:
-    """Instructions after which the TSC has surely gone on."""
+    """Return a number of instructions after which the TSC has certainly advanced."""
     return -(-model.core_ratio // (model.cpi * model.max_non_turbo_ratio))
 
 
 def describe_time_model(model: TimeModel) -> str:
-    """What a recording says of its time."""
+    """Return the text by which a recording describes its time."""
     nanoseconds = model.cpi * 10**9 / (model.core_ratio * model.bus_hz)
     length = f"{nanoseconds:.4g} ns a retired instruction"
     if model == TimeModel():

@@ -1,7 +1,7 @@
-"""Capture events: what a program did, as a tracer tells a recorder.
+"""Capture events: what a traced program did, from a tracer to a recorder.
 
-A batch is a pair (records, blobs). `records` holds records of 40 bytes, one after the other; a
-record of a kind in `WITH_BLOB` has in `extra` the index of its blob in the same batch.
+A batch is a pair (records, blobs). `records` holds records of 40 bytes; a record of a kind in
+`KINDS_WITH_BLOB` has in `extra` the index of its blob in the same batch.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ BRANCH_KINDS = bytes(
 
 
 def count_branches(records: bytes) -> int:
-    """Conditional and indirect branches, returns, and far transfers that these records tell of."""
+    """Count the conditional and indirect branches, returns, and far transfers in `records`."""
     kinds = records[:: EVENT_RECORD.size]
     return sum(map(kinds.count, BRANCH_KINDS))
 
@@ -198,11 +198,7 @@ def parse_contents(blob: bytes) -> tuple[MmapEvent, bytes]:
 
 
 def iterate_events(batch: EventBatch) -> Iterator[CaptureEvent]:
-    """The events of one batch in order.
-
-    Raises InputError, with the offset in the batch's records, for an unknown kind, a blob that is
-    not there, or bytes that are no whole record.
-    """
+    """Yield the events of one batch in order."""
     records, blobs = batch
     whole = len(records) - len(records) % EVENT_RECORD.size
     for offset in range(0, whole, EVENT_RECORD.size):

@@ -216,7 +216,8 @@ def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Functi
         return found[0]
     if found:
         rows = [
-            f"#{number} {each.offset:#x} {each.binding} {each.name}{_function_before(symbols, each)}"
+            f"#{number} {each.offset:#x} {each.binding} {each.name}"
+            f"{_function_before(symbols, each)}"
             for number, each in enumerate(found, 1)
         ]
         raise UsageError(
@@ -234,6 +235,6 @@ def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Functi
 
 
 def _function_before(symbols: FileSymbols, function: Function) -> str:
-    """Which function comes before, to tell functions of one name apart."""
+    """Return the function before, to distinguish functions of one name."""
     before = symbols.at(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

@@ -1,4 +1,4 @@
-"""A file whose errors say which it is."""
+"""A file whose errors include its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that tell what a program executed: for nobody else's eyes."""
+"""Create output files that only their owner can read: they show what a program executed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ReservedOutput:
 
 
 def refuse_dangling_link(path: Path | str) -> None:
-    """Raise RecordError for one: where it leads nobody has said that a file may be."""
+    """Raise RecordError for a dangling symbolic link: a write would create its target."""
     name = Path(path)
     if name.is_symlink() and not name.exists():
         raise RecordError(f"cannot write {path}: it is a symbolic link to nothing")

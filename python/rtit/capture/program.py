@@ -1,4 +1,4 @@
-"""The program that a recording starts: its arguments, its environment, where it is found."""
+"""The program that a recording starts: arguments, environment, path of the executable."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def parse_window(
     """The window of these options; `program` is the file of functions that name none.
 
     Raises UsageError for what is neither a function nor a number, for a function that is not there
-    or not unique, and for a stop that is not behind the start; ImageError for a file that cannot be
+    or not unique, and for a stop that is not after the start; ImageError for a file that cannot be
     read.
     """
     first = _parse_edge("--start-at", start, program) if start is not None else None

@@ -1,4 +1,4 @@
-"""What every back end's recording has: its totals and its result."""
+"""The result and the running totals of a recording, for every back end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recording:
     `traced_instructions` and `traced_branches` are those that decoding gives back; None where a
     size or a snapshot decided. `pt_bytes` is the PT in the file, padded to multiples of 8 bytes as
     perf.data has it; `stopped` says where the recording stopped before the program did. `counted`
-    False: hardware recorded, and nobody counted instructions, branches and threads, which are 0.
+    False: hardware recorded, and instructions, branches and threads were not counted and are 0.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Recording:
 
 
 def exit_code_of(status: int) -> int:
-    """The exit code that tells of a wait status: 128 + N for signal N."""
+    """Return the exit code for a wait status: 128 + N for signal N."""
     return (
         os.waitstatus_to_exitcode(status)
         if not os.WIFSIGNALED(status)

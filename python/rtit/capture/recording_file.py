@@ -1,4 +1,4 @@
-"""The perf.data file of a recording, as every back end begins it."""
+"""Create the perf.data file of a recording."""
 
 from __future__ import annotations
 

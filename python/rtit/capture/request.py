@@ -1,4 +1,4 @@
-"""What a recording is asked for: one value, which both back ends take."""
+"""The request for a recording, and the plan that a back end makes of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class RecordRequest:
       steps alone); 0: a buffer a thread.
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event` and `filters`: what is traced, spelled as perf spells them.
-    * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.record_window`).
+    * `start_at` and `stop_at`: a function or a number of instructions each (see
+      `rtit.capture.record_window`).
     * `extent`: how much is kept (None: everything); `time`: how the clocks run (None: one
       nanosecond a retired instruction).
     * `truth`: a file for what was executed; `truth_form`: its form, `hashes` or `runs` (None: as

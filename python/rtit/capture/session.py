@@ -1,4 +1,4 @@
-"""A recording under way: a program at one end, the perf.data file at the other."""
+"""A recording under way: the program on one side, the perf.data file on the other."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RecordingSession(ABC):
             self.abandon()
 
     def abandon(self) -> None:
-        """Kill the program, or let go of it, and close the file; what fails meanwhile is not told:
+        """Kill the program, or let go of it, and close the file; errors are suppressed:
         there is an error already.
         """
         self.kill()

@@ -1,5 +1,5 @@
-"""What a program executes, counted while it runs and without a trace: `rtit.stat(argv)`.
+"""Count what a program executes, without a trace: `rtit.stat(argv)`.
 
-`run.py` runs it, `tally.py` reads what the plugin counted, `profile.py` makes counts by binary of
-it, `spread.py` compares runs.
+`run.py` runs the program, `process_counts.py` reads the counts that the QEMU plugin leaves,
+`profile.py` adds them up by binary, `run_variation.py` compares runs.
 """

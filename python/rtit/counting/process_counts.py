@@ -1,6 +1,8 @@
-"""The sums that a process leaves when all its threads have ended: nothing else has to be read.
+"""The counts of one process, in the file that the QEMU plugin shares with the recorder.
 
-The counts of one process, as the plugin leaves them: how often each block ran.
+The file begins with totals (`ProgramTotals`), which are complete when all threads have ended. Then
+follow one row per block, the mapped files, and one table of counts per thread (`ProcessCounts`).
+`crates/qemu/src/shared/tally.rs` defines the layout.
 """
 
 from __future__ import annotations
@@ -29,9 +31,7 @@ REPEAT = 11
 
 
 class ProgramTotals:
-    """What processes whose threads have ended executed: instructions, system calls of code in
-    files, and how often blocks were left, by how, by the first way and by the other.
-    """
+    """The summed totals of processes in which all threads have ended."""
 
     def __init__(self) -> None:
         self.instructions = 0
@@ -39,8 +39,8 @@ class ProgramTotals:
         self.exits = [(0, 0)] * EXITS
 
     def add(self, file: int) -> bool:
-        """Those of a process, from its file. False, and nothing has changed, if not all its threads
-        have ended. Raises InputError for what is no such file.
+        """Add the totals of a process, from its file. Return False, and change nothing, if a thread
+        still runs.
         """
         magic, _, _, tables, instructions, calls, *exits = _read_header(file)
         if magic != MAGIC or tables > MAX_TABLES:
@@ -104,14 +104,7 @@ class MappedFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessCounts:
-    """One process that ran one program.
-
-    Columns of one length, a row a block that ran: its address, a row of `mappings` or NOWHERE,
-    how many instructions it has, how it is left, and how often: by its first way (to the next
-    instruction, of a conditional branch) and by the other (taken; of a repeated instruction: before
-    another iteration, so that this instruction has not retired). `threads` has the instructions of
-    those that had not ended, by tid.
-    """
+    """The counts of one process that ran one program."""
 
     start: NDArray[np.uint64]
     mapping: NDArray[np.uint32]
@@ -124,9 +117,7 @@ class ProcessCounts:
 
 
 def read_process_counts(file: int) -> ProcessCounts:
-    """Read the counts in an open file, which nobody can make smaller: the plugin has sealed it.
-    Raises InputError for what is none.
-    """
+    """Read the counts in an open file. The plugin has sealed the file, so it cannot shrink."""
     if not _is_sealed(file):
         raise InputError("the counts of a process are in a file that may shrink")
     size = os.fstat(file).st_size

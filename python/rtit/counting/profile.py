@@ -1,4 +1,4 @@
-"""From the tallies of processes to counts by binary."""
+"""Add up the counts of processes by binary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _END_KINDS = {
 
 
 class CountAccumulator:
-    """What processes counted, added up, at so many `places`, 0: as many as there are at most."""
+    """Adds up the counts of processes. `places`: maximum number of addresses, 0 for the default
+    maximum.
+    """
 
     def __init__(self, places: int = 0) -> None:
         self._files = Files()
@@ -45,7 +47,7 @@ class CountAccumulator:
         self._instructions = 0
 
     def add(self, found: ProcessCounts) -> None:
-        """One process, or one program of it."""
+        """Add one process, or one program of it."""
         numbers = np.array([self._number(each) for each in found.mappings] + [NOWHERE], np.int64)
         starts = np.array([each.start for each in found.mappings] + [0], np.uint64)
         offsets = np.array([each.offset for each in found.mappings] + [0], np.uint64)
@@ -65,7 +67,7 @@ class CountAccumulator:
         self._transfers[End.CONDITIONAL] += int(found.other[conditional].sum())
 
     def profile(self, threads: list[tuple[str, int]]) -> Profile:
-        """All of it, with the instructions of each thread. It has no edges."""
+        """Return all counts, with the instructions of each thread. The profile has no edges."""
         binaries, _ = self._gathering.binaries(self._losses)
         return Profile(
             [each for each in binaries if each.instructions],

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountedRun:
-    """A program that has ended, and what it executed.
-
-    `exit_code` is its own, 128 + N if signal N ended it; `backend` what ran it, `qemu` or `ptrace`;
-    `warnings` say what may be missing, and `whole` is False if a process, or a program that it
-    runs, has no counts.
-    """
+    """A program that has ended, and what it executed."""
 
     stat: Stat
     exit_code: int
@@ -48,7 +43,7 @@ class CountedRun:
 
 
 def choose_counting_backend(request: RecordRequest) -> BackendChoice:
-    """The back end that counts. Raises UsageError, RecordError."""
+    """Return the back end that counts. Raises UsageError, RecordError."""
     return choose_backend(request, loads="rtit.capture.qemu.counting")
 
 
@@ -57,7 +52,7 @@ class CountingRun:
     Leaving the context early kills it.
 
     Under QEMU no trace is made. Single steps record one, into a temporary folder. With `where`
-    False nobody wants to know in which functions and files the instructions are: that takes less
+    False the functions and files of the instructions are not needed: that takes less
     time. `places` is as for `rtit.Trace`. Raises UsageError if it is out of range.
     """
 
@@ -107,7 +102,7 @@ class CountingRun:
         return self._session
 
     def finish(self) -> CountedRun:
-        """What it executed; it has ended."""
+        """Return what the program executed; it has ended."""
         if self._counted is None:
             return self._decoded()
         exit_code = self._counted.end()

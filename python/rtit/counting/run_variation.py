@@ -1,4 +1,4 @@
-"""Several runs of one program: which counts differ, and what can be done about it."""
+"""Compare several runs of one program: which counts differ, and known reasons for that."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _ANY = (
 
 @dataclass(frozen=True, slots=True)
 class RunVariation:
-    """What the same program executed each time; at least one run."""
+    """The counts of several runs of one program; at least one run."""
 
     runs: Sequence[Stat]
 
     @property
     def least(self) -> Stat:
-        """The run with the fewest instructions."""
+        """Return the run with the fewest instructions."""
         return min(self.runs, key=lambda each: each.counts["instructions"])
 
     @property
     def counts(self) -> list[Range]:
-        """The counts that differ, in their order."""
+        """Return the counts that differ, in order."""
         return _differing_counts([each.counts for each in self.runs])
 
     @property
     def functions(self) -> list[Range]:
-        """The functions that differ, those that do most first."""
+        """Return the functions with different counts, those with the most instructions first."""
         tables = [
             {named(each): count for each, count in run.functions.items()} for run in self.runs
         ]
         return sorted(_differing_counts(tables), key=lambda each: (each[1] - each[2], each[0]))
 
     def why(self) -> list[str]:
-        """A sentence for each known reason that such programs differ; none if they do not."""
+        """Return a sentence for each known reason for such differences; none if runs are equal."""
         if not self.counts and not self.functions:
             return []
         files = {name for run in self.runs for name in run.files}

@@ -1,4 +1,4 @@
-"""Goes through a stream and holds the rules against it."""
+"""Apply all rules to a stream of packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about a packet's own bits (section 33.4.2)."""
+"""Rules about the bits of a single packet (section 33.4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about where a packet may stand: PSB+, blocks, on and off, time."""
+"""Rules about where a packet may stand: PSB+, blocks, tracing on or off, time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _is_tracing_off(_packet: Packet, state: StreamState) -> bool:
 
 
 def _lacks_in_psb_plus(packet: Packet, state: StreamState) -> str:
-    """What a PSB+ that ends with this packet should have told."""
+    """Return the packets that the PSB+ that ends with this PSBEND lacks."""
     if packet.name != "PSBEND" or state.psb_plus is None:
         return ""
     on = state.tracing is True and not state.in_event
@@ -46,7 +46,7 @@ def _skips_mtc(packet: Packet, state: StreamState) -> str:
 
 def _cyc_without_time(packet: Packet, state: StreamState) -> bool:
     """While tracing is off, TraceEn may be cleared and set again without a packet, and the counter
-    begins anew.
+    restarts.
     """
     return state.tracing is True and state.previous == "CYC" and packet.fields["cycles"] == 0
 
@@ -67,12 +67,12 @@ POSITION_RULES = (
         lambda _packet, state: state.psb_plus is not None,
     ),
     PacketRule(
-        Rule("psb-plus-once", "33.3.7", "a PSB+ tells each state once"),
+        Rule("psb-plus-once", "33.3.7", "a PSB+ reports each state once"),
         _ONCE_IN_PSB_PLUS,
         lambda packet, state: state.psb_plus is not None and packet.name in state.psb_plus,
     ),
     PacketRule(
-        Rule("psb-plus-whole", "33.3.7", "a PSB+ tells all that the enables ask for"),
+        Rule("psb-plus-whole", "33.3.7", "a PSB+ reports all that the enables demand"),
         frozenset({"PSBEND"}),
         _lacks_in_psb_plus,
     ),
@@ -117,7 +117,7 @@ POSITION_RULES = (
         Rule(
             "after-overflow",
             "33.3.8",
-            "a FUP or TIP.PGE tells where it goes on",
+            "a FUP or TIP.PGE reports where execution continues",
             ("SKD010", "APL11"),
         ),
         frozenset({"TNT", "TNT.64", "TIP", "TIP.PGD"}),
@@ -144,7 +144,7 @@ POSITION_RULES = (
         lambda _packet, state: state.psb_plus is None and state.tsc is False,
     ),
     PacketRule(
-        Rule("mtc", "33.4.2.12", "an MTC tells a value other than the one before"),
+        Rule("mtc", "33.4.2.12", "an MTC has another value than the one before"),
         frozenset({"MTC"}),
         _skips_mtc,
     ),

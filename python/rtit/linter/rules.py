@@ -1,4 +1,4 @@
-"""What a rule is, and a finding: a place in a stream where one is broken."""
+"""The types of the linter: a rule, a finding, and the two kinds of checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Rules about what comes after a packet: whose a FUP is, and how a compound event ends (33.4.1).
+"""Rules about the packets that must follow a packet (section 33.4.1): the owner of a FUP,
+the end of a compound event.
 
-Holds the rules about what comes after a packet against a stream.
+`SEQUENCE_RULES` declares them. `PendingObligations` tracks those that a stream has still to meet.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def _always(_packet: Packet, _state: StreamState) -> bool:
 
 
 COMPOUND_EVENTS = SequenceRule(
-    Rule("fup", "33.4.2.6, Table 33-14", "a FUP that is nobody's begins an event that has a TIP"),
+    Rule(
+        "fup",
+        "33.4.2.6, Table 33-14",
+        "a FUP that belongs to no packet begins an event that has a TIP",
+    ),
     "FUP",
     _always,
     _TARGET | {"TIP.PGE"},
@@ -154,7 +159,7 @@ class PendingObligations:
         """
         name = packet.name
         if name == "OVF":
-            self.__init__()  # type: ignore[misc]  # all of it anew
+            self.__init__()  # type: ignore[misc]  # resets all fields
             return False
         if state.psb_plus is not None:
             if name in PSB_PLUS_PACKETS | CONTEXT_FREE:

@@ -1,4 +1,4 @@
-"""What a stream has told so far, as far as the rules need it; None is not known."""
+"""The state of a stream as far as the rules need it; None means unknown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rtit.packets import FORBIDDEN_IN_BLOCK, Packet
 
 IP_PACKETS = frozenset({"TIP", "TIP.PGE", "TIP.PGD", "FUP"})
 TIMING_PACKETS = frozenset({"TSC", "TMA", "MTC", "CYC", "CBR"})
-"""Packets that tell time; they may stand anywhere (section 33.4.1)."""
+"""Timing packets; they may stand anywhere (section 33.4.1)."""
 CONTEXT_FREE = TIMING_PACKETS | {"PAD", "MNT"}
 """Packets that interrupt nothing: timing, and those that mean nothing."""
 PSB_PLUS_PACKETS = frozenset({"TSC", "TMA", "PIP", "VMCS", "CBR", "MODE.TSX", "MODE.Exec", "FUP"})
-"""What tells the state in a PSB+ (section 33.3.7)."""
+"""Packets that report the state in a PSB+ (section 33.3.7)."""
 
 _IP_BITS = {1: 16, 2: 32, 4: 48}
 """Low bits of LastIP that IPBytes replaces (Table 33-18)."""

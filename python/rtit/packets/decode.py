@@ -97,7 +97,7 @@ def _psb_continues(data: Data, offset: int) -> bool:
     end = at + _PSB.size
     while at < end and data[at : at + 2] == pair:
         at += 2
-    # At the end of the data nobody knows.
+    # At the end of the data this is unknown.
     return offset + _PSB.size < at < end and not pair.startswith(data[at : at + 2])
 
 

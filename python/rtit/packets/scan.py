@@ -21,7 +21,7 @@ _PSB_RUN = len(PSB) + 2
 """Only if something else follows a PSB is it known to be the last of a run."""
 _MAX_PSB_RUN_OVERLAP = (PSB[:2], PSB[1:3])
 _MARGIN = 64
-"""No packet is longer, with the PSB behind it that may say it is none."""
+"""The longest packet, and the PSB after it that may show that the bytes are no packet."""
 _ENDS_BLOCK = frozenset({"BEP", "OVF"})
 
 
@@ -117,7 +117,9 @@ def scan_chunks(
     context = BlockContext()
     rest = iter(parts)
     window, base, offset, last = bytearray(), 0, 0, False
-    bad: tuple[int, str] | None = None  # bytes whose end is not known yet: where, why
+    bad: tuple[int, str] | None = (
+        None  # bad bytes up to an end that is still unknown: offset, reason
+    )
     while True:
         while not last and len(window) - offset < _MARGIN:
             del window[:offset]

@@ -1,6 +1,4 @@
-"""What the items of a packet block are called (Table 33-47).
-
-Every packet of section 33.4.2, declared once.
+"""Every packet of section 33.4.2, declared once, and the items of packet blocks (Table 33-47).
 
 A row gives a packet's fixed header bits, its length, its fields by byte and bit, and where the
 chapter defines it. Encoder, decoder, description and the Rust table all derive from these rows.
@@ -42,7 +40,7 @@ def item_name(block_type: int, item_id: int) -> str | None:
 
 
 ESCAPE = 0x02
-"""First byte of all packets with an extended opcode; the second byte tells them apart."""
+"""First byte of all packets with an extended opcode; the second byte distinguishes them."""
 
 CYC_MAX_BYTES = 9
 """The longest CYC that is read or written: 61 bits of cycles (the chapter sets no limit)."""
@@ -61,8 +59,7 @@ class Field:
     """Bits of a packet that carry a value.
 
     The value is the `width` bits from bit `bit` of byte `byte` on, shifted left by `shift`. Width
-    0 stands for the bytes from `byte` to the end of the packet, whose number the row's `Payload`
-    tells.
+    0 stands for the bytes from `byte` to the end of the packet, counted by the row's `Payload`.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Processors: architectural events, and the state that they change.
+"""A logical processor: takes architectural events and drives a trace unit.
 
-`Processor` turns each event into what its trace unit has to know of it: `processor` lists them all,
-`core` has what they work on.
+`Processor` lists every event. Each computes the new state, checks that the event is possible, and
+calls the event of the same name of the trace unit.
 """
 
 from rtit.processor.processor import Processor

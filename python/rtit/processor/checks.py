@@ -17,7 +17,7 @@ from rtit.unit.illegal_events import require, require_addresses
 def require_reachable_ip(cpu: Cpu, ip: int) -> None:
     """Require that straight code leads from the current IP to `ip`.
 
-    While ContextEn is 0 the current IP is not known, since code outside the context needs no event.
+    While ContextEn is 0 the current IP is unknown, because code outside the context needs no event.
     """
     require_addresses(ip)
     state = cpu.unit.state

@@ -1,4 +1,4 @@
-"""What every event of a processor works on: its trace unit, which holds the state."""
+"""The value that every event of a processor works on: its trace unit, which holds the state."""
 
 from __future__ import annotations
 

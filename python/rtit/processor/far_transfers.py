@@ -31,14 +31,14 @@ def far(
     ip: int,
     target: int,
     *,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
     """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
     makes.
     """
     require_instruction(cpu, ip)
-    _transfer(cpu, target, None, stamps, changes)
+    _transfer(cpu, target, None, times, changes)
 
 
 def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> None:
@@ -67,7 +67,7 @@ def iret(
     ip: int,
     target: int,
     *,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
     """IRET at `ip` to `target`; `changes` say all that it restores, but for RFLAGS.IF, which is 1
@@ -78,7 +78,7 @@ def iret(
     require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
         changes = {"interrupt_flag": True, **changes}
-    _transfer(cpu, target, None, stamps, changes, EventReport(CfeType.IRET), ip)
+    _transfer(cpu, target, None, times, changes, EventReport(CfeType.IRET), ip)
 
 
 def interrupt(
@@ -87,14 +87,14 @@ def interrupt(
     handler: int,
     *,
     vector: int = 0,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
     """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
     RFLAGS.IF=0.
     """
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def exception(
@@ -104,7 +104,7 @@ def exception(
     *,
     vector: int = 0,
     cr2: int | None = None,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
     """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
@@ -113,7 +113,7 @@ def exception(
     `cr2`, the linear address, makes it a page fault.
     """
     report = EventReport(CfeType.INTR, vector) if cr2 is None else page_fault_report(cr2)
-    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def software_interrupt(
@@ -122,13 +122,13 @@ def software_interrupt(
     handler: int,
     *,
     vector: int = 0,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
     """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
     require_instruction(cpu, ip)
     report = EventReport(CfeType.INTR, vector)
-    _transfer(cpu, handler, ip, stamps, {**kernel_entry_changes(cpu.arch), **changes}, report)
+    _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
@@ -171,7 +171,7 @@ def _transfer(
     cpu: Cpu,
     target: int,
     event_ip: int | None,
-    stamps: OperationTimes,
+    times: OperationTimes,
     changes: StateChanges,
     report: EventReport | None = None,
     report_ip: int | None = None,
@@ -185,7 +185,7 @@ def _transfer(
     arch = apply_changes(arch, changes)
     require_valid_target(cpu, target, arch)
     cpu.unit.transfer(
-        target, arch, event_ip=event_ip, stamps=stamps, report=report, report_ip=report_ip
+        target, arch, event_ip=event_ip, times=times, report=report, report_ip=report_ip
     )
 
 
@@ -194,7 +194,7 @@ def task_switch_fault(
 ) -> None:
     """A task switch that began at `ip` faults after it has committed: FUP has `ip`.
 
-    The stack has the new task's IP, which no packet tells. `changes` are what the new task and
+    The stack has the new task's IP, which is in no packet. `changes` are what the new task and
     the handler have changed, CR3 for one.
     """
     require_reachable_ip(cpu, ip)

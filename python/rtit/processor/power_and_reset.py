@@ -1,7 +1,4 @@
-"""Power (section 33.2.3).
-
-How a processor starts and ends: RESET, INIT, SIPI, shutdown (sections 33.2.4 and 33.3.4).
-"""
+"""Sleep, frequency changes, RESET, INIT, SIPI and shutdown (sections 33.2.3, 33.2.4, 33.3.4)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A logical processor: every event of it, in the chapter's order.
+"""A logical processor: a list of all events, in the chapter's order.
 
-Each is a function whose first parameter is the processor, in the module that its line names; the
-section behind it is where the chapter has what its trace unit makes of it.
+Each line names the function that implements the event, and the section that defines the packets.
 """
 
 from __future__ import annotations

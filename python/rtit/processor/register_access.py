@@ -1,6 +1,5 @@
-"""Time, MSRs, CPUID, XSAVES, and last branch records (sections 33.2.8 and 33.3).
-
-What a decoder has to know of a trace besides its packets (sections 33.8.3.1 and 33.8.3.3).
+"""Time, MSRs, CPUID, XSAVES, last branch records, and the settings that a decoder needs
+(sections 33.2.8, 33.3, 33.8.3.1 and 33.8.3.3).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def set_msr(
     But for the privilege it is WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then
     nothing has changed.
     IllegalEvent, where the architecture says nothing, for a value beyond 64 bits, and if TraceEn is
-    set while nobody would see the trace: FabricEn without a `fabric`, or memory while the output
+    set without a destination: FabricEn without a `fabric`, or memory while the output
     MSRs still have their reset values, which are 128 bytes at address 0.
     """
     require_bits("an MSR", value, 64)

@@ -1,4 +1,4 @@
-"""What an event can change of the architectural state, as its keyword arguments."""
+"""The fields of the architectural state that an event can change, as keyword arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rtit.unit.arch_state import ArchState
 
 
 class StateChanges(TypedDict, total=False):
-    """Fields of `ArchState` that a far transfer, an event or a VMX transition changes; what is not given
-    is what the event itself says, and else as it was.
+    """Fields of `ArchState` that a far transfer, an event or a VMX transition changes.
 
-    What other events lead to is no argument: transactions, enclaves, VMX operation and SMM.
+    A field that is not given has the value that the event implies, or stays as it was. State that
+    only other events change is not an argument: transactions, enclaves, VMX operation and SMM.
     """
 
     cpl: int
@@ -29,7 +29,7 @@ class StateChanges(TypedDict, total=False):
 
 
 class ModeChanges(TypedDict, total=False):
-    """Those that an instruction other than a branch or MOV CR3 can change."""
+    """The fields that an instruction other than a branch or MOV CR3 can change."""
 
     cs_l: bool
     cs_d: bool
@@ -43,8 +43,9 @@ _CHANGEABLE = frozenset(StateChanges.__annotations__)
 
 
 def apply_changes(arch: ArchState, changes: StateChanges) -> ArchState:
-    """`arch` with the changes. TypeError for one that is none of `Changes`, UsageError for what
-    cannot be.
+    """Return `arch` with the changes.
+
+    Raises TypeError for a field that is not in `StateChanges`, UsageError for an impossible state.
     """
     if wrong := changes.keys() - _CHANGEABLE:
         raise TypeError(f"an event cannot change {min(wrong)!r} of the state")
@@ -52,8 +53,9 @@ def apply_changes(arch: ArchState, changes: StateChanges) -> ArchState:
 
 
 def kernel_entry_changes(arch: ArchState) -> StateChanges:
-    """What SYSCALL, SYSENTER and delivery through an interrupt gate do to the state before: CPL 0,
-    in long mode 64-bit code, RFLAGS.IF=0.
+    """Return what SYSCALL, SYSENTER and delivery through an interrupt gate change.
+
+    CPL 0, 64-bit code in long mode, RFLAGS.IF=0.
     """
     if arch.real_mode:
         return {"interrupt_flag": False}

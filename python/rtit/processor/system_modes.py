@@ -1,11 +1,4 @@
-"""Enclaves (section 33.2.9.5).
-
-Measured launch (section 33.2.9.6).
-
-System management mode, with an STM and without (sections 33.2.9.3 and 33.6).
-
-VMX (sections 33.2.9.4 and 33.5).
-"""
+"""Enclaves, measured launch, SMM and VMX (sections 33.2.9.3 to 33.2.9.6, 33.5, 33.6)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Near branches (sections 33.2.1.1 and 33.2.1.2).
+"""Instructions of user code: near branches, transactions, PTWRITE and PEBS (sections 33.2.1.1,
+33.2.1.2, 33.2.2, 33.2.9.1, 33.4.2.26).
 
-IllegalEvent for one that is not reached from the current IP, or whose target does not exist.
-
-Transactions (section 33.2.9.1).
-
-PTWRITE (section 33.2.2) and PEBS (section 33.4.2.26).
+IllegalEvent for an instruction that cannot be reached from the current IP, and for a target that
+does not exist.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
+    """XBEGIN or XACQUIRE lock at `ip`, executed transactionally. A nested one sends no packet."""
     require_instruction(cpu, ip, next_ip)
     if cpu.unit.state.arch.in_tx:
         cpu.unit.state.ip = linear_address(cpu.unit, next_ip)

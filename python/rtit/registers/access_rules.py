@@ -1,9 +1,8 @@
-"""What RDMSR and WRMSR of the PT MSRs do, and when they fault (sections 33.2.8 and 33.3.1).
+"""RDMSR and WRMSR of the PT MSRs: effects and faults (sections 33.2.8 and 33.3.1).
 
-The rules for reserved bits, reserved fields and reserved encodings follow from the rows in
-`registers.msr`; those that join several fields stand here. All are checked on the value as written,
-before anything changes. They are the same for WRMSR, for the MSR-load areas of VM entry and VM
-exit, and for XRSTORS (section 33.2.8.1).
+Rules for reserved bits, fields and encodings derive from the rows in `registers.msr`; rules that
+combine several fields are here. All rules apply to the value as written, before any change. They
+are the same for WRMSR, the MSR-load areas of VM entry and VM exit, and XRSTORS (section 33.2.8.1).
 """
 
 from __future__ import annotations
@@ -159,6 +158,7 @@ def _enable_faults(value: int, profile: Profile) -> Iterator[str]:
     if not value & _TRACE_EN:
         return
     if not value & _TO_MEMORY_OR_TOPA and not profile.single_range:
-        yield f"{CTL.name} sets TraceEn with ToPA and FabricEn clear: {_missing_capability('single_range')}"
+        missing = _missing_capability("single_range")
+        yield f"{CTL.name} sets TraceEn with ToPA and FabricEn clear: {missing}"
     if profile.branchen_must_be_set and not value & _BRANCH_EN:
         yield f"{CTL.name} sets TraceEn without BranchEn on {profile.name}"

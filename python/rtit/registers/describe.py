@@ -1,4 +1,4 @@
-"""A register value in words: one row per field, for people and for JSON."""
+"""Describe a register value: one row per field, for text and JSON output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _BITMAPS = {
 
 @dataclass(frozen=True, slots=True)
 class FieldDescription:
-    """One field of a value: `bits` as "17:14", `content` shifted down, `words` what it means.
+    """One field of a value.
 
-    `shown` is False for a field that is 0 and says nothing.
+    `bits` as "17:14"; `content` shifted down; `words` its meaning; `shown` is False for a field
+    that is 0 and says nothing.
     """
 
     name: str
@@ -36,9 +37,9 @@ class FieldDescription:
 def describe_fields(
     register: Register, value: int, profile: Profile | None = None
 ) -> list[FieldDescription]:
-    """The fields of `value`, high bits first, in words; with `profile` periods also in time.
+    """Return the fields of `value`, high bits first; with `profile`, periods also in time.
 
-    ValueError if `value` has more bits than the register.
+    Raises ValueError if `value` has more bits than the register.
     """
     contents = register.decode(value)
     rows = []

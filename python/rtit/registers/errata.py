@@ -80,7 +80,7 @@ _ERRATA = (
     ),
     Erratum(
         "SKD010",
-        "an OVF may lack the FUP or TIP.PGE that tells where tracing goes on",
+        "an OVF may lack the FUP or TIP.PGE with the address at which tracing continues",
         _LIBIPT,
         _SKYLAKE,
         ("SKD014", "SKL033", "KBL030"),

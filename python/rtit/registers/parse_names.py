@@ -1,6 +1,6 @@
-"""What people type: names of registers, leaves and profiles, and numbers.
+"""Parse names of registers, leaves and profiles, and numbers, as users type them.
 
-A name that is none raises UsageError, which lists the valid ones, the nearest first.
+An unknown name raises UsageError, which lists the valid names, the most similar first.
 """
 
 from __future__ import annotations

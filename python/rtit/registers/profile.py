@@ -1,6 +1,6 @@
-"""A processor as the trace unit sees it: what CPUID enumerates, and limits (section 33.3.1).
+"""A processor model as the trace unit sees it: what CPUID enumerates, and limits (section 33.3.1).
 
-The processor that the chapter describes, whose unit records are made by.
+`FULL` has every feature of the chapter; recordings use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the sections of the chapter are about, for lists.
-
-The scenarios that come with rtit.
-"""
+"""The scenarios that come with rtit, and titles of the chapter's sections to list them by."""
 
 from __future__ import annotations
 
@@ -107,7 +104,7 @@ SECTION_TITLES = {
 
 
 def section_sort_key(section: str) -> tuple[int, ...]:
-    """A key that sorts sections as the chapter does; "" comes last."""
+    """Return a key that sorts sections as the chapter does; "" sorts last."""
     return tuple(int(part) for part in section.split(".")) if section else (1 << 30,)
 
 
@@ -118,17 +115,17 @@ SUFFIX = ".scenario"
 
 
 def shipped_scenarios() -> list[Path]:
-    """Their files, by name."""
+    """Return the files of the scenarios that come with rtit, by name."""
     return scenario_files(LIBRARY)
 
 
 def scenario_files(folder: Path) -> list[Path]:
-    """The scenario files of a folder, by name."""
+    """Return the scenario files of a folder, by name."""
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
 def find_scenario(name: str) -> Path:
-    """A file by its path, or a scenario that comes with rtit by its name. Raises UsageError."""
+    """Return a file by its path, or a shipped scenario by its name. Raises UsageError."""
     path = Path(name)
     if path.exists() or path.suffix == SUFFIX or os.sep in name:
         return path

@@ -1,8 +1,9 @@
-"""A scenario as data: settings, events, and the packets that each event must give.
+"""A scenario as data, and packets as lines of text.
 
-Packets as lines: of the bytes that a unit has made, and of the words of a scenario.
-
-IPs are joined with LastIP here by Table 33-18, independently of the unit, which compresses them.
+A scenario has settings, events, and the packets that each event must give. `PacketLineReader` turns
+the bytes of a trace unit into lines; `parse_packet_lines` reads the lines that a scenario expects.
+IPs are full addresses in both: the reader joins a payload with LastIP by Table 33-18, without the
+code that compresses them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ from rtit.unit.time_model import TimeModel
 
 @dataclass(frozen=True, slots=True)
 class PacketLine:
-    """A packet, or what stands in its place: `#GP`, `#UD`, `shutdown`.
-
-    `values` in the order of the packet table, but for IP packets the full address alone (nothing if
-    it is suppressed), and for MODE.Exec the width of the code, and "IF" if RFLAGS.IF is set.
-    """
+    """A packet, or a line in its place: `#GP`, `#UD`, `shutdown`."""
 
     name: str
     values: tuple[int | str, ...] = ()
@@ -102,17 +99,14 @@ _TNT_RESULTS = frozenset("TN")
 
 @dataclass
 class PacketLineReader:
-    """Turns bytes into lines; `last_ip` is LastIP before the next of them."""
+    """Turns bytes into packet lines. `last_ip` is LastIP before the next packet."""
 
     last_ip: int = 0
     _rest: bytes = b""
     _context: BlockContext = field(default_factory=BlockContext)
 
     def read(self, data: bytes) -> list[PacketLine]:
-        """The packets that end in `data`; of one that does not the rest may come later.
-
-        Raises PacketError.
-        """
+        """Return the packets that end in `data`; an incomplete one may end later."""
         whole, offset, lines = self._rest + data, 0, []
         while offset < len(whole):
             try:
@@ -126,7 +120,7 @@ class PacketLineReader:
         return lines
 
     def cut(self) -> None:
-        """The stream is over; the rest of a packet does not come any more."""
+        """End the stream: drop an incomplete packet."""
         self._rest = b""
         self._context = BlockContext()
 
@@ -153,7 +147,7 @@ class PacketLineReader:
 
 
 def format_line(line: PacketLine) -> str:
-    """A line as a scenario has it."""
+    """Return a line as a scenario file has it."""
     return " ".join([line.name, *map(_format_value, _hexadecimal_fields(line), line.values)])
 
 
@@ -172,7 +166,7 @@ def _hexadecimal_fields(line: PacketLine) -> list[bool]:
 
 
 def parse_hexadecimal_bytes(text: str) -> bytes:
-    """Bytes as `04 2d 08 13`. ValueError if they are none."""
+    """Parse bytes such as `04 2d 08 13`. Raises ValueError."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -180,10 +174,7 @@ def parse_hexadecimal_bytes(text: str) -> bytes:
 
 
 def parse_packet_lines(text: str) -> list[PacketLine]:
-    """What an indented line of a scenario stands for, but for `...` and exact bytes.
-
-    Many for `PAD * 222`. ValueError if it is none.
-    """
+    """Return the packets that an indented line of a scenario stands for."""
     words = text.split()
     if words[:2] != ["PAD", "*"]:
         return [_parse_packet_line(words)]

@@ -1,4 +1,4 @@
-"""Reads scenario files; `FORMAT` describes them."""
+"""Parse scenario files. `FORMAT` documents the syntax."""
 
 from __future__ import annotations
 

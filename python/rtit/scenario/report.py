@@ -1,4 +1,4 @@
-"""Scenarios that have run, as text and as JSON; lists of scenarios."""
+"""Format scenario results and lists of scenarios, as text and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_WIDTH = 56
 
 
 def format_title(scenario: Scenario) -> str:
-    """What a scenario is: its name, its place in the chapter, the remark at its top."""
+    """Return the name of a scenario, its place in the chapter, and the remark at its top."""
     text = f"{Path(scenario.source).stem}: {format_references(scenario) or 'no section'}"
     return f"{text}\n{scenario.remark}" if scenario.remark else text
 
@@ -35,7 +35,7 @@ def format_references(scenario: Scenario) -> str:
 
 
 def event_column_width(scenario: Scenario) -> int:
-    """Columns for the events of a scenario."""
+    """Return the width of the column for the events of a scenario."""
     return min(_MAX_WIDTH, max((len(event.text) for event in scenario.events), default=0))
 
 
@@ -85,7 +85,7 @@ def step_to_json(step: Step) -> dict[str, Any]:
 
 
 def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
-    """What a scenario is, and the program behind it where it has one."""
+    """Return a scenario as JSON data, with its program if it has one."""
     found: dict[str, Any] = {
         "name": Path(scenario.source).stem,
         "source": scenario.source,
@@ -101,7 +101,7 @@ def scenario_to_json(scenario: Scenario) -> dict[str, Any]:
 
 
 def describe_format() -> Iterator[str]:
-    """The format, and every event with its arguments."""
+    """Return the documentation of the format, and every event with its arguments."""
     yield from FORMAT.splitlines()
     yield from textwrap.wrap(
         "Events and their arguments; in brackets what may be left out, `...` stands for fields of "
@@ -113,7 +113,7 @@ def describe_format() -> Iterator[str]:
 
 
 def list_by_section(scenarios: Iterable[Scenario]) -> Iterator[str]:
-    """Scenarios by section of the chapter."""
+    """Return the scenarios as a list, by section of the chapter."""
     ordered = sorted(scenarios, key=lambda each: (section_sort_key(each.section), each.source))
     for section, group in groupby(ordered, key=lambda each: each.section):
         yield f"{section}  {SECTION_TITLES.get(section, '')}".rstrip() if section else "no section"

@@ -1,7 +1,4 @@
-"""The processor that a scenario runs on: does one event after the other, and collects its bytes.
-
-Runs scenarios and compares what they give with what they expect.
-"""
+"""Run scenarios on a modelled processor, and compare the packets with those expected."""
 
 from __future__ import annotations
 
@@ -57,8 +54,8 @@ _EVENTS_WITHOUT_EXECUTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EventOutcome:
-    """What an event has given: lines and their bytes; `wrong` says what was read otherwise than
-    expected, "" if nothing.
+    """The result of an event: packet lines and bytes; `wrong` describes values that differ from
+    those expected, or is "".
     """
 
     lines: tuple[PacketLine, ...]
@@ -98,7 +95,7 @@ class ScenarioMachine:
             self.cpu.set_msr(Msr.OUTPUT_BASE, _TOPA_ADDRESS)
 
     def do(self, event: ScenarioEvent) -> EventOutcome:
-        """One event. Raises ScenarioError if it cannot happen; nothing may follow then."""
+        """Run one event. Raises ScenarioError if it cannot happen; no event may follow then."""
         wrong = ""
         ends: list[PacketLine] = []
         try:
@@ -171,20 +168,20 @@ class ScenarioMachine:
         return ""
 
     def _method(self, name: str, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
-        stamps = {key[:-3]: named.pop(key) for key in OPERATION_TIMES if key in named}
-        for clock in (*stamps.values(), *(plain[:1] if name == "at" else ())):
+        times = {key[:-3]: named.pop(key) for key in OPERATION_TIMES if key in named}
+        for clock in (*times.values(), *(plain[:1] if name == "at" else ())):
             self._soon(clock)
         if name == "pad":
             self._padding += max((*plain, *named.values()), default=1)
             if self._padding > MAX_PADS:
                 raise ValueError(f"a scenario has at most {MAX_PADS} PADs")
-        if stamps:
-            named["stamps"] = OperationTimes(**stamps)
+        if times:
+            named["times"] = OperationTimes(**times)
         of = self.cpu if hasattr(self.cpu, name) else self.cpu.unit
         getattr(of, name)(*plain, **named)
 
     def _soon(self, clock: int) -> None:
-        """The way to `clock` gives no more packets than can be kept."""
+        """Raise ValueError if time until `clock` emits too many packets."""
         unit = self.cpu.unit
         cycle, now = clock * unit.time.cpi, unit.state.cycle
         self._crystal += max(0, unit.time.art_at(cycle) - unit.time.art_at(now))
@@ -256,7 +253,7 @@ LineMark = Literal["same", "missing", "extra", "more"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An event that has happened. `wrong` says what was read otherwise than expected."""
+    """An event that has happened. `wrong` describes values that differ from those expected."""
 
     event: ScenarioEvent
     lines: tuple[PacketLine, ...]
@@ -335,19 +332,14 @@ def run(
     profile: str | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> ScenarioResult:
-    """Run a scenario, or the one in a file.
-
-    `profile` and `parameters` replace those of the scenario; values are words, as in its
-    `parameters` line. Raises ScenarioError for a file that is none and for events that cannot
-    happen, UsageError for a wrong profile or parameter.
-    """
+    """Run a scenario, or the one in a file, and return its result."""
     read = scenario if isinstance(scenario, Scenario) else load(scenario)
     changed = with_settings(read, profile=profile, parameters=parameters)
     return ScenarioResult(changed, tuple(run_steps(changed)))
 
 
 def run_steps(scenario: Scenario) -> Iterator[Step]:
-    """Its events as they happen. Raises ScenarioError at one that cannot."""
+    """Yield the events as they happen. Raises ScenarioError at one that cannot."""
     try:
         machine = ScenarioMachine(scenario)
     except (RtitError, ValueError) as error:

@@ -1,12 +1,8 @@
-"""The words of a scenario as values: numbers, truth values, names, lists of them.
+"""The vocabulary of scenario files: events with arguments, settings with fields, values.
 
-A kind is a function that takes a word and gives its value, or raises ValueError with half a
-sentence that says what is wrong with the word.
-
-What a scenario can say: events with their arguments, settings with their fields.
-
-Most of it follows from the signatures of the methods of `Processor` and of the fields of the
-dataclasses that the settings stand for, so that a new one needs no second declaration.
+Events derive from the signatures of the methods of `Processor`, settings from the fields of
+dataclasses, so a new method or field needs no second declaration. A `WordParser` turns one word
+into a value, or raises ValueError.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ def suggest_names(word: str, names: Iterable[str]) -> str:
 
 
 def parse_integer(word: str) -> int:
-    """A number of at most 64 bits, negative or not: 12, -3, 0x1f, 0b11."""
+    """Parse a signed number of at most 64 bits: 12, -3, 0x1f, 0b11."""
     try:
         value = int(word, 0) if len(word) <= _MAX_SHOWN else None
     except ValueError:
@@ -60,7 +56,7 @@ def parse_integer(word: str) -> int:
 
 
 def parse_number(word: str) -> int:
-    """A number of at most 64 bits that is not negative."""
+    """Parse an unsigned number of at most 64 bits."""
     value = parse_integer(word)
     if value < 0:
         raise ValueError(f"{word} is negative")
@@ -68,7 +64,7 @@ def parse_number(word: str) -> int:
 
 
 def parse_bool(word: str) -> bool:
-    """True, False, 1 or 0."""
+    """Parse True, False, 1 or 0."""
     values = {"True": True, "1": True, "False": False, "0": False}
     if word not in values:
         raise ValueError(f"{_shorten(word)!r} is no truth value: write True or False")
@@ -76,12 +72,12 @@ def parse_bool(word: str) -> bool:
 
 
 def parse_text(word: str) -> str:
-    """Any word."""
+    """Accept any word."""
     return word
 
 
 def parse_msr(word: str) -> int:
-    """An MSR: CTL, IA32_RTIT_CTL, or any address."""
+    """Parse an MSR: CTL, IA32_RTIT_CTL, or an address."""
     name = word.removeprefix("IA32_RTIT_")
     if name in Msr.__members__:
         return Msr[name]
@@ -93,7 +89,7 @@ def parse_msr(word: str) -> int:
 
 
 def parse_msr_loads(word: str) -> tuple[tuple[int, int], ...]:
-    """An MSR-load area: CTL:0x2009,STATUS:0."""
+    """Parse an MSR-load area: CTL:0x2009,STATUS:0."""
     pairs = [part.partition(":") for part in word.split(",")]
     if not all(colon for _, colon, _ in pairs):
         raise ValueError(f"{_shorten(word)!r} is no list of MSR:VALUE")
@@ -101,7 +97,7 @@ def parse_msr_loads(word: str) -> tuple[tuple[int, int], ...]:
 
 
 def one_of(names: Iterable[str]) -> WordParser:
-    """One of some names."""
+    """Return a parser for one of some names."""
     valid = tuple(names)
 
     def parse(word: str) -> str:
@@ -121,7 +117,7 @@ def suggest_nearest(word: str, valid: Iterable[str]) -> str:
 
 
 def list_of(kind: WordParser) -> WordParser:
-    """Words of one kind, with commas between them."""
+    """Return a parser for words with commas between them."""
 
     def parse(word: str) -> tuple[Any, ...]:
         return tuple(kind(part) for part in word.split(","))
@@ -130,7 +126,7 @@ def list_of(kind: WordParser) -> WordParser:
 
 
 def parser_for_type(hint_: Any) -> WordParser | None:
-    """The kind for a type annotation; None if no word can stand for its values."""
+    """Return the parser for a type annotation; None if no word can express its values."""
     plain: dict[Any, WordParser] = {int: parse_number, bool: parse_bool, str: parse_text}
     if hint_ in plain:
         return plain[hint_]
@@ -198,7 +194,7 @@ OPERATION_TIMES = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
 
 
 _MAX_LISTED_ARGUMENTS = 16
-"""Names of arguments beyond which nobody wants to read them all."""
+"""The most arguments that help texts list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,8 @@ class EventSignature:
     """Arguments of an event.
 
     `positional`: those that may come by position, in order. `named`: all that may come as
-    NAME=VALUE. `required`: those that must come. `changes`: fields of `ArchState` are among the named
+    NAME=VALUE. `required`: those that must come. `changes`: fields of `ArchState` are among the
+    named
     ones. `block_items`: TYPE:ID=VALUE and at_TYPE=CLOCK may
     come as well.
     """
@@ -238,7 +235,7 @@ def _signature_of_method(method: Callable[..., Any]) -> EventSignature:
     required: set[str] = set()
     changes = False
     for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
-        if name == "stamps":
+        if name == "times":
             named |= dict.fromkeys(OPERATION_TIMES, parse_number)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             (fields,) = get_args(hints[name])
@@ -263,13 +260,13 @@ def _parsers_of_fields(of: type, **special: WordParser) -> dict[str, WordParser]
 
 @functools.cache
 def arch_fields() -> Mapping[str, WordParser]:
-    """Fields of `ArchState`."""
+    """Return the fields of `ArchState`."""
     return _parsers_of_fields(ArchState)
 
 
 @functools.cache
 def setting_fields() -> Mapping[str, Mapping[str, WordParser]]:
-    """Settings whose words are NAME=VALUE, with the fields that each has."""
+    """Return the settings of the form NAME=VALUE, with the fields of each."""
     return {
         "profile": _parsers_of_fields(Profile),
         "parameters": _parsers_of_fields(Parameters),
@@ -285,7 +282,7 @@ OTHER_SETTINGS = ("spec", "section", "table", "example", "fabric", "code")
 
 @functools.cache
 def event_signatures() -> Mapping[str, EventSignature]:
-    """Every event by name."""
+    """Return every event by name."""
     ip = {"ip": parse_number}
     returns = {"returns": parse_text}
     found = {name: _signature_of_method(getattr(Processor, name)) for name in _PROCESSOR_EVENTS}

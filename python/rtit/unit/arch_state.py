@@ -1,6 +1,6 @@
-"""The fields of a VMCS that concern tracing (Table 33-52, sections 33.5.2.2 and 33.8.3.3).
+"""The architectural state that decides which packets are sent: modes, paging, VMX controls.
 
-The architectural state that decides what the unit sends (33.2.5, 33.2.6, 33.4.2.8).
+Values are immutable; every change makes a new `ArchState` (sections 33.2.5, 33.2.6, 33.4.2.8).
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class ArchState:
     """What the unit knows of the processor; a new value for every change.
 
     `cpl` 0 to 3 (in real and virtual-8086 mode `privilege` overrides it); `cs_base` the base of CS,
-    0 in 64-bit code; `cr3` as MOV reads it; `pae_paging` tells PAE paging from 32-bit, 4-level and
-    5-level paging; `in_tx` inside a transaction; `opted_out_enclave` inside a production enclave,
+    0 in 64-bit code; `cr3` as MOV reads it; `pae_paging`: PAE paging, not 32-bit,
+    4-level or 5-level paging; `in_tx` inside a transaction; `opted_out_enclave` inside a
+    production enclave,
     or a debug enclave entered without opt-in; `interrupt_flag` RFLAGS.IF;
     `wait_for_sipi` after INIT on an application processor; `in_enclave` between enclave entry and
     exit.

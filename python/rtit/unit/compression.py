@@ -1,4 +1,4 @@
-"""IP compression and the call stack for compressed RETs (section 33.4.2.2)."""
+"""IP compression, and prediction of returns for RET compression (section 33.4.2.2)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _HIGH16 = 0xFFFF << 48
 
 
 def allowed_ip_encodings(policy: str, linear_width: int) -> int:
-    """The IPBytes values in use as a bitmap; with 32-bit linear addresses only 001b and 010b exist
-    (Table 33-18).
+    """Return the IPBytes values in use as a bitmap.
+
+    With 32-bit linear addresses only 001b and 010b exist (Table 33-18).
     """
     bitmap = sum(1 << code for code in IP_BYTES_OF_POLICY[policy])
     if linear_width == 32:
@@ -33,11 +34,10 @@ def allowed_ip_encodings(policy: str, linear_width: int) -> int:
 
 
 def compress_ip(ip: int, last_ip: int, encodings: int) -> tuple[int, int]:
-    """(IPBytes, payload) of the first encoding in the order 001b, 010b, 011b, 100b, 110b that gives
-    `ip` back.
+    """Return (IPBytes, payload) of the first encoding that reproduces `ip` (Table 33-18).
 
-    `encodings` is the bitmap of those in use. `ip` is a 64-bit value, and so is `last_ip` or
-    NO_LAST_IP (Table 33-18).
+    The order is 001b, 010b, 011b, 100b, 110b; `encodings` is the bitmap of those in use. `ip` is a
+    64-bit value; `last_ip` is one, or NO_LAST_IP.
     """
     differs = ip ^ last_ip
     if not differs >> 16 and encodings & 0b10:
@@ -52,14 +52,15 @@ def compress_ip(ip: int, last_ip: int, encodings: int) -> tuple[int, int]:
 
 
 def new_call_stack(depth: int) -> deque[int]:
-    """An empty call stack; when it is full a CALL drops the oldest entry. Depth 0 compresses no
+    """Return an empty call stack. When full, a CALL drops the oldest entry. Depth 0 compresses no
     RET.
     """
     return deque(maxlen=min(depth, RET_STACK_DEPTH))
 
 
 def is_predicted_return(expected: int, target: int, operand_size: int) -> bool:
-    """True if a RET that popped `expected` from the call stack goes there, as far as its operand
-    size in bits reaches.
+    """Return whether a RET that popped `expected` from the call stack goes to `target`.
+
+    Only the low `operand_size` bits count.
     """
     return expected == target or expected & ((1 << operand_size) - 1) == target

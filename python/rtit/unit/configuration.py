@@ -1,6 +1,6 @@
-"""Filters: by CPL, by CR3, by IP, and TraceStop (sections 33.2.5.1 to 33.2.5.3).
+"""IA32_RTIT_CTL, CR3_MATCH and the address ranges, decoded (33.2.5, 33.2.8.2, Table 33-6).
 
-What IA32_RTIT_CTL and the registers beside it say, decoded (section 33.2.8.2, Table 33-6).
+A configuration is fixed while TraceEn=1, because writes to these registers fault then.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ TRACE_STOP = 2
 
 
 def is_cpl_allowed(privilege: int, *, os: bool, user: bool) -> bool:
-    """True unless the CPL filter of section 33.2.5.1 forbids code at this CPL."""
+    """Return whether the CPL filter of section 33.2.5.1 permits code at this CPL."""
     return os if privilege == 0 else user
 
 
 def is_cr3_match(cr3: int, match: int, *, pae_paging: bool) -> bool:
-    """Section 33.2.5.2: bits 63:12 are compared, in PAE paging bits 63:5."""
+    """Compare CR3 with IA32_RTIT_CR3_MATCH: bits 63:12, in PAE paging 63:5 (section 33.2.5.2)."""
     low = 5 if pae_paging else 12
     return cr3 >> low == match >> low
 
 
 @dataclass(frozen=True, slots=True)
 class AddressRanges:
-    """The ADDRn ranges in use: those that set FilterEn and those that stop the trace.
+    """The configured address ranges: `filter` ranges set FilterEn, `stop` ranges stop the trace.
 
-    An instruction lies in a range when its first byte does.
+    An instruction lies in a range if its first byte does.
     """
 
     filter: tuple[AddressRange, ...] = ()
@@ -41,7 +41,7 @@ class AddressRanges:
 
     @classmethod
     def from_registers(cls, configured: Iterable[tuple[int, int, int]]) -> AddressRanges:
-        """From (ADDRn_CFG, ADDRn_A, ADDRn_B) of every range that the processor has."""
+        """Make the ranges from (ADDRn_CFG, ADDRn_A, ADDRn_B) of every range."""
         configured = tuple(configured)
         return cls(
             tuple((a, b) for cfg, a, b in configured if cfg == FILTER_EN),
@@ -50,15 +50,15 @@ class AddressRanges:
 
     @property
     def any_configured(self) -> bool:
-        """True if any range is configured."""
+        """Whether any range is configured."""
         return bool(self.filter or self.stop)
 
     def filter_en(self, ip: int) -> bool:
-        """FilterEn at `ip`; without FilterEn ranges all code is inside (section 33.2.6.5)."""
+        """Return FilterEn at `ip`; without FilterEn ranges it is always 1 (section 33.2.6.5)."""
         return not self.filter or any(first <= ip <= last for first, last in self.filter)
 
     def is_trace_stop(self, ip: int) -> bool:
-        """True if a branch or event that lands at `ip` meets the TraceStop condition."""
+        """Return whether a branch or event that lands at `ip` meets the TraceStop condition."""
         return any(first <= ip <= last for first, last in self.stop)
 
 
@@ -67,11 +67,10 @@ NO_ADDRESS_RANGES = AddressRanges()
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What IA32_RTIT_CTL and the registers beside it say. Fixed while TraceEn=1: their writes fault
-    then.
+    """IA32_RTIT_CTL and the filter registers, decoded.
 
-    `cyc_gap`: cycles that must pass between two CYCs (CycThresh, at least 1); `psb_period` in
-    bytes; `mtc_shift` MTCFreq.
+    `cyc_gap`: cycles that must pass between two CYCs (CycThresh, at least 1). `psb_period` is in
+    bytes. `mtc_shift` is MTCFreq.
     """
 
     os: bool = False
@@ -96,7 +95,7 @@ class Configuration:
 
 
 def decode_configuration(registers: RegisterFile) -> Configuration:
-    """What the registers say, decoded (Table 33-6)."""
+    """Decode the registers (Table 33-6)."""
     ctl = CTL.decode(registers.ctl)
     return Configuration(
         os=bool(ctl.OS),

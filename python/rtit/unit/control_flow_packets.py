@@ -1,8 +1,9 @@
-"""The packets of control flow and context, from state to bytes (sections 33.4.2.1 to 33.4.2.9).
+"""Emit one control-flow or context packet: TNT, TIP, FUP, PIP, MODE, VMCS, TraceStop
+(sections 33.4.2.1 to 33.4.2.9, 33.4.2.15).
 
-Functions here put packets and keep the state that compression needs. Whether a packet is due is
-decided elsewhere. Those that begin with the flush of the TNT buffer may be called at any time; the
-others follow one of them.
+A function here emits its packet unconditionally, and updates LastIP, the TNT buffer, the call stack
+and the decoder's knowledge. Callers decide whether a packet is due. Packets other than TNT must
+follow `flush_tnt`, because the decoder consumes the TNT results first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NO_POINTER = 0x000F_FFFF_FFFF_F000
 
 
 def flush_tnt(unit: Unit) -> None:
-    """Send what waits in the TNT buffer (section 33.4.2.1), and then the deferred TIPs."""
+    """Emit the buffered TNT results (section 33.4.2.1), then the deferred TIPs."""
     state = unit.state
     tnt = state.tnt
     if tnt == 1:
@@ -54,12 +55,12 @@ def flush_tnt(unit: Unit) -> None:
 
 
 def emit_tip(unit: Unit, target: int) -> None:
-    """TIP (section 33.4.2.2)."""
+    """Emit TIP (section 33.4.2.2)."""
     _emit_ip_packet(unit, _TIP, target)
 
 
 def defer_tip(unit: Unit, target: int) -> None:
-    """TIP that waits until the TNT buffer is full or something else is sent (section 33.4.2.3)."""
+    """Defer a TIP until the TNT buffer is full or another packet is emitted (section 33.4.2.3)."""
     state = unit.state
     ip_bytes, payload = compress_ip(target, state.last_ip, unit.ip_encodings)
     state.last_ip = target
@@ -70,7 +71,7 @@ def defer_tip(unit: Unit, target: int) -> None:
 
 
 def discard_pending(unit: Unit) -> None:
-    """Results, TIPs and CALLs that wait are lost."""
+    """Discard buffered TNT results, deferred TIPs and the call stack."""
     state = unit.state
     state.tnt = 1
     state.deferred_tips, state.deferred_count = b"", 0
@@ -78,16 +79,16 @@ def discard_pending(unit: Unit) -> None:
 
 
 def emit_tip_pge(unit: Unit, ip: int) -> None:
-    """TIP.PGE, after MODE.Exec if the decoder cannot know the mode (section 33.4.2.4)."""
+    """Emit TIP.PGE (section 33.4.2.4), after a MODE.Exec if the decoder cannot know the mode."""
     if not unit.parameters.modeexec_suppress or unit.pending_knowledge.mode != mode_exec_bits(unit):
         emit_mode_exec(unit)
     _emit_ip_packet(unit, _TIP_PGE, ip)
 
 
 def emit_tip_pgd(unit: Unit, target: int | None) -> None:
-    """TIP.PGD (section 33.4.2.5); `target` None suppresses the IP.
+    """Emit TIP.PGD (section 33.4.2.5); `target` None suppresses the IP.
 
-    No CALL before it compresses a RET.
+    The call stack is cleared: no earlier CALL compresses a later RET.
     """
     unit.state.ret_stack.clear()
     if target is None:
@@ -97,39 +98,41 @@ def emit_tip_pgd(unit: Unit, target: int | None) -> None:
 
 
 def emit_fup(unit: Unit, ip: int) -> None:
-    """FUP (section 33.4.2.6)."""
+    """Emit FUP (section 33.4.2.6)."""
     _emit_ip_packet(unit, _FUP, ip)
 
 
 def emit_pip(unit: Unit, *, entry: bool = False) -> None:
-    """PIP with the current CR3 (section 33.4.2.7).
+    """Emit PIP with the current CR3 (section 33.4.2.7).
 
-    NR tells of VMX non-root operation unless that is concealed; the PIP of a VM `entry` sets it in
-    any case, since its own control can conceal it.
+    NR is 1 in VMX non-root operation unless that is concealed. The PIP of a VM `entry` has NR=1 in
+    any case, because another control conceals that PIP.
     """
-    told = cr3, non_root = pip_content(unit)
+    content = cr3, non_root = pip_content(unit)
     unit.emit(_PIP(int(entry or non_root), cr3))
-    unit.pending_knowledge = unit.pending_knowledge._replace(paging=told)
+    unit.pending_knowledge = unit.pending_knowledge._replace(paging=content)
 
 
 def pip_content(unit: Unit) -> tuple[int, bool]:
-    """(CR3, NR) as PSB+ tells them now; Told.paging holds the same of the last PIP."""
+    """Return (CR3, NR) as PIP reports them now, like DecoderKnowledge.paging."""
     arch = unit.state.arch
     mask = _CR3_51_5 if arch.pae_paging else _CR3_51_12
     return arch.cr3 & mask, arch.is_non_root_visible
 
 
 def emit_vmcs(unit: Unit) -> None:
-    """VMCS with bits 51:12 of the current pointer, all ones without one (section 33.4.2.15)."""
+    """Emit VMCS with bits 51:12 of the current pointer; all ones without a current VMCS
+    (33.4.2.15).
+    """
     pointer = unit.state.arch.vmcs
     unit.emit(_VMCS(_NO_POINTER if pointer is None else pointer))
     unit.pending_knowledge = unit.pending_knowledge._replace(vmcs=pointer)
 
 
 def mode_exec_bits(unit: Unit) -> int:
-    """The low bits of MODE.Exec now: CS.L & LMA, CS.D, RFLAGS.IF where it is told (Table 33-26).
+    """Return the low bits of MODE.Exec now: CS.L & LMA, CS.D, RFLAGS.IF if reported (Table 33-26).
 
-    Told.mode holds the same of the last packet.
+    DecoderKnowledge.mode holds the bits of the last packet.
     """
     arch = unit.state.arch
     if arch.interrupt_flag and reports_interrupt_flag(unit):
@@ -138,27 +141,29 @@ def mode_exec_bits(unit: Unit) -> int:
 
 
 def reports_interrupt_flag(unit: Unit) -> bool:
-    """True if bit 2 of MODE.Exec is RFLAGS.IF: Parameters.modeexec_interrupt_flag."""
+    """Return whether bit 2 of MODE.Exec is RFLAGS.IF: Parameters.modeexec_interrupt_flag."""
     if unit.configuration.event_en:
         return True
     return unit.parameters.modeexec_interrupt_flag == "cpuid" and unit.profile.event_trace
 
 
 def is_mode_exec_due(unit: Unit) -> bool:
-    """True if a branch has to send MODE.Exec: the width of the code counts, IF with EventEn=1."""
-    told = unit.pending_knowledge.mode
+    """Return whether a branch must send MODE.Exec: the code width changed, or IF with EventEn=1."""
+    known_mode = unit.pending_knowledge.mode
     counts = 0b111 if unit.configuration.event_en else 0b011
-    return told is None or bool((told ^ mode_exec_bits(unit)) & counts)
+    return known_mode is None or bool((known_mode ^ mode_exec_bits(unit)) & counts)
 
 
 def initial_knowledge(unit: Unit) -> DecoderKnowledge:
-    """What a decoder knows when a trace begins: whoever sets TraceEn knows the rest."""
+    """Return what a decoder knows when a trace begins: software that sets TraceEn knows the
+    context.
+    """
     arch = unit.state.arch
     return DecoderKnowledge(None, arch.interrupt_flag, pip_content(unit), arch.in_tx, arch.vmcs)
 
 
 def emit_mode_exec(unit: Unit) -> None:
-    """MODE.Exec with the current modes (section 33.4.2.8)."""
+    """Emit MODE.Exec with the current mode (section 33.4.2.8)."""
     mode = mode_exec_bits(unit)
     unit.emit(_MODE_EXEC(mode & 1, mode >> 1 & 1, mode >> 2))
     flag = unit.state.arch.interrupt_flag
@@ -166,14 +171,14 @@ def emit_mode_exec(unit: Unit) -> None:
 
 
 def emit_mode_tsx(unit: Unit, *, aborted: bool = False) -> None:
-    """MODE.TSX with the present state, by itself as in PSB+ (section 33.4.2.8)."""
+    """Emit MODE.TSX with the current state (section 33.4.2.8)."""
     in_tx = unit.state.arch.in_tx
     unit.emit(_MODE_TSX(int(in_tx), int(aborted)))
     unit.pending_knowledge = unit.pending_knowledge._replace(in_tx=in_tx)
 
 
 def emit_trace_stop(unit: Unit) -> None:
-    """TraceStop (section 33.4.2.9)."""
+    """Emit TraceStop (section 33.4.2.9)."""
     unit.emit(_TRACE_STOP)
     unit.pending_knowledge = unit.pending_knowledge._replace(trace_stop=True)
 

@@ -1,7 +1,6 @@
-"""What every topic of the unit works on: one value with the state, what is configured, where the
-bytes go, and the packets of the event at hand.
+"""The value that every event function works on: state, configuration, output and pending packets.
 
-`TraceUnit` in `unit` is this with the events that it traces.
+`TraceUnit` in `trace_unit` adds the events as methods.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ from rtit.unit.time_model import TimeModel
 
 
 class Unit:
-    """The first argument of every function that traces.
+    """The first parameter of every event function.
 
-    What it does lies in `state`, `registers`, `output` and `time`, which a snapshot holds;
-    `configuration` is `registers` decoded. `on_pmi`, if set, is called for each ToPA PMI, and
-    `on_branch_trace` with (from, to, stored) for each branch that BTS stores or BTM sends.
+    A snapshot holds `state`, `registers`, `output` and `time`. `configuration` is `registers`
+    decoded. `on_pmi`, if set, is called for each ToPA PMI; `on_branch_trace` with (from, to,
+    stored) for each branch that BTS stores or BTM sends.
 
-    `packets` collects the whole packets of one event; `packets.stream.commit` writes them out when
-    the event is over; `put` takes one, or drops it in an overflow. `pending_knowledge` is what State.told
-    will be once they are out.
+    `packets` collects the packets of the current event; `stream.commit` writes them at its end.
+    `emit` appends one packet, or discards it during an overflow. `pending_knowledge` is the value
+    that State.decoder_knowledge will have once these packets have been written.
 
-    Derived from the parameters and the configuration: `tnt_full` is the value of State.tnt, stop
-    bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
-    itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait; `errata`: those of
-    `registers.errata` that are on; `shapes`: packets are padded or held back on their way out.
+    Derived from parameters and configuration: `tnt_full` is the value of State.tnt (with the stop
+    bit) at which a TNT is sent; `cyc_limit` the number of cycles after which a stand-alone CYC is
+    sent; `has_bounded_buffer`: the internal buffer has a size, so it can overflow; `defers_tips`:
+    TIPs wait for a full TNT; `errata`: the active ones of `registers.errata`; `pads_or_holds_back`:
+    bytes are padded or held back before the output.
     """
 
     __slots__ = (

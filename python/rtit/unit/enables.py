@@ -1,7 +1,9 @@
-"""Packet generation enable controls: when each is 1 (section 33.2.6).
+"""The packet generation enables: when TriggerEn, ContextEn, FilterEn and PacketEn are 1
+(section 33.2.6), and how an event changes them.
 
-The enables as events change them (sections 33.2.6 and 33.2.5): where an event lands decides
-whether packets come, and whether tracing stops.
+`update_enables` is called with the linear address at which a branch or event lands.
+`State.branch_fast_path` caches that near branches cannot change an enable; every function that
+changes an enable recomputes it.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from rtit.unit.timing_packets import emit_final_cyc, stop_timing
 
 
 def compute_trigger_en(*, trace_en: bool, stopped: bool, error: bool) -> bool:
-    """TriggerEn (section 33.2.6.2)."""
+    """Return TriggerEn (section 33.2.6.2)."""
     return trace_en and not stopped and not error
 
 
 def compute_context_en(configuration: Configuration, arch: ArchState) -> bool:
-    """ContextEn (section 33.2.6.3)."""
+    """Return ContextEn (section 33.2.6.3)."""
     return (
         is_cpl_allowed(arch.privilege, os=configuration.os, user=configuration.user)
         and not arch.opted_out_enclave
@@ -33,7 +35,7 @@ def compute_context_en(configuration: Configuration, arch: ArchState) -> bool:
 
 
 def compute_packet_en(state: State, configuration: Configuration) -> bool:
-    """PacketEn (section 33.2.6.1); 0 while a processor waits for SIPI."""
+    """Return PacketEn (section 33.2.6.1); 0 while the processor waits for SIPI."""
     return (
         state.trigger_en
         and state.context_en
@@ -44,7 +46,7 @@ def compute_packet_en(state: State, configuration: Configuration) -> bool:
 
 
 def can_use_fast_path(state: State, configuration: Configuration) -> bool:
-    """True if near branches can neither change an enable nor need more than their own packet."""
+    """Return whether near branches cannot change an enable, and need only their own packet."""
     return (
         state.packet_en
         and not configuration.ranges.any_configured
@@ -55,14 +57,17 @@ def can_use_fast_path(state: State, configuration: Configuration) -> bool:
 
 
 def linear_address(unit: Unit, ip: int) -> int:
-    """An effective IP of the present code as packets and ranges have it (section 33.3.1.1)."""
+    """Return the address that packets and ranges use for an effective IP (section 33.3.1.1)."""
     if unit.state.arch.linear_base and unit.profile.lip:
         return unit.state.arch.linear(ip)
     return ip
 
 
 def update_enables(unit: Unit, ip: int) -> bool:
-    """Set the enables for a branch or event that lands at `ip`; True if it meets TraceStop."""
+    """Set ContextEn, FilterEn and PacketEn for a branch or event that lands at `ip`.
+
+    Return whether the landing meets the TraceStop condition.
+    """
     state, configuration = unit.state, unit.configuration
     state.context_en = compute_context_en(configuration, state.arch)
     stops = False
@@ -74,7 +79,7 @@ def update_enables(unit: Unit, ip: int) -> bool:
 
 
 def stop_tracing(unit: Unit) -> None:
-    """The TraceStop action (section 33.4.2.9); `steer` has cleared FilterEn."""
+    """Perform the TraceStop action (section 33.4.2.9). `update_enables` has cleared FilterEn."""
     emit_final_cyc(unit)
     emit_trace_stop(unit)
     record_trace_stop_in_overflow(unit)
@@ -83,14 +88,14 @@ def stop_tracing(unit: Unit) -> None:
 
 
 def update_packet_en(unit: Unit) -> None:
-    """PacketEn follows from the other enables."""
+    """Recompute PacketEn and the fast path from the other enables."""
     state, configuration = unit.state, unit.configuration
     state.packet_en = compute_packet_en(state, configuration)
     state.branch_fast_path = can_use_fast_path(state, configuration)
 
 
 def clear_trigger_en(unit: Unit) -> None:
-    """TriggerEn is 0: nothing is sent any more, and what waited is lost."""
+    """Clear TriggerEn. No packet follows; pending TNT results and TIPs are discarded."""
     state = unit.state
     state.trigger_en = state.packet_en = state.branch_fast_path = False
     discard_pending(unit)
@@ -98,6 +103,6 @@ def clear_trigger_en(unit: Unit) -> None:
 
 
 def switch_context(unit: Unit, target: int, arch: ArchState) -> None:
-    """The processor is in another context; nothing is sent."""
+    """Move the processor to another context, without any packet."""
     unit.state.arch = arch
     unit.state.ip = linear_address(unit, target)

@@ -1,4 +1,8 @@
-"""What the modelled processor answers to events that cannot happen, and to those that end it."""
+"""Checks of an event's arguments, and the exceptions for events that cannot happen or that end in
+shutdown.
+
+All checks run before the event changes any state.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,9 @@ __all__ = [
 
 
 class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
-    """The event put the processor into the shutdown state; `reason` says why in one sentence.
+    """The event put the processor into the shutdown state; `reason` is one sentence.
 
-    Packets of the event are in the output; only INIT, NMI or RESET can follow.
+    The packets of the event are in the output. Only INIT, NMI or RESET can follow.
     """
 
     def __init__(self, reason: str) -> None:
@@ -33,18 +37,18 @@ def require_bits(what: str, value: int, bits: int) -> None:
 
 
 def require_addresses(*ips: int | None) -> None:
-    """Raise IllegalEvent unless each is a number of 64 bits, or None."""
+    """Raise IllegalEvent unless each is None or a number of at most 64 bits."""
     for ip in ips:
         if ip is not None and ip >> 64:
             raise IllegalEvent(f"an address has 64 bits: {ip:#x} does not fit")
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raise IllegalEvent with `sentence` unless `condition` holds; before anything changes."""
+    """Raise IllegalEvent with `sentence` unless `condition` holds."""
     if not condition:
         raise IllegalEvent(sentence)
 
 
 def require_no_transaction(arch: ArchState, what: str) -> None:
-    """Raise IllegalEvent if `what` comes inside a transaction (section 33.2.9.2)."""
+    """Raise IllegalEvent if `what` occurs inside a transaction (section 33.2.9.2)."""
     require(not arch.in_tx, f"{what} comes in a transaction, which it aborts first")

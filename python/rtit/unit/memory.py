@@ -17,8 +17,8 @@ class Memory:
     """Sparse physical memory in pages of 4 KB; what was never written reads as zero.
 
     `smrr` are restricted ranges: stores to them are dropped and they read as all ones (Table 33-5).
-    `mmio` are ranges without memory behind them, as a debug port or the APIC page: stores reach the
-    observer alone. `observer` gets every trace store. The output may notice a change of the three
+    `mmio` are ranges without memory, as a debug port or the APIC page: stores reach only the
+    observer. `observer` gets every trace store. The output may notice a change of the three
     late, at the latest at the next enable (section 33.2.7.4).
     """
 

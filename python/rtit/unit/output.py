@@ -1,30 +1,26 @@
-"""Single-range output: one circular region given by a base and a mask (section 33.2.7.1).
+"""Trace output: single-range region, ToPA tables, or trace transport (section 33.2.7).
 
-Entries of a Table of Physical Addresses (section 33.2.7.2, Table 33-3).
+Rules:
 
-Trace output: where the bytes of the packet stream go (section 33.2.7).
+* Scheme: FabricEn selects the transport; otherwise ToPA selects tables; otherwise the single range.
+* A region is full when its last byte has been written. Then, in this order: STOP stops output
+  (OutputOffset stays at the region's size); INT raises a PMI; the pointer moves to the next entry,
+  at offset 0.
+* The pointer follows an END entry to entry 0 of the table that the entry names, and wraps to entry
+  0 of its own table after the entry at offset 0FFFFF8H. With `follow` "eager" it does so as soon as
+  the region is full, so that the MSRs never show an END entry; with "lazy" before the next byte.
+* An entry is read and checked when it becomes current (`cache` "entry"). "table" reads the whole
+  4 KB of the table around the entry at the same time, "none" reads the entry again for each write.
+  A malformed entry is an operational error: output ends, and the pointer stays at the entry. The
+  single range is checked as a whole when output is enabled.
+* With CPUID.(14H,0):ECX[1] = 0 a table is one region and an END entry that points back to the
+  table. The PMI is raised `pmi_margin` bytes before the region is full, or immediately if the
+  pointer starts beyond that offset.
+* A table entry in restricted memory is an operational error. A region that overlaps restricted
+  memory loses the bytes stored there (`smrr_policy` "drop"), or is an operational error when the
+  pointer gets there ("error").
 
-The rules, in one place:
-
-* Scheme: FabricEn selects the transport; else ToPA selects tables; else the single range.
-* A region is filled when its last byte has been written. Then, in this order: STOP stops output
-  (OutputOffset stays at the region's size); INT gives a PMI; the pointer moves to the next entry at
-  offset 0.
-* The pointer follows an END entry to entry 0 of the table it names, and wraps to entry 0 of its own
-  table after the entry at offset 0FFFFF8H. With `follow` "eager" it does so as soon as the region
-  is filled, so that the MSRs never show an END entry; with "lazy" when the next byte is to be
-  written.
-* An entry is read and checked when it becomes current, not earlier (`cache` "entry"; "table" reads
-  the 4 KB of the table around it with it, "none" reads it again for each write). A bad one is an
-  operational error: output ends and the pointer stays at the entry. The single range is checked
-  whole at enable.
-* With CPUID.(14H,0):ECX[1] = 0 a table is one region and an END entry back to the table, and a PMI
-  comes `pmi_margin` bytes before the region is filled, at once if the pointer starts past that.
-* A table entry in restricted memory is an operational error. A region that overlaps it loses the
-  bytes stored there (`smrr_policy` "drop") or is an operational error when the pointer gets there
-  ("error").
-
-The unit sets STATUS.Stopped, Error and PendTopaPMI from the results.
+Output reports stops, errors and PMIs as `OutputResult`; `stream` sets STATUS from them.
 """
 
 from __future__ import annotations
@@ -65,7 +61,10 @@ class SingleRange(NamedTuple):
 
 
 def single_range_error(output_base: int, mask: int, offset: int) -> str | None:
-    """Why the range is misconfigured, or None; the low 7 bits of `mask` are set, as in the MSR."""
+    """Return why the range is misconfigured, or None.
+
+    The low 7 bits of `mask` must be set, as in the MSR.
+    """
     if mask & (mask + 1):
         return f"single-range mask {mask:#x} is not contiguous"
     if overlap := output_base & mask:
@@ -95,7 +94,7 @@ LAST_ENTRY_OFFSET = 0xFFFFFF8
 
 @dataclass(frozen=True, slots=True)
 class TopaEntry:
-    """One entry: `base` and `size` in bytes (4 KB to 128 MB); `end`: a table is there."""
+    """A ToPA entry: `base` and `size` in bytes (4 KB to 128 MB). `end`: `base` is a table."""
 
     __repr__ = hexadecimal_repr("base", "size")
 
@@ -136,7 +135,7 @@ class TopaEntry:
 def topa_entry_error(
     value: int, index: int, table_base: int, *, maxphyaddr: int, multi_entry: bool
 ) -> str | None:
-    """Why entry `index` of a table is malformed, or None ("ToPA Errors", section 33.2.7.2)."""
+    """Return why entry `index` of a table is malformed, or None ("ToPA Errors", 33.2.7.2)."""
     if table_base % 4096:
         return f"ToPA table base {table_base:#x} is not 4 KB aligned"
     if reserved := value & TOPA_ENTRY.reserved_mask:
@@ -178,10 +177,11 @@ _NO_LIMIT = -1
 
 
 class OutputResult(NamedTuple):
-    """What an enable or a write did: `lost` bytes at the end of the data were not accepted.
+    """The outcome of an enable or a write.
 
-    `stopped`: a STOP region is filled. `error`: an operational error, in words. `pmi`: a ToPA PMI
-    is due (with `stopped`, the stop comes first).
+    `lost`: bytes at the end of the data that were not accepted. `stopped`: a STOP region is full.
+    `error`: an operational error, as text. `pmi`: a ToPA PMI is due (after the stop, if both
+    occur).
     """
 
     lost: int = 0
@@ -205,14 +205,14 @@ class OutputScheme(IntEnum):
 
 @dataclass(slots=True)
 class OutputState:
-    """The output's state: plain, comparable.
+    """The state of the output: a plain comparable value.
 
-    `table_base` is OUTPUT_BASE, `table_offset` the current entry's offset in bytes (ToPA), `mask`
-    the single range's mask. `region_base` and `region_size` describe the current region,
-    `output_offset` is where its next byte goes. `limit` is the offset at which something happens
-    next (a PMI, restricted memory, the end), `pmi_offset` that of the PMI or -1. `entry` is the current
-    entry as read. `pending`: the pointer has moved and the entry there is not read yet (lazy).
-    `cached`: entries read ahead, from an address on.
+    `table_base` is OUTPUT_BASE; `table_offset` the offset of the current entry in bytes (ToPA);
+    `mask` the mask of the single range. `region_base` and `region_size` describe the current
+    region; `output_offset` is the offset of the next byte. `limit` is the offset of the next action
+    (PMI, restricted memory, end of the region); `pmi_offset` that of the PMI, or -1. `entry` is the
+    current entry as read. `pending`: the pointer has moved, and the entry has not been read yet
+    (lazy). `cached`: (address, entries) read ahead.
     """
 
     __repr__ = hexadecimal_repr(
@@ -345,7 +345,7 @@ class Output:
         self._page_end = _NO_LIMIT
 
     def _write_slowly(self, data: bytes) -> OutputResult:
-        """`write` when something happens within the data, or nothing can be written at all."""
+        """Write data during which an action occurs, or that cannot be written at all."""
         state = self.state
         size = len(data)
         if not state.enabled:
@@ -377,7 +377,7 @@ class Output:
         return OutputResult(pmi=True) if pmi else ACCEPTED
 
     def _reach_limit(self) -> OutputResult:
-        """The pointer is at `limit`."""
+        """Perform the action at `limit`."""
         state = self.state
         pmi = state.output_offset == state.pmi_offset
         if pmi:
@@ -390,7 +390,7 @@ class Output:
         return result._replace(pmi=True) if pmi else result
 
     def _finish_region(self) -> OutputResult:
-        """The region is full."""
+        """Leave a full region: stop, wrap, or move to the next entry."""
         state = self.state
         if state.entry is not None and state.entry.stop:
             state.stopped = True
@@ -409,7 +409,7 @@ class Output:
         return self._load_entry()
 
     def _load_entry(self) -> OutputResult:
-        """Make the entry at the table pointer current, through an END entry if need be."""
+        """Read the entry at the table pointer, following an END entry."""
         state = self.state
         state.pending = False
         while True:
@@ -447,7 +447,7 @@ class Output:
         return self._update_limit()._replace(pmi=True)
 
     def _read_entry(self, at: int) -> int:
-        """The entry at `at`, from the cache if that is where entries are read ahead."""
+        """Return the entry at address `at`, from the cache if entries are read ahead."""
         if self.cache != "table":
             return self.memory.read_u64(at)
         start, entries = self.state.cached
@@ -458,7 +458,7 @@ class Output:
         return entries[(at - start) // 8]
 
     def _entry_changed(self) -> bool:
-        """True if the current entry is read for each write and says something else by now."""
+        """Return whether the current entry has changed, if it is read again for each write."""
         state = self.state
         if self.cache != "none" or state.entry is None:
             return False
@@ -466,7 +466,7 @@ class Output:
         return value != state.entry.encode()
 
     def _update_limit(self) -> OutputResult:
-        """Set `limit` to the next offset of the region where something happens."""
+        """Set `limit` to the offset of the next action in the region."""
         state = self.state
         limit = state.region_size
         if self.smrr_policy == "error" and self.memory.smrr:
@@ -485,10 +485,9 @@ class Output:
         self._page_end = _NO_LIMIT
 
     def _cache_page(self) -> None:
-        """Let `write` store into the current page itself, up to `limit`, if memory allows that.
+        """Let `write` store into the current page directly, up to `limit`, if memory allows it.
 
-        `_page_start` and `_page_end` are offsets in the region; they are a cache and no part of the
-        state.
+        `_page_start` and `_page_end` are offsets in the region: a cache, not part of the state.
         """
         state = self.state
         address = state.region_base + state.output_offset
@@ -499,7 +498,7 @@ class Output:
             self._page_end = min(state.limit, self._page_start + PAGE)
 
     def _fail(self, error: str) -> OutputResult:
-        """An operational error (section 33.3.10)."""
+        """Record an operational error (section 33.3.10)."""
         self.state.error = error
         self._set_limit(_NO_LIMIT)
         return OutputResult(error=error)

@@ -1,22 +1,23 @@
 """Internal buffer overflow: OVF (sections 33.3.8, 33.4.1 and 33.4.2.16).
 
-The rules, in one place:
+Rules:
 
-* Bytes reach the output as soon as they are made; a level says how many of them a real buffer would
-  still hold. It falls by Parameters.drain_bytes every drain_cycles. An event whose packets do not
-  fit loses all of them and begins an overflow. `hints.begin_overflow` begins one by itself.
-* While it lasts `Unit.put` drops packets. All else goes on: enables, filters, clocks. The cycle
-  counter is not reset.
-* It resolves at the end of the first event, or by time out of context, after the level has come
-  down to Parameters.ovf_resolve_level; only there is the current IP known. Clearing TraceEn drains
-  the buffer, and so resolves it first.
-* OVF, with a CYC before it (Parameters.ovf_cyc), then with PacketEn=1 FUP with the current IP.
-  Nothing is compressed against what was lost.
-* What no packet told, of the event that began the overflow or since (modes, CR3, transaction,
-  VMCS), a PSB+ tells, which may follow at any time: Parameters.ovf_psb. RFLAGS.IF with BranchEn=0
-  is in no PSB+: MODE.Exec with the current IP tells it. With ContextEn=0 they wait for the context.
-* TraceStop in an overflow, or in the event that begins it, ends tracing at once; its packet follows
-  OVF: Parameters.tracestop_in_ovf.
+* The model writes bytes to the output immediately. State.level says how many of them a real
+  internal buffer would still hold; it falls by Parameters.drain_bytes every drain_cycles. An event
+  with packets that do not fit loses all of them and starts an overflow. `on_request.begin_overflow`
+  starts one without this reason.
+* During an overflow `Unit.emit` discards packets. Enables, filters and clocks continue, and the
+  cycle counter is not reset.
+* An overflow resolves at the end of the first event (or, out of context, by time) after the level
+  has fallen to Parameters.ovf_resolve_level, because only there the current IP is known. Clearing
+  TraceEn drains the buffer, so it resolves the overflow first.
+* Resolution emits OVF, with a CYC before it (Parameters.ovf_cyc), and with PacketEn=1 a FUP with
+  the current IP. No IP is compressed against a lost packet.
+* A PSB+ after OVF reports the context that no packet has reported: modes, CR3, transaction, VMCS
+  (Parameters.ovf_psb). RFLAGS.IF with BranchEn=0 is not in a PSB+; a MODE.Exec with the current IP
+  reports it. With ContextEn=0 all of this waits until the context is entered.
+* TraceStop during an overflow, or in the event that starts it, stops tracing immediately; the
+  packet follows OVF (Parameters.tracestop_in_ovf).
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _OVF = encode("OVF")
 
 
 def discard_packet(_packet: bytes) -> None:
-    """In the place of Unit.put while an overflow lasts."""
+    """Replace Unit.emit during an overflow."""
 
 
 def reserve_buffer(unit: Unit, size: int) -> bool:
-    """True, and counted, if `size` more bytes fit the buffer."""
+    """Reserve `size` bytes of the internal buffer; return False if they do not fit."""
     state, parameters = unit.state, unit.parameters
     passed = state.cycle - state.level_cycle
     # In units of a byte / drain_cycles, so that no fraction is lost.
@@ -63,7 +64,9 @@ def reserve_buffer(unit: Unit, size: int) -> bool:
 
 
 def start_overflow(unit: Unit, *, until: int = NEVER) -> None:
-    """What the event at hand has made is lost, and what follows until core cycle `until`."""
+    """Start an overflow: discard the packets of the current event, and all others until cycle
+    `until`.
+    """
     state = unit.state
     unit.packets.clear()
     unit.emit = discard_packet
@@ -78,7 +81,7 @@ def start_overflow(unit: Unit, *, until: int = NEVER) -> None:
 
 
 def cycle_of_resolution(unit: Unit) -> int:
-    """The core cycle at which the buffer will have drained so far that an overflow resolves."""
+    """Return the core cycle at which the buffer has drained far enough to resolve."""
     state, parameters = unit.state, unit.parameters
     if parameters.ovf_resolve == "explicit":
         return NEVER
@@ -135,15 +138,16 @@ def emit_overflow_packets(unit: Unit, *, ends: bool = False) -> bool:
 
 
 def _has_events_only(unit: Unit) -> bool:
-    """True where MODE.Exec tells of RFLAGS.IF, and nothing else tells a mode (Table 33-26)."""
+    """Return whether only MODE.Exec reports RFLAGS.IF, and no packet a mode (Table 33-26)."""
     state, configuration = unit.state, unit.configuration
     events = configuration.event_en and not configuration.branch_en
     return events and state.context_en and state.filter_en
 
 
 def emit_unreported_context(unit: Unit) -> None:
-    """An event is under way. If it enters the context, and the last overflow resolved outside,
-    what has not been told is.
+    """Emit the context that an overflow has hidden, when an event enters the context.
+
+    Only after an overflow that resolved with ContextEn=0.
     """
     state = unit.state
     if not (state.context_report_pending and state.context_en and state.overflow is None):
@@ -157,18 +161,19 @@ def emit_unreported_context(unit: Unit) -> None:
 
 
 def _unreported_context(unit: Unit) -> dict[Callable[[Unit], None], bool]:
-    """Packets that tell of the context, and whether what they say is not known (Table 33-14)."""
-    told, arch, configuration = unit.pending_knowledge, unit.state.arch, unit.configuration
+    """Return which packets would report context that is not yet known (Table 33-14)."""
+    known, arch, configuration = unit.pending_knowledge, unit.state.arch, unit.configuration
     return {
-        emit_pip: configuration.os and told.paging != pip_content(unit),
-        emit_vmcs: arch.is_vmx_visible and told.vmcs != arch.vmcs,
-        emit_mode_tsx: configuration.branch_en and told.in_tx != arch.in_tx,
+        emit_pip: configuration.os and known.paging != pip_content(unit),
+        emit_vmcs: arch.is_vmx_visible and known.vmcs != arch.vmcs,
+        emit_mode_tsx: configuration.branch_en and known.in_tx != arch.in_tx,
     }
 
 
 def _emit_cyc_before_ovf(unit: Unit) -> None:
-    """The CYC that belongs to OVF; with erratum SKD007 OVF comes in the place of all its bytes but
-    the first.
+    """Emit the CYC before OVF.
+
+    With erratum SKD007 OVF replaces all bytes of the CYC but the first.
     """
     before, state = len(unit.packets), unit.state
     always = unit.configuration.cyc_en and unit.parameters.ovf_cyc == "always"
@@ -181,7 +186,7 @@ def _emit_cyc_before_ovf(unit: Unit) -> None:
 
 
 def record_trace_stop_in_overflow(unit: Unit) -> None:
-    """TraceStop, whose packet is lost or late."""
+    """Remember that TraceStop ended tracing during an overflow."""
     state = unit.state
     if state.overflow is not None:
         state.overflow = replace(state.overflow, trace_stop=True)

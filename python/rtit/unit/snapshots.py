@@ -1,4 +1,4 @@
-"""A unit by value, to go on from later."""
+"""Save and restore a trace unit as a value. Memory is not included."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtit.unit.time_model import TimeModel
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A unit between two events, by value; what lies in memory is no part of it."""
+    """A trace unit between two events, without the contents of memory."""
 
     state: State
     registers: RegisterFile
@@ -24,13 +24,13 @@ class Snapshot:
 
 
 def snapshot(unit: Unit) -> Snapshot:
-    """The unit as it is now, by value."""
+    """Return the present state as a value."""
     update_status_register(unit)
     return Snapshot(unit.state.copy(), unit.registers.copy(), unit.output.snapshot(), unit.time)
 
 
 def restore(unit: Unit, snapshot: Snapshot) -> None:
-    """Become what the snapshot says; the unit goes on exactly as the one it was taken from."""
+    """Replace the state by that of a snapshot. The unit continues exactly as the original."""
     unit.registers.restore(snapshot.registers)
     unit.output.restore(snapshot.output)
     unit.state.assign(snapshot.state)

@@ -1,10 +1,14 @@
-"""What the packets so far tell of the processor: a plain value (sections 33.3.8 and 33.4.2.8).
+"""The trace unit's state between two events, as a plain comparable value.
 
-What the processor keeps aside while it runs something else: plain values in `State`.
+`State` holds everything that determines later packets, apart from registers, output and parameters:
 
-Last branch records as far as tracing restricts them (section 33.3.1.2): a plain value.
-
-The trace unit's state between two events: a plain value.
+* STATUS bits and enables (33.2.8.4, 33.2.6);
+* contexts that the processor has saved: SMRAM, SSA, SMM-transfer VMCS, authenticated code modules;
+* last branch records (33.3.1.2);
+* compression: TNT buffer, LastIP, call stack (33.4.2.1, 33.4.2.2);
+* `DecoderKnowledge`: the context that a decoder knows from the packets so far (33.3.8, 33.4.2.8);
+* clocks and timers, in core cycles;
+* an internal buffer overflow that is under way (33.3.8).
 """
 
 from __future__ import annotations
@@ -18,11 +22,14 @@ from rtit.unit.arch_state import ArchState
 
 
 class DecoderKnowledge(NamedTuple):
-    """A decoder's knowledge. An overflow takes back what the packets that it loses would tell.
+    """The context that a decoder knows from the packets so far.
 
-    `mode` the low bits of the last MODE.Exec, None if none was since the last PSB, and
-    `interrupt_flag` RFLAGS.IF then; `paging` what PIP says: (CR3, non-root operation); `in_tx` and
-    `vmcs` likewise. At the beginning of a trace it is what holds then. `trace_stop`: TraceStop.
+    `mode`: the low bits of the last MODE.Exec; None if there was none since the last PSB.
+    `interrupt_flag`: RFLAGS.IF at that packet. `paging`: (CR3, NR) of the last PIP; `in_tx` of the
+    last MODE.TSX; `vmcs` of the last VMCS packet. When a trace begins they have the present values.
+    `trace_stop`: a TraceStop packet was sent.
+
+    An overflow discards packets, and with them what they would have reported.
     """
 
     mode: int | None = None
@@ -39,10 +46,11 @@ NOTHING_KNOWN = DecoderKnowledge()
 
 @dataclass(frozen=True, slots=True)
 class SavedBySmi:
-    """What SMI delivery saves and RSM restores (section 33.2.9.3).
+    """Context that SMI delivery saves in SMRAM and RSM restores (section 33.2.9.3).
 
-    `ip` is effective, None if it is an AEP that is not known; `trace_en` IA32_RTIT_CTL.TraceEn;
-    `host` what VM exit goes back to, if the interrupted code ran in VMX non-root operation.
+    `ip` is effective; None if it is an AEP that the emulator has not given. `trace_en` is
+    IA32_RTIT_CTL.TraceEn. `host` is the context of the next VM exit, if the interrupted code ran in
+    VMX non-root operation.
     """
 
     __repr__ = hexadecimal_repr("ip")
@@ -55,7 +63,7 @@ class SavedBySmi:
 
 @dataclass(frozen=True, slots=True)
 class SavedBySmmVmExit:
-    """What an SMM VM exit left: the executive monitor or its guest (section 33.6)."""
+    """The executive monitor or its guest, as an SMM VM exit left it (section 33.6)."""
 
     arch: ArchState
     host: ArchState | None
@@ -63,8 +71,9 @@ class SavedBySmmVmExit:
 
 @dataclass(frozen=True, slots=True)
 class SavedByAcm:
-    """What an authenticated code module suspends (section 33.2.9.6): TraceEn, and the core cycles
-    of tracing that no CYC has told yet.
+    """State that an authenticated code module suspends (section 33.2.9.6).
+
+    `cycles`: core cycles of tracing since the last CYC.
     """
 
     trace_en: bool
@@ -73,9 +82,9 @@ class SavedByAcm:
 
 @dataclass(frozen=True, slots=True)
 class SavedByAex:
-    """What an asynchronous exit saves and ERESUME restores (section 33.2.9.5).
+    """Context that an asynchronous enclave exit saves and ERESUME restores (section 33.2.9.5).
 
-    `ip` is effective; `opted_out` says that the enclave is not traced.
+    `ip` is effective; `opted_out`: the enclave is not traced.
     """
 
     __repr__ = hexadecimal_repr("ip")
@@ -116,7 +125,11 @@ _EMPTY_LBR_STACK = ((0, 0, 0),) * LBR_DEPTH
 
 @dataclass(frozen=True, slots=True)
 class LastBranches:
-    """The stack (from, to, info) by MSR number, `tos` the youngest entry, and the single MSRs."""
+    """The LBR stack, LER, and the MSRs that control them.
+
+    `stack` holds (from, to, info) in the order of the MSR numbers; `tos` is the index of the
+    youngest.
+    """
 
     debugctl: int = 0
     select: int = 0
@@ -131,16 +144,16 @@ class LastBranches:
         return bool(self.debugctl & DEBUGCTL_LBR)
 
     def with_branch(self, from_ip: int, to_ip: int, info: int) -> LastBranches:
-        """With one more branch."""
+        """Return the records with one more branch."""
         tos = (self.tos + 1) % LBR_DEPTH
         return replace(self, tos=tos, stack=_with_entry(self.stack, tos, (from_ip, to_ip, info)))
 
     def without_branches(self) -> LastBranches:
-        """With an empty stack; what controls it stays."""
+        """Return the records with an empty stack; the control MSRs keep their values."""
         return replace(self, tos=0, stack=_EMPTY_LBR_STACK)
 
     def read(self, msr: int) -> int:
-        """The value of an MSR in RESTRICTED, or of IA32_DEBUGCTL."""
+        """Return the value of IA32_DEBUGCTL or of an MSR of LAST_BRANCH_MSRS."""
         if msr == IA32_DEBUGCTL:
             return self.debugctl
         if msr in _SINGLE_MSRS:
@@ -150,7 +163,7 @@ class LastBranches:
         return self.stack[number][part]
 
     def with_msr(self, msr: int, value: int) -> LastBranches:
-        """With another value in an MSR in RESTRICTED, or in IA32_DEBUGCTL."""
+        """Return the records with another value in IA32_DEBUGCTL or an MSR of LAST_BRANCH_MSRS."""
         if msr == IA32_DEBUGCTL:
             return replace(self, debugctl=value)
         if msr == MSR_LASTBRANCH_TOS:
@@ -172,7 +185,7 @@ NO_LAST_BRANCHES = LastBranches()
 
 
 def _stack_entry_of(msr: int) -> tuple[int, int]:
-    """Which of from, to and info, and of which entry."""
+    """Return the index within an entry (from, to, info) and the number of the entry."""
     part = next(part for part, base in enumerate(_LBR_STACK_MSRS) if 0 <= msr - base < LBR_DEPTH)
     return part, msr - _LBR_STACK_MSRS[part]
 
@@ -193,18 +206,16 @@ LVT_MASKED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class OverflowedState:
-    """What an overflow hides; `trace_stop`: TraceStop, with which tracing has ended."""
+    """Facts that an overflow hides until OVF. `trace_stop`: TraceStop has ended tracing."""
 
     trace_stop: bool = False
 
 
 @dataclass(slots=True)
 class State:
-    """Everything that decides what the unit will send, apart from its registers, its output and its
-    parameters.
+    """Everything that determines later packets, apart from registers, output and parameters.
 
-    Comparable; `copy` and `assign` are what snapshot and restore are made of; `diff` names what
-    differs.
+    Comparable. Snapshots use `copy` and `assign`; `diff` names the fields that differ.
     """
 
     __repr__ = hexadecimal_repr("ip", "xss", "tnt", "last_ip", "global_status", "lvt_pmi")
@@ -218,44 +229,42 @@ class State:
     error: bool = False
     pend_psb: bool = False
     pend_topa_pmi: bool = False
-    # Wider than the register shows, since periods reach 64 MB.
+    # Wider than the register field, because PSB periods reach 64 MB.
     packet_byte_count: int = 0
 
-    # The processor: its architectural state, and the linear address of the next instruction.
+    # The architectural state, and the linear address of the next instruction.
     arch: ArchState = field(default_factory=ArchState)
     ip: int = 0
 
-    # What is kept aside: the host-state area in VMX non-root operation, SMRAM in SMM, the executive
-    # monitor while an STM runs, what an authenticated code module has suspended.
+    # Saved contexts: the host in VMX non-root operation, SMRAM in SMM, the executive monitor while
+    # an STM runs, what an authenticated code module suspends, and the SSA frames of the enclave,
+    # youngest last (section 33.2.9.5).
     host: ArchState | None = None
     smram: SavedBySmi | None = None
     executive: SavedBySmmVmExit | None = None
     acm: SavedByAcm | None = None
-
-    # What asynchronous exits have saved in the enclave, the last one last (section 33.2.9.5).
     ssa: tuple[SavedByAex, ...] = ()
 
     # IA32_XSS (section 33.3.5.2) and the last branch records (section 33.3.1.2).
     xss: int = 0
     last_branches: LastBranches = NO_LAST_BRANCHES
 
-    # PacketEn, no address range in use, no DisTNT, no CS base to add, no PSB+ overdue, no overflow:
-    # near branches need no second look.
+    # Cache: PacketEn=1, no address range, no DisTNT, CS base 0, no PSB+ overdue, no overflow.
     branch_fast_path: bool = False
 
-    # Compression (sections 33.4.2.1 and 33.4.2.2). `tnt` has a stop bit above the results, so 1 is
-    # empty.
+    # Compression (sections 33.4.2.1 and 33.4.2.2). `tnt` holds the results below a stop bit, so 1
+    # is an empty buffer.
     tnt: int = 1
     last_ip: int = 0
     ret_stack: deque[int] = field(default_factory=lambda: deque(maxlen=64))
-    # What has gone out tells; `context_report_pending`: an overflow has resolved with ContextEn=0, and what it has
-    # lost is to be told when the context is entered again.
+
+    # What written packets have reported. `context_report_pending`: an overflow resolved with
+    # ContextEn=0, so lost context is reported when the context is entered again.
     decoder_knowledge: DecoderKnowledge = NOTHING_KNOWN
     context_report_pending: bool = False
 
-    # Time in core cycles: now, the last CYC, when the next CYC may go out, the next MTC (and how
-    # many MTC periods the ART has then seen), and the first of what comes by itself, which may be
-    # too early but never too late.
+    # Time in core cycles. `mtc_index`: MTC periods of the ART at `next_mtc_cycle`.
+    # `next_timer_cycle`: see `timing_packets`.
     cycle: int = 0
     last_cyc_cycle: int = 0
     cyc_allowed_at: int = NEVER
@@ -263,49 +272,49 @@ class State:
     mtc_index: int = 0
     mtcs_to_drop: int = 0
     next_timer_cycle: int = NEVER
-    # TIPs that wait for the results before them (section 33.4.2.3): their bytes and number.
+
+    # TIPs that wait for the TNT results before them (section 33.4.2.3): bytes and number.
     deferred_tips: bytes = b""
     deferred_count: int = 0
 
-    # Internal buffer overflow (section 33.3.8): what it hides and when it may resolve; the level of
-    # the buffer, in bytes * Parameters.drain_cycles, as of a core cycle.
+    # Internal buffer overflow (section 33.3.8), and the first cycle at which it may resolve.
+    # `level`: bytes in the buffer * Parameters.drain_cycles, at core cycle `level_cycle`.
     overflow: OverflowedState | None = None
     overflow_ends_at: int = NEVER
     level: int = 0
     level_cycle: int = 0
 
-    # Bytes of the stream that have not reached the output: Parameters.held_bytes.
-    held_bytes: bytes = b""
+    # Bytes that have not reached the output: Parameters.held_bytes.
+    held_back: bytes = b""
 
-    # In a C-state deeper than C0.1 (section 33.4.2.24), or in one that no packet tells of.
+    # In a C-state deeper than C0.1 (section 33.4.2.24), or in one without packets.
     asleep: bool = False
     in_unreported_sleep: bool = False
 
-    # IA32_PERF_GLOBAL_STATUS as far as PT sets it, the LVT entry of the PMI, which the emulator's
-    # APIC obeys, ToPA PMIs signalled so far, and the bytes after which one that is pending is
-    # signalled (section 33.2.7.2).
+    # ToPA PMI (section 33.2.7.2): IA32_PERF_GLOBAL_STATUS as far as PT sets it; the LVT entry,
+    # which the emulator's APIC obeys; PMIs signalled so far; bytes until a delayed PMI.
     global_status: int = 0
     lvt_pmi: int = LVT_MASKED
     pmis: int = 0
     bytes_until_pmi: int | None = None
 
-    # The core cycle from which on STATUS.Error shows what it holds (section 33.3.2.1).
+    # The core cycle from which STATUS.Error is visible (section 33.3.2.1).
     error_visible_at: int = 0
 
     def copy(self) -> State:
-        """A value of its own."""
+        """Return an independent copy."""
         other = State()
         other.assign(self)
         return other
 
     def assign(self, other: State) -> None:
-        """Take every value of `other`."""
+        """Replace every field by that of `other`."""
         for name in _FIELD_NAMES:
             setattr(self, name, getattr(other, name))
         self.ret_stack = other.ret_stack.copy()
 
     def diff(self, other: State) -> dict[str, tuple[Any, Any]]:
-        """(ours, theirs) for every field that differs, by name."""
+        """Return (own value, other value) of each field that differs, by name."""
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in _FIELD_NAMES)
         return {name: (ours, theirs) for name, ours, theirs in pairs if ours != theirs}
 

@@ -1,16 +1,13 @@
-"""Decoder synchronization: PSB+ (sections 33.3.7 and 33.4.2.17).
+"""From the packets of an event to the output: commit, PSB+, ToPA PMI (sections 33.2.7.2, 33.3.3,
+33.3.7, 33.4.2.17).
 
-The ToPA PMI, and what it freezes (section 33.2.7.2).
-
-IA32_DEBUGCTL.Freeze_LBRs_on_PMI and Freeze_Perfmon_on_PMI apply to it as to every PMI: it sets
-LBRS_FROZEN and COUNTERS_FROZEN in IA32_PERF_GLOBAL_STATUS (Volume 3, 18.4.7), and nothing is
-recorded or counted until software clears them. Tracing goes on: PT is never frozen.
-
-Packets go to the output, through the internal buffers (sections 33.3.3 and 33.3.8), and what it
-answers sets Stopped, Error and the PMI (33.2.7.2, 33.3.10).
-
-The packet stream: an event ends with `commit`, time passes with `at`, and a PSB+ comes by byte
-count (sections 33.3.6, 33.3.8 and 33.4.2.17).
+* `commit` ends an event: it writes the event's packets as a whole, or drops all of them if the
+  internal buffer overflows, and inserts a PSB+ when PacketByteCnt reaches the PSB period.
+* A PSB+ reports the present state and resets compression. State.ip, which its FUP carries, must be
+  the next instruction, so a PSB+ is inserted between two events only.
+* The output's answers set Stopped and Error and raise the PMI. IA32_DEBUGCTL.Freeze_LBRs_on_PMI and
+  Freeze_Perfmon_on_PMI apply to the ToPA PMI as to every PMI: they set LBRS_FROZEN and
+  COUNTERS_FROZEN in IA32_PERF_GLOBAL_STATUS (Volume 3, 18.4.7). Tracing itself is never frozen.
 """
 
 from __future__ import annotations
@@ -41,10 +38,10 @@ _PSBEND = encode("PSBEND")
 
 
 def _emit_psb_plus(unit: Unit) -> int:
-    """Put a PSB+ that tells the present state; returns its bytes.
+    """Emit a PSB+ with the present state; return its size in bytes.
 
-    Everything that compression relies on is forgotten. Call it between two events only: State.ip,
-    which its FUP carries, must be the next instruction to execute.
+    PSB resets all compression. Call between two events only: State.ip, which the FUP carries, must
+    be the next instruction.
     """
     state = unit.state
     flush_tnt(unit)
@@ -66,7 +63,7 @@ def _emit_psb_plus(unit: Unit) -> int:
 
 
 def _emit_cyc_before_psb(unit: Unit) -> None:
-    """The CYC in front of PSB; with erratum SKL168 it gets lost, and the time that it tells."""
+    """Emit the CYC before PSB. With erratum SKL168 the CYC, and the time in it, is lost."""
     before = len(unit.packets)
     emit_cyc_if_due(unit)
     if "SKL168" in unit.errata:
@@ -116,7 +113,7 @@ _FREEZE_CONTROLS = ((1 << 11, LBRS_FROZEN), (1 << 12, COUNTERS_FROZEN))
 
 
 def _set_pmi_status(unit: Unit) -> None:
-    """A ToPA PMI is signalled."""
+    """Record a ToPA PMI in IA32_PERF_GLOBAL_STATUS and the freeze bits."""
     state = unit.state
     state.pmis += 1
     state.bytes_until_pmi = None
@@ -129,13 +126,15 @@ def _set_pmi_status(unit: Unit) -> None:
 
 
 def _delay_pmi(unit: Unit) -> None:
-    """A ToPA PMI comes after Parameters.pmi_skid bytes more; two that wait are one."""
+    """Signal the PMI after Parameters.pmi_skid more bytes; a second pending PMI merges into the
+    first.
+    """
     if unit.state.bytes_until_pmi is None:
         unit.state.bytes_until_pmi = unit.parameters.pmi_skid
 
 
 def _is_delayed_pmi_due(unit: Unit, size: int) -> bool:
-    """`size` bytes more are written; True if a PMI that waits is due."""
+    """Account `size` written bytes; return whether a delayed PMI is due."""
     left = unit.state.bytes_until_pmi
     if left is None:
         return False
@@ -144,9 +143,9 @@ def _is_delayed_pmi_due(unit: Unit, size: int) -> bool:
 
 
 def write_packets(unit: Unit, *, drained: bool = False) -> None:
-    """Hand the packets to the output, shaped by Parameters.pad_align and held_bytes.
+    """Write the pending packets to the output, or start an overflow if they do not fit the buffer.
 
-    `drained`: they have been through that, and through the internal buffer.
+    `drained`: the bytes come from the internal buffer; do not pad or hold them back again.
     """
     data = bytes(unit.packets)
     if not data:
@@ -173,23 +172,23 @@ def write_packets(unit: Unit, *, drained: bool = False) -> None:
 
 
 def drain_held_bytes(unit: Unit) -> None:
-    """What internal buffers hold goes to the output (section 33.3.3)."""
-    held, unit.state.held_bytes = unit.state.held_bytes, b""
+    """Write the bytes that the internal buffers hold back (section 33.3.3)."""
+    held, unit.state.held_back = unit.state.held_back, b""
     if held and unit.output.state.enabled:
         unit.packets += held
         write_packets(unit, drained=True)
 
 
 def _pad_and_hold_back(unit: Unit, data: bytes) -> bytes:
-    """`data` with PADs behind it, and what is held before it instead of its own end."""
-    data = unit.state.held_bytes + data + bytes(-len(data) % unit.parameters.pad_align)
+    """Return the bytes to write: those held back before and `data` padded, without the new tail."""
+    data = unit.state.held_back + data + bytes(-len(data) % unit.parameters.pad_align)
     kept = max(0, len(data) - unit.parameters.held_bytes)
-    unit.state.held_bytes = data[kept:]
+    unit.state.held_back = data[kept:]
     return data[:kept]
 
 
 def apply_output_result(unit: Unit, result: OutputResult) -> None:
-    """What the output answers becomes Stopped, Error and PMI."""
+    """Set Stopped and Error from an output result, and raise its PMI."""
     if result.stopped:
         unit.state.stopped = True
     if result.error is not None:
@@ -197,7 +196,7 @@ def apply_output_result(unit: Unit, result: OutputResult) -> None:
     ended = result.stopped or result.error is not None
     if ended:
         unit.packets.clear()
-        unit.state.held_bytes = b""
+        unit.state.held_back = b""
         clear_trigger_en(unit)
     # The handler of a PMI finds Stopped set (section 33.2.7.2).
     if result.pmi and unit.parameters.pmi_skid and not ended:
@@ -207,14 +206,17 @@ def apply_output_result(unit: Unit, result: OutputResult) -> None:
 
 
 def signal_pmi(unit: Unit) -> None:
-    """A ToPA PMI is signalled, and Unit.on_pmi called."""
+    """Signal a ToPA PMI, and call Unit.on_pmi."""
     _set_pmi_status(unit)
     if unit.on_pmi is not None:
         unit.on_pmi()
 
 
 def at(unit: Unit, clock: int) -> None:
-    """`clock` instructions have retired by now. IllegalEvent if that is fewer than before."""
+    """Advance to the time at which `clock` instructions have retired.
+
+    Raises IllegalEvent if that is earlier than before.
+    """
     state = unit.state
     cycle = clock * unit.time.cpi
     if cycle < state.cycle:
@@ -223,7 +225,7 @@ def at(unit: Unit, clock: int) -> None:
         state.cycle = cycle
         return
     advance_to_cycle(unit, cycle)
-    # Between two events the current IP is not known: a PSB+ that tells it waits for the next.
+    # Between two events the current IP is unknown: a PSB+ with a FUP waits for the next event.
     if state.packet_en:
         write_packets(unit)
     else:
@@ -231,13 +233,13 @@ def at(unit: Unit, clock: int) -> None:
 
 
 def flush(unit: Unit) -> None:
-    """Send what waits in the TNT buffer, as clearing TraceEn does (33.3.3, 33.4.2.1)."""
+    """Write the buffered TNT results, as clearing TraceEn does (33.3.3, 33.4.2.1)."""
     flush_tnt(unit)
     write_packets(unit)
 
 
 def commit(unit: Unit) -> None:
-    """An event is over: write its packets, and a PSB+ if the byte count says so."""
+    """End an event: write its packets, and insert a PSB+ if PacketByteCnt demands one."""
     if unit.packets:
         write_packets(unit)
     elif unit.state.overflow is not None:
@@ -249,7 +251,10 @@ def commit(unit: Unit) -> None:
 
 
 def resolve_overflow(unit: Unit, *, ends: bool = False) -> None:
-    """The overflow is over; State.ip is the next instruction, unless tracing `ends` with it."""
+    """Resolve the overflow, if there is one. State.ip is the next instruction.
+
+    `ends`: tracing ends at the same time.
+    """
     if unit.state.overflow is None:
         return
     if overflow.emit_overflow_packets(unit, ends=ends):
@@ -271,20 +276,20 @@ def _insert_due_psb(unit: Unit) -> None:
 
 
 def insert_extra_psb(unit: Unit, event: str) -> None:
-    """The PSB+ that Parameters.psb_extra puts after an `event`."""
+    """Insert a PSB+ if Parameters.psb_extra names `event`."""
     state = unit.state
     if event in unit.parameters.psb_extra and state.trigger_en and state.overflow is None:
         insert_psb_now(unit)
 
 
 def insert_psb_now(unit: Unit) -> None:
-    """A PSB+ goes out, whatever the byte count says."""
+    """Write a PSB+ regardless of PacketByteCnt."""
     emit_psb(unit)
     write_packets(unit)
 
 
 def emit_psb(unit: Unit) -> None:
-    """A PSB+ joins the packets of the event at hand."""
+    """Emit a PSB+ among the packets of the current event."""
     size = _emit_psb_plus(unit)
     unit.state.pend_psb = False
     if not unit.parameters.psb_counts_itself:

@@ -1,4 +1,9 @@
-"""Timing packets: TSC, TMA, CBR, MTC, CYC (sections 33.3.6, 33.4.2.10 to 33.4.2.14, 33.8.3)."""
+"""Timing packets: TSC, TMA, CBR, MTC, CYC (sections 33.3.6, 33.4.2.10 to 33.4.2.14, 33.8.3).
+
+Time is counted in core cycles. `State.next_timer_cycle` is the first cycle at which a packet or a
+flush is due without any event: an MTC, a CYC before the counter wraps, a TNT flush by timer, or the
+end of an overflow. It may be too early, never too late. `advance_to_cycle` emits what is due.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,10 @@ _MTC = encoder("MTC")
 
 
 def start_timing(unit: Unit) -> None:
-    """TriggerEn was set: the cycle counter starts at 0, and the first eligible packet gets a CYC.
+    """Start the timers: TriggerEn was set.
 
-    The ART runs on for all processors, so MTC only looks up where its period stands.
+    The cycle counter starts at 0, and the first CYC-eligible packet gets a CYC. The ART runs
+    independently of tracing, so the next MTC depends only on the ART.
     """
     state, configuration = unit.state, unit.configuration
     if configuration.cyc_en:
@@ -28,13 +34,13 @@ def start_timing(unit: Unit) -> None:
 
 
 def cycles_since_last_cyc(unit: Unit) -> int:
-    """The cycle counter as tracing is suspended."""
+    """Return the value of the cycle counter, for a suspension of tracing."""
     counts = unit.configuration.cyc_en and unit.state.trigger_en
     return unit.state.cycle - unit.state.last_cyc_cycle if counts else 0
 
 
 def continue_timing(unit: Unit, cycles: int) -> None:
-    """`start`, but the cycle counter goes on from what it was when tracing was suspended."""
+    """Start the timers as `start_timing`, with the cycle counter at `cycles`."""
     start_timing(unit)
     state, configuration = unit.state, unit.configuration
     if configuration.cyc_en:
@@ -44,9 +50,9 @@ def continue_timing(unit: Unit, cycles: int) -> None:
 
 
 def emit_final_cyc(unit: Unit) -> None:
-    """TriggerEn is about to be cleared, and the cycle counter with it: tell what it holds.
+    """Emit a stand-alone CYC before TriggerEn is cleared, subject to the threshold.
 
-    A stand-alone CYC, subject to the threshold. It comes before the packets that report the end.
+    The packets that report the end follow it.
     """
     state = unit.state
     if state.cycle >= state.cyc_allowed_at and state.cycle > state.last_cyc_cycle:
@@ -54,7 +60,7 @@ def emit_final_cyc(unit: Unit) -> None:
 
 
 def restart_core_clock(unit: Unit) -> None:
-    """The core's clock runs again: CYC, TSC with TMA, CBR (Table 33-55, row 25; 33.3.6.2)."""
+    """Emit CYC, TSC with TMA, CBR: the core clock runs again (Table 33-55 row 25; 33.3.6.2)."""
     reschedule_mtc(unit)
     if unit.configuration.cyc_en:
         emit_cyc(unit)
@@ -63,7 +69,7 @@ def restart_core_clock(unit: Unit) -> None:
 
 
 def reschedule_mtc(unit: Unit) -> None:
-    """The relation of clocks and core cycles has changed: find the next MTC anew."""
+    """Recompute the next MTC after the relation of the clocks has changed."""
     state, configuration = unit.state, unit.configuration
     if configuration.mtc_en:
         state.mtc_index = unit.time.art_at(state.cycle) >> configuration.mtc_shift
@@ -72,9 +78,9 @@ def reschedule_mtc(unit: Unit) -> None:
 
 
 def resume_timing_after_overflow(unit: Unit) -> None:
-    """An overflow is over: CYC tells its cycles, as far as the counter has not wrapped (33.3.8.2).
+    """Continue CYC after an overflow (section 33.3.8.2).
 
-    The cycles of its whole turns are lost.
+    If the cycle counter has wrapped, the cycles of its complete periods are lost.
     """
     state = unit.state
     if unit.configuration.cyc_en:
@@ -87,16 +93,16 @@ def resume_timing_after_overflow(unit: Unit) -> None:
 
 
 def stop_timing(unit: Unit) -> None:
-    """TriggerEn is 0: nothing comes by itself any more, but for the end of an overflow."""
+    """Stop all timers except the end of an overflow: TriggerEn is 0."""
     state = unit.state
     state.cyc_allowed_at = state.next_mtc_cycle = NEVER
     state.next_timer_cycle = state.overflow_ends_at
 
 
 def advance_to_cycle(unit: Unit, cycle: int) -> None:
-    """Move to core cycle `cycle`, sending on the way what time alone brings.
+    """Advance to core cycle `cycle`, and emit everything that is due by time alone.
 
-    That is MTCs, CYCs before the counter wraps, and results that have waited for a timer.
+    That is MTC, CYC before the counter wraps, and TNT results that a timer flushes.
     """
     state = unit.state
     while (due := _update_next_timer(unit, cycle)) <= cycle:
@@ -119,15 +125,15 @@ def advance_to_cycle(unit: Unit, cycle: int) -> None:
 
 
 def emit_cyc_if_due(unit: Unit) -> None:
-    """A CYC-eligible packet follows: tell its time if the threshold has passed (33.3.6.3)."""
+    """Emit a CYC before a CYC-eligible packet, if the threshold has passed (section 33.3.6.3)."""
     if unit.state.cycle >= unit.state.cyc_allowed_at:
         emit_cyc(unit)
 
 
 def emit_cyc(unit: Unit) -> None:
-    """A CYC, whether or not an eligible packet follows (section 33.4.2.14).
+    """Emit a CYC (section 33.4.2.14). Callers have flushed the TNT buffer.
 
-    The TNT buffer holds nothing older. In an overflow the counter goes on.
+    During an overflow the counter continues, and no packet is emitted.
     """
     state = unit.state
     if state.overflow is not None:
@@ -138,7 +144,7 @@ def emit_cyc(unit: Unit) -> None:
 
 
 def emit_tsc(unit: Unit) -> None:
-    """TSC if TSCEn; right after it TMA if MTCEn (sections 33.4.2.11 and 33.4.2.13)."""
+    """Emit TSC if TSCEn=1, followed by TMA if MTCEn=1 (sections 33.4.2.11 and 33.4.2.13)."""
     configuration = unit.configuration
     if not configuration.tsc_en:
         return
@@ -151,13 +157,13 @@ def emit_tsc(unit: Unit) -> None:
 
 
 def emit_tma(unit: Unit) -> None:
-    """TMA: where between two crystal clocks the TSC before it lies."""
+    """Emit TMA: the position of the preceding TSC between two crystal clocks."""
     time, cycle = unit.time, unit.state.cycle
     unit.emit(_TMA(time.art_at(cycle) & 0xFFFF, time.fast_counter_at(cycle)))
 
 
 def emit_cbr(unit: Unit) -> None:
-    """CBR (section 33.4.2.10)."""
+    """Emit CBR (section 33.4.2.10)."""
     unit.emit(_CBR(unit.time.core_ratio))
 
 
@@ -168,8 +174,9 @@ def _schedule_next_mtc(unit: Unit) -> None:
 
 
 def _update_next_timer(unit: Unit, until: int = 0) -> int:
-    """Find the next thing that time alone brings; while nothing waits the timer for results rests
-    `until` then.
+    """Recompute State.next_timer_cycle and return it.
+
+    While no TNT result waits, the flush timer is idle until core cycle `until`.
     """
     state, period = unit.state, unit.parameters.tnt_flush_cycles
     state.next_timer_cycle = state.next_mtc_cycle

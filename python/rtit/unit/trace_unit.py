@@ -1,7 +1,6 @@
-"""The trace unit of one logical processor: every event that it traces, in the chapter's order.
+"""The trace unit of one logical processor: a list of all events, in the chapter's order.
 
-Each is a function whose first parameter is the unit, in the module that its line names; the section
-behind it is where the chapter has the rule.
+Each line names the function that implements the event, and the section that defines it.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_more_than_is_copied(
     vanished: DeletedFiles, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mapping may have any size; code that was not copied is reported as lost."""
-    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 1 << 20)
+    monkeypatch.setattr("rtit.capture.store.deleted_files._MAX_COPIED", 1 << 20)
     os.truncate(file, 1 << 40)
     vanished.saw(MappedAt(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
     os.utime(file, ns=(1, 1))
@@ -186,7 +186,7 @@ def test_no_more_than_there_is_room_for(vanished: DeletedFiles, file: Path) -> N
 
 
 def test_places_beyond_a_number_are_not_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtit.capture.store.vanished._MOST_PLACES", 3)
+    monkeypatch.setattr("rtit.capture.store.deleted_files._MAX_PLACES", 3)
     vanished = DeletedFiles()
     begin_later(vanished)
     try:
@@ -210,7 +210,7 @@ def test_gone_before_it_was_looked_at(vanished: DeletedFiles, file: Path) -> Non
 def test_no_more_bytes(vanished: DeletedFiles, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vanished.saw(PLACE, mapping(file))
     file.unlink()
-    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)
+    monkeypatch.setattr("rtit.capture.store.deleted_files._MAX_COPIED", 0x1000)
     assert list(vanished.pokes()) == [(PLACE, PAGES[: 0x1000 - 64])]
     assert vanished.lost == [str(file)]
 

@@ -90,7 +90,7 @@ def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     tips(cpu, 1500)
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).Error == 1
-    assert cpu.unit.state.held_bytes == b""
+    assert cpu.unit.state.held_back == b""
     cpu.set_msr(Msr.CTL, 0)
     pages = cpu.unit.output.memory.snapshot()
     assert sorted(pages) == [TABLE >> 12, A >> 12]

@@ -67,7 +67,7 @@ OTHERS: dict[str, Any] = {
     "overflow": OverflowedState(True),
     "decoder_knowledge": DecoderKnowledge(mode=2),
     "bytes_until_pmi": 4,
-    "held_bytes": b"abc",
+    "held_back": b"abc",
     "deferred_tips": b"abc",
     "ssa": (SavedByAex(5, True),),
 }

@@ -1,5 +1,5 @@
-"""The perf back end: real PT, by the kernel and `perf record`. `find.py` says whether this machine
-can, and why not; `session.py` starts perf and waits for it.
+"""The perf back end: PT hardware, through the kernel and `perf record`.
 
-It was tried with a stand-in for perf and for the kernel's files alone, not yet on PT hardware.
+`availability.py` says whether this machine can record, and if not, why; `session.py` runs perf.
+Tested with a stand-in for perf and for the kernel's files, not yet on PT hardware.
 """

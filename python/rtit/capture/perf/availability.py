@@ -1,7 +1,7 @@
-"""Whether this machine records PT in hardware, and if not, why, and what to do about it.
+"""Whether this machine can record PT in hardware; if not, the reason and the remedy.
 
-What the kernel says is below /sys/bus/event_source/devices/intel_pt: `caps` has the fields of CPUID
-leaf 14H, hexadecimal (section 33.3.1).
+The kernel describes its PT driver in /sys/bus/event_source/devices/intel_pt: `caps` has the fields
+of CPUID leaf 14H, in hexadecimal (section 33.3.1).
 """
 
 from __future__ import annotations
@@ -71,10 +71,7 @@ class PerfInstallation:
 
 
 def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallation | str:
-    """The perf to record with, or in one sentence why there is none, and what to do.
-
-    `kernel`: kernel code, too; `everybody`: all CPUs, not one program alone.
-    """
+    """Return the perf to record with, or one sentence with the reason and the remedy."""
     problem = reason_for_no_hardware()
     if problem is not None:
         return problem
@@ -104,7 +101,7 @@ def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallat
 
 
 def reason_for_no_hardware() -> str | None:
-    """Why the kernel offers no PT here, and what would help; None if it does."""
+    """Return why the kernel offers no PT, and the remedy; None if it does."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"PT hardware is looked for by Linux on x86-64, not by {sys.platform} on " + (
             platform.machine() or "an unknown machine"
@@ -149,7 +146,7 @@ def reason_for_no_permission(*, kernel: bool = False, everybody: bool = False) -
 
 
 def describe_kernel_limits() -> list[str]:
-    """What of the kernel's settings makes recordings smaller or poorer, a sentence each."""
+    """Return a sentence for each kernel setting that makes recordings smaller or poorer."""
     return [text for text in (_buffer_limit(), _hidden_addresses()) if text is not None]
 
 
@@ -199,7 +196,7 @@ def _locked_memory_limit() -> int | None:
 
 
 def _has_any_capability(*capabilities: int) -> bool:
-    """Whether this process has any of these."""
+    """Return whether this process has any of these capabilities."""
     try:
         status = (ROOT / "proc/self/status").read_text()
         held = int(status.partition("CapEff:")[2].split()[0], 16)
@@ -209,7 +206,7 @@ def _has_any_capability(*capabilities: int) -> bool:
 
 
 def pmu_profile() -> Profile | None:
-    """The processor as the kernel's files tell of its PT; None if they do not."""
+    """Return the processor as the kernel describes its PT; None if it does not."""
     caps = ROOT / PMU / "caps"
     found: dict[str, int] = {}
     for name in (*_FLAGS, *_NUMBERS):
@@ -231,7 +228,7 @@ def pmu_profile() -> Profile | None:
 
 
 def read_cpuinfo() -> dict[str, str]:
-    """What /proc/cpuinfo says of the first processor."""
+    """Return the fields of /proc/cpuinfo for the first processor."""
     try:
         text = (ROOT / "proc/cpuinfo").read_text(errors="replace")
     except OSError:

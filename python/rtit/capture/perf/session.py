@@ -1,4 +1,4 @@
-"""A recording by `perf record`: what it is told, and what became of it."""
+"""A recording by `perf record`: its command line, its process, its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMEOUT = 10.0
 
 
 class PerfSession(RecordingSession):
-    """perf at work. It writes the file; nobody counts what runs."""
+    """A running perf. It writes the file; nothing counts instructions."""
 
     def __init__(self, plan: RecordPlan, process: subprocess.Popen[bytes]) -> None:
         super().__init__(plan)
@@ -68,7 +68,7 @@ class PerfSession(RecordingSession):
             self._process.kill()
 
     def finish(self) -> Recording:
-        """What perf wrote. Raises RecordError if that is no trace."""
+        """Return what perf wrote. Raises RecordError if that is not a trace."""
         self._close()
         plan, code = self._plan, self._process.returncode
         try:
@@ -125,12 +125,12 @@ def start_perf(request: RecordRequest, *, found: PerfInstallation | None = None)
 
 
 def traces_kernel(request: RecordRequest) -> bool:
-    """Whether the kernel is to be traced, too."""
+    """Return whether the kernel is to be traced."""
     return PtOptions.parse(request.event, user_only=False).kernel
 
 
 def check_perf_request(request: RecordRequest) -> None:
-    """Raise UsageError for what trace units of our own alone can do."""
+    """Raise UsageError for what only our own trace units can do."""
     asked = {
         "--start-at": request.start_at,
         "--stop-at": request.stop_at,
@@ -147,27 +147,27 @@ def check_perf_request(request: RecordRequest) -> None:
 
 
 def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
-    """What perf is told. Its names are ours; of a snapshot it must be told to write one
+    """Return the arguments of perf. Option names are equal; a snapshot needs one to write it
     at the end. What the user adds comes last, so that perf goes by it.
     """
     request, extent = plan.request, plan.extent
-    told = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
+    arguments = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
     if (text := kernel_form(plan.filters)) is not None:
-        told += ["--filter", text]
+        arguments += ["--filter", text]
     if extent.snapshot is not None:
-        told += [f"--snapshot=e{extent.snapshot}"]
+        arguments += [f"--snapshot=e{extent.snapshot}"]
     if extent.max_size is not None:
-        told += [f"--max-size={extent.max_size}B"]
+        arguments += [f"--max-size={extent.max_size}B"]
     if request.mmap_pages is not None:
-        told += ["-m", request.mmap_pages]
+        arguments += ["-m", request.mmap_pages]
     if request.all_cpus:
-        told += ["-a"]
+        arguments += ["-a"]
     if plan.options.kernel and os.access("/proc/kcore", os.R_OK) and found.copies_kernel:
-        told += ["--kcore"]
-    told += request.perf_options
+        arguments += ["--kcore"]
+    arguments += request.perf_options
     if request.pids:
-        return [*told, "-p", ",".join(map(str, request.pids))]
-    return [*told, "--", *check_arguments(request.argv)]
+        return [*arguments, "-p", ",".join(map(str, request.pids))]
+    return [*arguments, "--", *check_arguments(request.argv)]
 
 
 def _launch_perf(plan: RecordPlan, command: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -1,9 +1,9 @@
-"""From capture events to PT and sideband: one logical processor a traced thread.
+"""Turn capture events into PT and sideband records: one logical processor per traced thread.
 
-The recorder plays the part of the operating system's PT driver. It sets up each thread's trace
-unit before the thread runs its first instruction, turns tracing off and on where the thread is
-switched out and in (which puts an exact TSC into the stream), and hands what the unit wrote to
-memory over to the perf.data writer.
+The recorder plays the part of the operating system's PT driver. It sets up the trace unit of a
+thread before the thread's first instruction. It clears and sets TraceEn where the thread is
+switched out and in, which puts an exact TSC into the stream. It passes the bytes that the unit
+writes to memory to the perf.data writer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A recording under single steps: the tracer at one end, trace units and the file at the other."""
+"""A recording by single steps: connects the tracer, the recorder and the file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PtraceSession(TraceUnitSession):
         self._tracer.kill()
 
     def _settle(self) -> None:
-        """The tracer's last event has told."""
+        """Account the last event of the tracer."""
 
     def _close(self) -> None:
         self._recorder.close()
@@ -71,7 +71,7 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     """Start a program under single steps, or attach to those of `request.pids`.
 
     Returns the recording under way. One of processes that ran already ends when they have ended or
-    are let go (`kill`); they then go on as if nobody had looked. Raises UsageError for wrong
+    are let go (`kill`); they continue undisturbed. Raises UsageError for wrong
     options, RecordError if the program cannot be started (exit codes 125, 126, 127) or a process
     cannot be attached to (125; then none is).
     """

@@ -1,7 +1,8 @@
-"""Capture events as several CPUs would have traced them: threads share trace units, and migrate.
+"""Record as a machine with several CPUs would: threads share trace units, and migrate.
 
-This is what `perf record` writes of a machine: a buffer a CPU, with switches beside it. Whose event
-is next gets the next CPU in turn; the thread that was there is interrupted at its next instruction.
+The result is what `perf record` of a whole machine writes: one buffer per CPU, with context-switch
+records. The thread of the next event gets the next CPU, round robin; the thread that had this CPU
+is interrupted at its next instruction.
 """
 
 from __future__ import annotations

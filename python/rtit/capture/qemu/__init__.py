@@ -1,3 +1,3 @@
-"""The QEMU back end: `find.py` finds a QEMU, `start.py` starts a program in it, `session.py`
-drives the recording, `sink.py` takes what the plugin says.
+"""The QEMU back end: `installation.py` finds QEMU, `start.py` starts a program in it, `session.py`
+drives the recording, `sink.py` writes what the plugin sends.
 """

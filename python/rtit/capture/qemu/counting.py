@@ -1,4 +1,4 @@
-"""Counting under QEMU: no trace is made, the plugin counts how often each block runs.
+"""Count under QEMU: the plugin counts how often each block runs, and makes no trace.
 
 Each process counts in a memory file that the recorder has open from the start, so that no way to
 end a process loses counts. `rtit.counting` reads the file; its layout is in
@@ -46,7 +46,7 @@ class CountedThread:
 
 
 class CountSink:
-    """Takes what the plugin says: who runs, and where the counts are."""
+    """Takes the messages of the plugin: which threads run, and where their counts are."""
 
     full = False
     pt_bytes = 0
@@ -66,7 +66,7 @@ class CountSink:
 
     @property
     def quiet(self) -> bool:
-        """Everything that has begun has told its end."""
+        """Return whether everything that has begun has also ended."""
         return self.begun and not self._live
 
     def feed(self, message: bytes | memoryview) -> None:
@@ -97,18 +97,18 @@ class CountSink:
                 self.whole = False
 
     def counts(self, pid: int, file: int) -> None:
-        """A process, or the program that it now runs, counts in this file."""
+        """Register the file in which a process, or its new program, counts."""
         self.ended(pid)
         self._files[pid] = file
 
     def lost(self, pid: int) -> None:
-        """The file with what a process counts could not be had."""
+        """Note that the file with the counts of a process is missing."""
         self.ended(pid)
         self.whole = False
         self.totals.warnings.append(f"process {pid} is not counted: too many open files")
 
     def ended(self, pid: int) -> None:
-        """What process `pid` has counted so far is all."""
+        """Read the final counts of process `pid`."""
         file = self._files.pop(pid, None)
         if file is None:
             return
@@ -120,7 +120,7 @@ class CountSink:
             os.close(file)
 
     def dump(self) -> int:
-        """There are no snapshots."""
+        """Return 0: counting has no snapshots."""
         return 0
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""Whether the kernel would execute an ELF file: as much as it looks at before it decides.
+"""The program that runs under QEMU: its path after `#!` lines, its arguments, its environment.
 
-Which program runs in the end: what `#!` lines name.
-
-The program that runs under QEMU, and in which environment.
+A script names its interpreter; the kernel follows up to five of them. The checks raise the errors
+that starting the program directly would give, before QEMU starts.
 """
 
 from __future__ import annotations

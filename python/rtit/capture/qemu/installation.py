@@ -1,7 +1,4 @@
-"""The error by which `--backend auto` knows that single steps may do what QEMU cannot.
-
-Which QEMU can record here.
-"""
+"""Find a QEMU that can record on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ QEMU_ENVIRONMENT = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RT
 
 @dataclass(frozen=True, slots=True)
 class QemuInstallation:
-    """A QEMU that takes the plugin."""
+    """A QEMU that accepts the plugin."""
 
     qemu: Path
     version: str
@@ -36,18 +33,12 @@ class QemuInstallation:
 
 
 def find_qemu() -> QemuInstallation | str:
-    """The QEMU to record with, or in one sentence why there is none.
-
-    RTIT_QEMU and RTIT_QEMU_PLUGIN name other files than those in the PATH and in the package.
-    """
+    """Return the QEMU to record with, or one sentence why there is none."""
     return QemuSearch(ask=True).result()
 
 
 class QemuSearch:
-    """`find_qemu` under way: QEMU answers while the caller does something else until `result`.
-
-    Unless it is to be asked (`ask`), it is believed to be as it was (`remembered`).
-    """
+    """`find_qemu` in the background: QEMU answers while the caller continues, until `result`."""
 
     def __init__(self, *, ask: bool = False) -> None:
         self._qemu = os.environ.get("RTIT_QEMU") or find_executable(_QEMU_NAME)
@@ -69,7 +60,7 @@ class QemuSearch:
             self._error = error
 
     def result(self) -> QemuInstallation | str:
-        """What `find_qemu` gives."""
+        """Return the result of `find_qemu`."""
         if self._qemu is None:
             return f"{_QEMU_NAME} is not installed (Debian and Ubuntu: package qemu-user)"
         if self._plugin is None:

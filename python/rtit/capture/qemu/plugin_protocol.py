@@ -1,7 +1,4 @@
-"""What the plugin says besides capture events.
-
-What the plugin is told: lines `name=value` in a file of the recording's folder.
-"""
+"""The protocol between recorder and plugin: messages, and settings as `name=value` lines."""
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ def _filesystem_view() -> str:
 
 
 def edges_passed(words: bytes, window: RecordWindow) -> int:
-    """How many edges of the window were passed, as the processes' shared words tell."""
+    """Return how many edges of the window were passed, from the shared words of the processes."""
     (phase,) = struct.unpack_from("<Q", words, _WINDOW_PHASE_OFFSET)
     return max(int(phase), int(window.start is None))
 

@@ -1,7 +1,7 @@
-"""Which QEMU took the plugin before: asked once, and again when either file is another.
+"""Cache of the QEMU probe: the version of a QEMU that has accepted the plugin.
 
-A file of the user's cache folder, believed only if nobody else can have written it; one that cannot
-be read is as good as none, and one that cannot be written is left out.
+The cache is a file in the user's cache directory, valid while both files are unchanged. It is used
+only if no other user can have written it. Errors of reading or writing it are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGITS = frozenset("0123456789.")
 
 
 def cached_version(qemu: Path, plugin: Path) -> str | None:
-    """The version of this QEMU, which took this plugin the last time; None: it is to be asked."""
+    """Return the version of this QEMU if it accepted this plugin before, else None."""
     try:
         said = _read_cache(_cache_folder()).decode().split("\n")
         *files, version, end = said
@@ -30,7 +30,7 @@ def cached_version(qemu: Path, plugin: Path) -> str | None:
 
 
 def store_version(qemu: Path, plugin: Path, version: str) -> None:
-    """This QEMU took this plugin."""
+    """Remember that this QEMU accepted this plugin."""
     if not _is_version(version):
         return
     new = None
@@ -68,7 +68,7 @@ def _cache_folder() -> Path:
 def _read_cache(folder: Path) -> bytes:
     if not _is_trusted(folder.lstat(), stat.S_ISDIR):
         raise OSError("another's folder")
-    # should it be a pipe, nobody waits for a writer
+    # a pipe must not block
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(folder / _FILE_NAME, flags), "rb") as file:
         status = os.fstat(file.fileno())

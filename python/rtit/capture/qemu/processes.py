@@ -1,6 +1,6 @@
-"""The processes of a recording, each by a file descriptor that names it and none after it.
+"""The processes of a recording, by pidfd, and the limit on open files that they need.
 
-How many files the recorder may have open: each process of a recording takes up to three.
+A recorder needs up to three open files for each process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class RecordingProcesses:
 
     @property
     def may_live(self) -> bool:
-        """Not all that were seen are known to have ended."""
+        """Whether a process is not known to have ended."""
         return self._others or bool(self._files)
 
     def saw(self, pid: int) -> None:
-        """The plugin in a process says that it has the number `pid`."""
+        """Register process `pid`, as announced by its plugin."""
         if pid in self._files:
             return
         if len(self._files) >= self._most:
@@ -57,7 +57,7 @@ class RecordingProcesses:
             os.close(file)
 
     def ended(self, file: int) -> int:
-        """The selector says that the process behind `file` has ended. Its number."""
+        """Return the number of the process of `file`, which the selector reports as ended."""
         self._selector.unregister(file)
         os.close(file)
         [pid] = [pid for pid, each in self._files.items() if each == file]
@@ -70,7 +70,7 @@ class RecordingProcesses:
             _send_signal(file, signal.SIGKILL)
 
     def close(self) -> None:
-        """Forget all. Again is harmless."""
+        """Close all descriptors. May be called again."""
         for file in self._files.values():
             os.close(file)
         self._files = {}
@@ -115,7 +115,7 @@ class OpenFileLimit:
         self._closed = False
 
     def as_before(self, pid: int) -> None:
-        """A child has the limit that we had."""
+        """Give a child the original limit."""
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         with contextlib.suppress(OSError, ValueError):
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
@@ -152,7 +152,7 @@ class OpenFileLimit:
 
 
 def _reserve_descriptor() -> int:
-    """A file that is open, -1 if there may be no more."""
+    """Return an open descriptor, or -1 at the limit."""
     try:
         return os.open(os.devnull, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""The QEMU process of a recording, which loads while its recorder gets ready."""
+"""The QEMU process of a recording. It starts while the recorder prepares its output."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from rtit.capture.qemu.recording_folder import RecordingFolder, folder_error
 
 
 class QemuProcess:
-    """QEMU with the plugin, and the folder and the socket by which it and the recorder meet.
-
-    The program begins when the plugin has had an answer there: a session takes this over first.
-    """
+    """A QEMU process with the plugin, the recording folder, and the socket to the plugin."""
 
     def __init__(self, found: QemuInstallation, settings: str, guest: GuestProgram) -> None:
         """Start it; `settings` is for the plugin. Raises QemuStartError where it does not start."""
@@ -34,7 +31,7 @@ class QemuProcess:
         self.open_files.as_before(self.process.pid)
 
     def abandon(self) -> None:
-        """Kill it, and leave nothing behind. Again is harmless."""
+        """Kill the process and remove its files. May be called again."""
         self.process.kill()
         self.process.wait()
         self._close()

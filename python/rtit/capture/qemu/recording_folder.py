@@ -1,4 +1,4 @@
-"""The folder over which a recorder and its QEMUs find each other, while the recording runs."""
+"""The directory through which a recorder and its QEMU processes find each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordingFolder:
     if this process is killed; folders that were left even so are removed first.
 
     `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
-    QEMU watches it and ends when nobody holds it any more, or something is written. Raises
+    QEMU watches it and ends when no process holds it any more, or something is written. Raises
     QemuStartError where no folder can be made.
     """
 

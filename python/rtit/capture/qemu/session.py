@@ -1,9 +1,8 @@
-"""The QEMU back end: a program runs translated in qemu-x86_64, and a plugin there holds one trace
-unit a thread.
+"""A recording under QEMU: qemu-x86_64 runs the program, and a plugin has one trace unit per thread.
 
-The plugin sends what the units write, and the sideband, over a socket as messages: a record as of
-`rtit.capture.events`, then what belongs to it. Every thread has a clock of its own, raised at its
-start and at each return of a system call to the latest that any thread has published.
+The plugin sends packets and sideband as messages over a socket: a record as in
+`rtit.capture.events`, then its data. Each thread has its own clock. At the thread's start, and when
+a system call returns, the clock is raised to the latest clock that any thread has published.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _START_SECONDS = 30.0
 _GATHER_SECONDS = 0.05
 _PROCESS_EVENTS = frozenset((EventKind.THREAD, EventKind.EXEC))
 _SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
-"""Signals that somebody has sent: QEMU does not end by them by itself."""
+"""Signals from outside: QEMU does not end by them by itself."""
 _PID_FORMAT = 4
 """Where such a message has its process's number."""
 
@@ -45,7 +44,7 @@ class PluginSink(RecordingSink, Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Everything that has begun has told its end."""
+        """Return whether everything that has begun has also ended."""
 
     def feed(self, message: bytes | memoryview) -> None:
         """Take one message; nothing of it is kept in place."""

@@ -1,4 +1,4 @@
-"""What the QEMU plugin says, on its way to perf.data and to the truth file."""
+"""Write the messages of the QEMU plugin to perf.data and to the truth file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _ThreadTotals:
 
 
 class QemuRecordingSink(RecordingWriter):
-    """Writes what the plugin says to perf.data and to the truth file."""
+    """Writes the messages of the plugin to perf.data and to the truth file."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class QemuRecordingSink(RecordingWriter):
 
     @property
     def quiet(self) -> bool:
-        """Everything that has begun has told its end."""
+        """Return whether everything that has begun has also ended."""
         return self.begun and not self._threads
 
     def feed(self, message: bytes | memoryview) -> None:
@@ -219,7 +219,7 @@ class QemuRecordingSink(RecordingWriter):
         self._store.end(tid)
         if thread is not None:
             if ending is None and tid == self._root and self.totals.status is not None:
-                # Killed without a word: its parent, which we are, is told how.
+                # Killed without a message: the wait status says how.
                 ending = Ending(self.totals.status, of_process=True)
             self._write_exit(thread.pid, tid, now, ending, instructions)
 

@@ -1,4 +1,4 @@
-"""Starting a recording under QEMU: what the plugin is told."""
+"""Start a recording under QEMU."""
 
 from __future__ import annotations
 

@@ -1,3 +1,6 @@
-"""What becomes of packets and sideband: `keeper.py` is the file, `extent.py` and `ring.py` how much
-of the packets it has, `output.py` the memory that a trace unit writes to before.
+"""Write packets and sideband records.
+
+`recording_writer.py` writes the file, `packet_store.py` keeps all packets or the last ones
+(`size_limits.py`), `deleted_files.py` keeps the code of deleted files, `unit_output.py` sets up the
+memory that a trace unit writes to.
 """

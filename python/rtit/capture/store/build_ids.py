@@ -1,4 +1,4 @@
-"""Build ids of what was mapped, so that a decoder notices a changed file."""
+"""Build ids of mapped files, so that a decoder detects a file that has changed."""
 
 from __future__ import annotations
 

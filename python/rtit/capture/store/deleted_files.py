@@ -37,7 +37,7 @@ _FileIdentity = tuple[int, int, int, int, int]
 
 
 class MappedAt(NamedTuple):
-    """Where and when (TSC) something was mapped."""
+    """Place and time (TSC) of a mapping."""
 
     pid: int
     tid: int
@@ -63,7 +63,7 @@ class _CopiedRange:
 
 @dataclass(slots=True)
 class _IncomingContents:
-    """A mapping whose contents the tracer is sending."""
+    """A mapping, and the contents received so far from the tracer."""
 
     place: MappedAt
     mapping: MmapEvent
@@ -72,7 +72,7 @@ class _IncomingContents:
 
 
 class DeletedFiles:
-    """Knows all mapped files until `close`."""
+    """Tracks all mapped files until `close`."""
 
     def __init__(self) -> None:
         self._began = time_ns() - _CLOCKS_ARE_LATE
@@ -87,7 +87,7 @@ class DeletedFiles:
         """Paths of files whose code could not be kept, once `pokes` has ended."""
 
     def saw(self, place: MappedAt, mapping: MmapEvent) -> None:
-        """A file was mapped there that has not changed since the recording began."""
+        """Register a mapping of a file that has not changed since the recording began."""
         if not has_file(mapping.path):
             return
         key = mapping.inode, mapping.pgoff, place.size
@@ -140,7 +140,7 @@ class DeletedFiles:
                 self.lost.append(path)
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all copies."""
         if self._copies >= 0:
             os.close(self._copies)
             self._copies = -1
@@ -149,7 +149,7 @@ class DeletedFiles:
         self.lost.clear()
 
     def _came(self, pid: int) -> None:
-        """The contents of the last mapping of a process are complete."""
+        """Store the contents of the last mapping of a process, which are complete."""
         sent = self._coming.pop(pid, None)
         if sent is None:
             return

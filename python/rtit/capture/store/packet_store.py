@@ -1,10 +1,7 @@
-"""What becomes of the packets: all to the file, up to a size, or the last of each thread alone.
+"""Where recorded packets go: to the file, up to a maximum size, or into a ring buffer per thread.
 
-A snapshot (perf record --snapshot) keeps for every thread the last bytes that its trace unit wrote,
-in the memory of the recorder: a program that is killed leaves them. They go to the file when they
-are asked for and at the end. Threads that have ended share as many more rings as threads have
-lived at once: what a crash ends is there as a whole, and a program of many short threads takes no
-memory without bound. The oldest go first.
+A snapshot recording (perf record --snapshot) keeps the last bytes of each thread in a ring buffer,
+and writes the ring buffers when a snapshot is requested.
 """
 
 from __future__ import annotations
@@ -33,11 +30,11 @@ class PacketStore(Protocol):
 
     @property
     def full(self) -> bool:
-        """Nothing is kept any more."""
+        """Whether no more packets are kept."""
 
     @property
     def room(self) -> int | None:
-        """Bytes that the file may still get; None: any number."""
+        """Bytes that may still be written to the file; None: no limit."""
 
     def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Take whole packets of a thread, made until `tsc`."""
@@ -46,7 +43,7 @@ class PacketStore(Protocol):
         """The thread has ended."""
 
     def dump(self, tsc: int) -> int:
-        """Bring what is only in memory to the file; returns how many bytes that were."""
+        """Write what is only in memory to the file; return the number of bytes."""
 
     def facts(self) -> dict[str, str]:
         """What a reader of the file should know."""
@@ -99,10 +96,10 @@ class FileStore:
         return free < min(_MIN_FREE_BYTES, size // _MIN_FREE_FRACTION)
 
     def end(self, tid: int) -> None:
-        """Nothing is held back."""
+        """Do nothing: no packet is held back."""
 
     def dump(self, tsc: int) -> int:
-        """Nothing is held back."""
+        """Return 0: no packet is held back."""
         return 0
 
     def facts(self) -> dict[str, str]:
@@ -128,7 +125,7 @@ class RingBuffer:
     """`written` when the ring was last dumped."""
 
     def put(self, data: bytes) -> None:
-        """Add a chunk of whole packets; what is older than `size` bytes goes."""
+        """Append a chunk of whole packets; drop chunks older than `size` bytes."""
         if self.chunks and len(self.chunks[-1]) < _MIN_CHUNK:
             self.chunks[-1] += data
         else:
@@ -139,14 +136,13 @@ class RingBuffer:
             self.held -= len(self.chunks.popleft())
 
     def cut(self) -> None:
-        """Keep the last `size` bytes exactly, in the middle of a packet perhaps."""
+        """Keep exactly the last `size` bytes, which may begin within a packet."""
         data = b"".join(self.chunks)[-self.size :]
         self.chunks, self.held = deque([data]), len(data)
 
     def contents(self) -> tuple[int, bytes]:
-        """The last `size` bytes from the first PSB in them on, and their place in the stream.
-
-        The beginning of the stream needs no PSB at its very start. Empty without any PSB.
+        """Return where the last `size` bytes, from their first PSB on, are in the stream, and the
+        bytes.
         """
         data = b"".join(self.chunks)[-self.size :]
         at = 0 if len(data) == self.written else find_psb(data)
@@ -155,7 +151,7 @@ class RingBuffer:
 
 
 class SnapshotStore:
-    """The last `size` bytes of each thread, to the file when asked for."""
+    """Keeps the last `size` bytes of each thread, and writes them on request."""
 
     full = False
     room: int | None = None
@@ -181,7 +177,9 @@ class SnapshotStore:
         ring.put(bytes(data))
 
     def end(self, tid: int) -> None:
-        """The thread's ring shares the room of those that have ended."""
+        """End a thread. Its ring buffer joins those of other ended threads, which share their
+        memory.
+        """
         ring = self._rings.pop(tid, None)
         if ring is None or ring.dumped == ring.written:
             return

@@ -1,4 +1,4 @@
-"""What both back ends' recorders do alike: count, keep packets, and close the file."""
+"""The base of all recorders: counts, stores packets, writes sideband records, closes the file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RecordingWriter:
 
     def _close(self, tsc: int) -> None:
         self._store.dump(tsc)
-        # How the program ended is told even by a file that has reached its size.
+        # A file that has reached its size still records how the program ended.
         for pid, tid, time, ending in self._late:
             self._writer.exit(pid, pid, tid, tid, time, ending)
         self._late.clear()

@@ -1,4 +1,4 @@
-"""How much of a program's trace is kept: all, all up to a size, or the last of each thread."""
+"""Limits on the size of a recording: a snapshot of the last bytes, or a maximum file size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes as perf's options take them: a number and a unit."""
+"""Sizes as perf's options spell them: a number and a unit."""
 
 from __future__ import annotations
 

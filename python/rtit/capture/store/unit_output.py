@@ -1,6 +1,4 @@
-"""Where a recorded thread's trace unit writes: a single range, or ToPA regions, in memory of its
-own.
-"""
+"""The memory that a recorded thread's trace unit writes to: a single range or ToPA regions."""
 
 from __future__ import annotations
 

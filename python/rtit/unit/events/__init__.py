@@ -1,1 +1,1 @@
-"""What a program and its operating system do (sections 33.2.1 to 33.2.4, 33.2.9.1, 33.4.1.1)."""
+"""The events of a trace unit: programs, operating systems, registers, and VMX, SMM, SGX, TXT."""

@@ -27,7 +27,7 @@ from rtit.unit.timing_packets import emit_cyc, emit_cyc_if_due
 
 
 def conditional(unit: Unit, ip: int, next_ip: int, target: int, taken: bool) -> None:
-    """Jcc, J*CXZ, LOOP*: one TNT result."""
+    """Execute Jcc, J*CXZ or LOOP*: one TNT result."""
     if (next_ip | target) >> 64:
         require_addresses(next_ip, target)
     state = unit.state
@@ -59,7 +59,7 @@ def conditional(unit: Unit, ip: int, next_ip: int, target: int, taken: bool) -> 
 
 
 def retire(unit: Unit, next_ip: int) -> None:
-    """Instructions that change nothing have brought the processor to `next_ip`."""
+    """Advance to `next_ip` by instructions without any packet."""
     if next_ip >> 64:
         require_addresses(next_ip)
     state = unit.state
@@ -69,7 +69,7 @@ def retire(unit: Unit, next_ip: int) -> None:
 
 
 def jump(unit: Unit, ip: int, target: int) -> None:
-    """A direct JMP: the code tells where it goes."""
+    """Execute a direct JMP: no packet, because the code shows its target."""
     if target >> 64:
         require_addresses(target)
     if unit.state.branch_fast_path:
@@ -79,7 +79,9 @@ def jump(unit: Unit, ip: int, target: int) -> None:
 
 
 def call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
-    """A direct CALL; with displacement 0 (`target` is `next_ip`) no RET is expected."""
+    """Execute a direct CALL. With displacement 0 (`target` == `next_ip`) the call stack is not
+    pushed.
+    """
     if (next_ip | target) >> 64:
         require_addresses(next_ip, target)
     state = unit.state
@@ -94,7 +96,7 @@ def call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
 
 
 def indirect_jump(unit: Unit, ip: int, target: int) -> None:
-    """An indirect JMP: TIP."""
+    """Execute an indirect JMP: TIP."""
     if target >> 64:
         require_addresses(target)
     state = unit.state
@@ -106,7 +108,7 @@ def indirect_jump(unit: Unit, ip: int, target: int) -> None:
 
 
 def indirect_call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
-    """An indirect CALL: TIP."""
+    """Execute an indirect CALL: TIP."""
     if (next_ip | target) >> 64:
         require_addresses(next_ip, target)
     state = unit.state
@@ -120,11 +122,10 @@ def indirect_call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
 
 
 def ret(unit: Unit, ip: int, target: int, operand_size: int | None = None) -> None:
-    """A near RET: a taken result if the CALL that it belongs to is known to the decoder, else
-    TIP.
+    """Execute a near RET: a taken TNT result if the call stack predicts its target, else TIP.
 
-    `operand_size` 16, 32 or 64, None for the width of the code; IllegalEvent for another. The call
-    stack is popped either way.
+    `operand_size` is 16, 32 or 64; None is the width of the code. Raises IllegalEvent for another
+    size. The call stack is popped in both cases.
     """
     if target >> 64:
         require_addresses(target)
@@ -146,9 +147,9 @@ def ret(unit: Unit, ip: int, target: int, operand_size: int | None = None) -> No
 
 
 def _enter_range_sequentially(unit: Unit) -> None:
-    """Sequential execution outside the ranges has reached State.ip, perhaps inside one.
+    """Handle sequential execution outside the filter ranges that has reached State.ip.
 
-    With Parameters.filter_sequential `at_boundary` that sets FilterEn.
+    With Parameters.filter_sequential `at_boundary`, FilterEn is set if State.ip is in a range.
     """
     state, ranges = unit.state, unit.configuration.ranges
     if unit.parameters.filter_sequential == "never" or not ranges.filter:
@@ -165,10 +166,10 @@ def _enter_range_sequentially(unit: Unit) -> None:
 def _take_branch(
     unit: Unit, target: int, *, conditional: bool = False, direct: bool = False
 ) -> bool:
-    """A taken branch ends at `target`; it is `conditional`, `direct`, or indirect.
+    """Land a taken branch at `target`; the branch is `conditional`, `direct`, or indirect.
 
-    True if its own packet follows: PacketEn is and was 1. Otherwise TIP.PGE, TIP.PGD and
-    TraceStop have been sent, as far as due.
+    Return True if PacketEn is and was 1, so that the branch's own packet follows. Otherwise
+    TIP.PGE, TIP.PGD and TraceStop have been emitted as needed.
     """
     state, configuration = unit.state, unit.configuration
     state.ip = target = linear_address(unit, target)
@@ -197,7 +198,7 @@ def _take_branch(
 
 
 def _add_tnt_result(unit: Unit, taken: int) -> None:
-    """One more result for the TNT buffer."""
+    """Add one result to the TNT buffer."""
     state = unit.state
     if not unit.configuration.dis_tnt:
         if state.tnt == 1:
@@ -209,7 +210,7 @@ def _add_tnt_result(unit: Unit, taken: int) -> None:
 
 
 def _emit_indirect_tip(unit: Unit, target: int) -> None:
-    """The TIP of an indirect JMP or CALL, which may be deferred."""
+    """Emit or defer the TIP of an indirect JMP or CALL."""
     if unit.defers_tips:
         defer_tip(unit, target)
     else:
@@ -220,7 +221,7 @@ def _emit_indirect_tip(unit: Unit, target: int) -> None:
 
 
 def _emit_return_tip(unit: Unit, target: int) -> None:
-    """The TIP of a RET, which forces out what is deferred."""
+    """Emit the TIP of a RET, after any deferred TIPs."""
     flush_tnt(unit)
     emit_cyc_if_due(unit)
     emit_tip(unit, target)

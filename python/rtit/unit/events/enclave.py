@@ -65,10 +65,10 @@ def enclave_event(
 ) -> None:
     """AEX or an enclave exiting event: an interrupt or exception leaves the enclave.
 
-    `ip` is the instruction inside that has not completed, `aep` the address outside at which
-    the handler returns; `arch` the state of the handler. BranchEn tells `ip` (Table 33-55 row
-    17), event trace by itself `aep` (Table 33-59 row 19). Raises IllegalEvent outside an
-    enclave.
+    `ip` is the instruction inside that has not completed, `aep` the address outside to which the
+    handler returns; `arch` the state of the handler. With BranchEn=1 the FUP carries `ip` (Table
+    33-55 row 17), with event trace alone `aep` (Table 33-59 row 19). Raises IllegalEvent outside
+    an enclave.
     """
     left = unit.state.arch
     arch = _without_enclave(unit, arch, "an asynchronous exit")
@@ -80,8 +80,9 @@ def enclave_event(
 
 
 def leave_enclave(unit: Unit, ip: int) -> ArchState:
-    """The state outside the enclave, for an SMI, a VM exit or INIT before the instruction at `ip`,
-    which an asynchronous exit saves in the SSA; outside an enclave the present state.
+    """Perform the asynchronous exit for an SMI, a VM exit or INIT before the instruction at `ip`.
+
+    Return the state outside the enclave; outside of an enclave, the present state.
     """
     arch = unit.state.arch
     if not arch.in_enclave:

@@ -43,10 +43,10 @@ class EvdType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """What event trace tells of an event: `vector` 0 where the type has none (Table 33-50).
+    """The event-trace packets of one event: CFE type, vector, and EVDs.
 
-    `data` are its EVDs, (type, payload of 64 bits), in the order in which they are sent.
-    IllegalEvent for what does not fit.
+    `vector` is 0 if the type has none (Table 33-50). `data` are the EVDs, (type, 64-bit payload),
+    in the order of emission. Raises IllegalEvent for a value that does not fit.
     """
 
     type: CfeType
@@ -56,24 +56,25 @@ class EventReport:
     def __post_init__(self) -> None:
         require_bits("a vector", self.vector, 8)
         for _, payload in self.data:
-            require_bits("what an EVD tells", payload, 64)
+            require_bits("the payload of EVD", payload, 64)
 
 
 EventReports = tuple[tuple[EventReport, int | None], ...]
-"""What is told, in order, each with the IP as packets carry it, or None if it has none."""
+"""Reports in order, each with the IP that packets carry, or None without an IP."""
 
 
 def page_fault_report(address: int) -> EventReport:
-    """#PF: the EVD tells the linear address, as CR2."""
+    """Return the report of #PF; its EVD holds the linear address, as CR2 does."""
     return EventReport(CfeType.INTR, 14, ((EvdType.PFA, address),))
 
 
 def vm_exit_report(
     unit: Unit, reason: int, qualification: int, vector: int | None = None
 ) -> EventReport:
-    """A VM exit; `vector` is that of the interrupt or exception that caused it, if one did.
+    """Return the report of a VM exit.
 
-    The tables disagree on the order of the EVDs: Parameters.evd_order.
+    `vector` is that of the interrupt or exception that caused the exit, if one did. The tables
+    disagree on the order of the EVDs: Parameters.evd_order.
     """
     data = ((EvdType.VMXQ, qualification), (EvdType.VMXR, reason))
     if unit.parameters.evd_order == "rq":
@@ -84,7 +85,7 @@ def vm_exit_report(
 
 
 def is_cfe_due(unit: Unit, report: EventReport, *, before: bool, after: bool) -> bool:
-    """True if a CFE is due, by ContextEn before and after the event (Table 33-49).
+    """Return whether a CFE is due, from ContextEn before and after the event (Table 33-49).
 
     TriggerEn is the present one. The chapter contradicts itself where a page fault or a VM exit
     sets ContextEn: Parameters.cfe_pf_0to1 and cfe_vmexit_0to1.
@@ -109,11 +110,11 @@ def emit_event(
     ip: int | None,
     branch_fup: bool,
 ) -> None:
-    """EVDs and CFE, if due; then a FUP of their own if nothing else gives the IP.
+    """Emit EVDs and CFE if due, then a FUP if no other packet gives the IP.
 
-    `ip` as packets carry it, None for an event that has none (SIPI, RSM, or the second CFE of one
-    event). `branch_fup`: BranchEn=1 makes a FUP for the event, which the caller puts next; the CFE
-    shares it. EVDs tell of the context before the event, so they need ContextEn then.
+    `ip` is the IP that packets carry; None for an event without one (SIPI, RSM, the second CFE of
+    one event). `branch_fup`: BranchEn=1 makes the caller emit a FUP next, which the CFE shares.
+    EVDs report the context before the event, so they need ContextEn=1 then.
     """
     if not is_cfe_due(unit, report, before=before, after=after):
         return
@@ -130,16 +131,19 @@ def emit_event(
 def emit_events(
     unit: Unit, reports: EventReports, *, before: bool, after: bool, branch_fup: bool
 ) -> None:
-    """Several reports of one operation, in order: an SMM VM exit is an SMI and a VM exit (33.6)."""
+    """Emit several reports of one operation in order; an SMM VM exit is an SMI and a VM exit
+    (33.6).
+    """
     for report, ip in reports:
         emit_event(unit, report, before=before, after=after, ip=ip, branch_fup=branch_fup)
 
 
 def is_mode_exec_due_without_branch(unit: Unit, before: ArchState) -> bool:
-    """True if an operation other than a branch must send MODE.Exec (Table 33-26).
+    """Return whether an operation other than a branch must send MODE.Exec (Table 33-26).
 
-    The width of the code counts with BranchEn=1, RFLAGS.IF with EventEn=1. With BranchEn=0 no
-    TIP.PGE tells what IF has become while nothing was sent, so that the next event does.
+    A change of the code width counts with BranchEn=1, one of RFLAGS.IF with EventEn=1. With
+    BranchEn=0 no TIP.PGE reports how IF has changed while no packets were sent, so the next event
+    does.
     """
     state, configuration = unit.state, unit.configuration
     if not (state.trigger_en and state.context_en and state.filter_en):
@@ -152,9 +156,9 @@ def is_mode_exec_due_without_branch(unit: Unit, before: ArchState) -> bool:
 
 
 def is_lone_mode_exec_due(unit: Unit, before: ArchState) -> bool:
-    """True if MODE.Exec tells of a branch or event that changes RFLAGS.IF, when BranchEn=0.
+    """Return whether a branch or event that changes RFLAGS.IF with BranchEn=0 sends MODE.Exec.
 
-    There is no TIP then that it could bind to: Parameters.modeexec_branch_nobranchen.
+    No TIP exists then that the MODE.Exec could bind to: Parameters.modeexec_branch_nobranchen.
     """
     if unit.configuration.branch_en or unit.parameters.modeexec_branch_nobranchen == "omit":
         return False
@@ -162,7 +166,7 @@ def is_lone_mode_exec_due(unit: Unit, before: ArchState) -> bool:
 
 
 def emit_lone_mode_exec(unit: Unit, target: int) -> None:
-    """The MODE.Exec of `mode_alone`. No TNT waits: BranchEn=0 has none."""
+    """Emit MODE.Exec and a FUP. The TNT buffer is empty, because BranchEn=0."""
     emit_cyc_if_due(unit)
     emit_mode_exec(unit)
     emit_fup(unit, target)

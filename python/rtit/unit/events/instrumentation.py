@@ -1,6 +1,5 @@
-"""PTWRITE (sections 33.2.2 and 33.4.2.21, the second of the tables of its kind in 33.7).
-
-Packet blocks: PEBS records in the trace (sections 33.4.1.1 and 33.4.2.26 to 33.4.2.28).
+"""Data that software or the PMU adds to the trace: PTWRITE, and PEBS records as packet blocks
+(sections 33.2.2, 33.4.1.1, 33.4.2.21, 33.4.2.26 to 33.4.2.28).
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _PAYLOAD_BYTES = {4: 0, 8: 1}
 
 
 def ptwrite(unit: Unit, ip: int, next_ip: int, value: int, size: int = 8) -> None:
-    """PTWRITE at `ip` of an operand of `size` bytes, 4 or 8.
+    """Execute PTWRITE at `ip` with an operand of `size` bytes, 4 or 8.
 
-    Raises UndefinedOpcode where CPUID.(14H,0):EBX[4] is 0; IllegalEvent for another size or a
+    Raises UndefinedOpcode where CPUID.(14H,0):EBX[4] is 0; IllegalEvent for another size, or a
     value that does not fit it.
     """
     if not unit.profile.ptwrite:

@@ -25,9 +25,9 @@ from rtit.unit.timing_packets import (
 
 
 def getsec(unit: Unit, ip: int, next_ip: int) -> None:
-    """GETSEC[SENTER] or GETSEC[ENTERACCS] at `ip`: TraceEn is cleared and stays so.
+    """Execute GETSEC[SENTER] or GETSEC[ENTERACCS] at `ip`: TraceEn is cleared and stays 0.
 
-    Parameters.senter_drop says whether what is buffered, and the end of the trace, is lost.
+    Parameters.senter_drop: whether buffered bytes, and the end of the trace, are lost.
     """
     require_addresses(ip, next_ip)
     require_no_transaction(unit.state.arch, "GETSEC")
@@ -36,9 +36,10 @@ def getsec(unit: Unit, ip: int, next_ip: int) -> None:
 
 
 def senter_sleep(unit: Unit, ip: int) -> None:
-    """This processor answers another one's SENTER before the instruction at `ip`, and sleeps.
+    """Enter the SENTER sleep state, on request of another processor, before the instruction at
+    `ip`.
 
-    Its TraceEn is cleared as that of the other.
+    TraceEn is cleared as in `getsec`.
     """
     require_addresses(ip)
     require_no_transaction(unit.state.arch, "SENTER")
@@ -46,9 +47,8 @@ def senter_sleep(unit: Unit, ip: int) -> None:
 
 
 def acm_begin(unit: Unit, ip: int) -> None:
-    """An authenticated code module is set up: TraceEn is cleared, nothing tells it.
-
-    Raises IllegalEvent if one is running already.
+    """Start an authenticated code module: TraceEn is cleared without a packet. Raises IllegalEvent
+    inside another module.
     """
     state = unit.state
     require(state.acm is None, "an authenticated code module starts in another")
@@ -69,10 +69,10 @@ def acm_begin(unit: Unit, ip: int) -> None:
 
 
 def acm_end(unit: Unit, target: int) -> None:
-    """The module ends, code goes on at `target`: TraceEn is what it was, without TIP.PGE.
+    """End the module; execution continues at `target`. TraceEn is restored, without TIP.PGE.
 
-    TSC, TMA and CBR follow if Parameters.acm_timing_packets, with a CYC for the cycles before the
-    module. Raises IllegalEvent if none runs.
+    TSC, TMA and CBR follow if Parameters.acm_timing_packets is set, with a CYC for the cycles
+    before the module. Raises IllegalEvent if no module runs.
     """
     require_addresses(target)
     state = unit.state
@@ -97,7 +97,7 @@ def _end_trace(unit: Unit, ip: int) -> None:
 
 
 def _resume_trace(unit: Unit, cycles: int) -> None:
-    """Trace again where the stream was left: what the decoder knows still holds."""
+    """Continue the stream; the knowledge of the decoder is still valid."""
     state = unit.state
     load_configuration(unit)
     enable_output(unit)

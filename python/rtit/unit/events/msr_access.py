@@ -1,13 +1,12 @@
-"""PT and last branch records on processors that cannot use both (section 33.3.1.2).
+"""RDMSR and WRMSR of all modelled MSRs, and the last branch records (sections 33.2.8, 33.3.1.2).
 
-The emulator says what LBR, BTS, BTM and LER would record; while they are suspended it is not
-recorded. BTS and BTM reach it again by Unit.on_branch_trace (Volume 3, 18.4.4 and 18.4.5).
+Besides the MSRs of PT the chapter has software read or write: IA32_XSS (33.3.5.2), LBR, LER and
+IA32_DEBUGCTL (33.3.1.2), IA32_PERF_GLOBAL_STATUS and the LVT entry of the PMI (33.2.7.2),
+IA32_VMX_MISC (33.2.9.4), MSR_PLATFORM_INFO and IA32_TSC_ADJUST (33.8.3.1).
 
-RDMSR and WRMSR: which part of the unit an MSR belongs to (section 33.2.8).
-
-Besides the MSRs of PT there are those that the chapter has software read or write: IA32_XSS
-(33.3.5.2), LBR, LER and IA32_DEBUGCTL (33.3.1.2), IA32_PERF_GLOBAL_STATUS and the LVT entry of the
-PMI (33.2.7.2), IA32_VMX_MISC (33.2.9.4), MSR_PLATFORM_INFO and IA32_TSC_ADJUST (33.8.3.1).
+On processors that cannot use PT and LBR at the same time, LBR, BTS, BTM and LER are suspended while
+TraceEn=1. The emulator reports each branch with `last_branch`; while suspended it is not recorded.
+BTS and BTM records are passed on to `Unit.on_branch_trace` (Volume 3, 18.4.4 and 18.4.5).
 """
 
 from __future__ import annotations
@@ -46,18 +45,20 @@ above it.
 
 
 def are_branch_records_suspended(unit: Unit) -> bool:
-    """True while TraceEn=1 on a processor where PT excludes LBR, BTS, BTM and LER."""
+    """Return whether LBR, BTS, BTM and LER are suspended: PT excludes them, and TraceEn=1."""
     return unit.profile.lbr_exclusive and unit.registers.trace_en
 
 
 def are_counters_frozen(unit: Unit) -> bool:
-    """True while a PMI has frozen the performance counters, which are the emulator's."""
+    """Return whether a PMI has frozen the performance counters, which the emulator implements."""
     return bool(unit.state.global_status & COUNTERS_FROZEN)
 
 
 def last_branch(unit: Unit, from_ip: int, to_ip: int, info: int = 0) -> None:
-    """A branch that LBR records if IA32_DEBUGCTL.LBR is 1, and BTS or BTM if TR is 1; unless they
-    are suspended, or a PMI froze LBR.
+    """Report a branch to LBR, BTS and BTM.
+
+    LBR records it if IA32_DEBUGCTL.LBR is 1 and no PMI has frozen LBR; BTS or BTM if TR is 1.
+    Nothing is recorded while they are suspended.
     """
     require_addresses(from_ip, to_ip, info)
     if are_branch_records_suspended(unit):
@@ -73,7 +74,7 @@ def last_branch(unit: Unit, from_ip: int, to_ip: int, info: int = 0) -> None:
 
 
 def last_exception(unit: Unit, from_ip: int, to_ip: int) -> None:
-    """The last branch before an exception or interrupt, which LER keeps."""
+    """Report the last branch before an exception or interrupt, for LER."""
     require_addresses(from_ip, to_ip)
     if not are_branch_records_suspended(unit):
         records = replace(unit.state.last_branches, ler_from=from_ip, ler_to=to_ip)
@@ -81,14 +82,14 @@ def last_exception(unit: Unit, from_ip: int, to_ip: int) -> None:
 
 
 def _read_branch_msr(unit: Unit, msr: int) -> int:
-    """The value of IA32_DEBUGCTL or an MSR in RESTRICTED, which is 0 while suspended."""
+    """Return IA32_DEBUGCTL or an MSR of LAST_BRANCH_MSRS, which reads as 0 while suspended."""
     if msr in LAST_BRANCH_MSRS and are_branch_records_suspended(unit):
         return 0
     return unit.state.last_branches.read(msr)
 
 
 def _write_branch_msr(unit: Unit, msr: int, value: int) -> None:
-    """Write IA32_DEBUGCTL or an MSR in RESTRICTED, which drops it while suspended.
+    """Write IA32_DEBUGCTL or an MSR of LAST_BRANCH_MSRS; the latter is ignored while suspended.
 
     Raises GeneralProtection for reserved bits.
     """
@@ -120,9 +121,9 @@ _MODELLED_MSRS = (
 
 
 def rdmsr(unit: Unit, msr: int) -> int:
-    """The value of an MSR, 64 bits. Raises GeneralProtection for one that is not there.
+    """Return the 64-bit value of an MSR. Raises GeneralProtection for one that does not exist.
 
-    Those of LBR and LER read as 0 while they are suspended (section 33.3.1.2).
+    The MSRs of LBR and LER read as 0 while they are suspended (section 33.3.1.2).
     """
     if msr == IA32_XSS:
         return read_xss(unit)
@@ -144,8 +145,9 @@ def rdmsr(unit: Unit, msr: int) -> int:
 
 
 def msrs(unit: Unit) -> tuple[int, ...]:
-    """The addresses of all MSRs that the processor has, ascending: for those RDMSR and WRMSR are
-    answered here, all others are the emulator's.
+    """Return the addresses of all modelled MSRs of the processor, ascending.
+
+    `rdmsr` and `wrmsr` handle these; all others are the emulator's.
     """
     return tuple(sorted(msr for msr in _MODELLED_MSRS if _exists(unit, msr)))
 
@@ -163,9 +165,9 @@ def wrmsr(
 ) -> None:
     """Write an MSR. Raises GeneralProtection, and then nothing has changed (section 33.2.8).
 
-    `ip` and `next_ip` are those of the WRMSR: what FUP carries when it ends tracing, and TIP.PGE
-    when it starts it; both default to the current IP. Writes to the MSRs of LBR and LER are dropped
-    while they are suspended (section 33.3.1.2).
+    `ip` is the address of the WRMSR, for the FUP if it ends tracing; `next_ip` that of the next
+    instruction, for the TIP.PGE if it starts tracing. Both default to the current IP. Writes to the
+    MSRs of LBR and LER are ignored while these are suspended (section 33.3.1.2).
     """
     require_addresses(ip, next_ip)
     require_bits("an MSR", value, 64)

@@ -1,7 +1,7 @@
-"""What a processor may do at any time, on request: PSB+, CYC, PAD, MNT, lost MTCs, overflow
+"""Events that a processor may produce at any time: extra PSB+, CYC, PAD, MNT, lost MTCs, overflow
 (sections 33.3.6, 33.3.8, 33.4.2.12, 33.4.2.17, 33.4.2.19 and 33.4.2.20).
 
-With TriggerEn=0 none of it does anything.
+With TriggerEn=0 they have no effect.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MNT = encoder("MNT")
 
 
 def insert_psb(unit: Unit) -> None:
-    """An extra PSB+."""
+    """Insert an extra PSB+."""
     if unit.state.trigger_en and unit.state.overflow is None:
         insert_psb_now(unit)
 
 
 def insert_cyc(unit: Unit) -> None:
-    """A stand-alone CYC, if CYCEn and past the threshold."""
+    """Insert a stand-alone CYC, if CYCEn=1 and the threshold has passed."""
     if unit.state.cycle >= unit.state.cyc_allowed_at:
         flush_tnt(unit)
         emit_cyc(unit)
@@ -36,31 +36,31 @@ def insert_cyc(unit: Unit) -> None:
 
 
 def pad(unit: Unit, count: int = 1) -> None:
-    """`count` PADs."""
+    """Insert `count` PADs."""
     require(count >= 0, f"there are {count} PADs")
     _insert_packet(unit, _PAD * count)
 
 
 def mnt(unit: Unit, payload: int) -> None:
-    """An MNT with a payload of 64 bits."""
+    """Insert an MNT with a 64-bit payload."""
     require_bits("the payload of MNT", payload, 64)
     _insert_packet(unit, _MNT(payload))
 
 
 def drop_mtc(unit: Unit, count: int = 1) -> None:
-    """The next `count` MTCs get lost."""
+    """Lose the next `count` MTCs."""
     require(count >= 0, f"{count} MTCs get lost")
     unit.state.mtcs_to_drop = count
 
 
 def begin_overflow(unit: Unit) -> None:
-    """The internal buffers are full: what waits and what follows is lost."""
+    """Start an overflow: the internal buffers are full."""
     if unit.state.trigger_en and unit.state.overflow is None:
         overflow.start_overflow(unit)
 
 
 def end_overflow(unit: Unit, ip: int | None = None) -> None:
-    """An overflow, if there is one, resolves; the next instruction is that at `ip`."""
+    """Resolve the overflow, if there is one. The instruction at `ip` is next."""
     require_addresses(ip)
     if ip is not None:
         unit.state.ip = linear_address(unit, ip)

@@ -1,5 +1,5 @@
-"""Power event trace: MWAIT, PWRE, EXSTOP and PWRX; frequency changes and wakes (sections 33.2.3
-and 33.4.2.22 to 33.4.2.25, the first of the tables of its kind in 33.7).
+"""Power event trace: MWAIT, PWRE, EXSTOP, PWRX, and frequency changes (sections 33.2.3 and
+33.4.2.22 to 33.4.2.25; power tables in 33.7).
 
 C-states are MWAIT encodings: 0 is C1, 15 is C0 with its sub-states.
 """
@@ -48,13 +48,13 @@ def sleep(
     mwait: tuple[int, int] | None = None,
     hardware: bool = False,
 ) -> None:
-    """The thread enters, or while it sleeps changes to, a C-state.
+    """Enter a C-state, or change to another one while asleep.
 
-    `ip` is the oldest instruction that has not completed; `mwait` the hints and extensions of
-    the instruction that asked for it, `hardware` says that none did. The state resolves to what
-    the core supports. What is lighter than Parameters.power_min_cstate has no packets.
-    IllegalEvent for a state or sub-state beyond 15, and where `mwait` or `hardware` ask a
-    thread that sleeps already.
+    `ip` is the oldest instruction that has not completed. `mwait` are the hints and extensions of
+    the instruction that requested the state; `hardware`: no instruction did. The state resolves to
+    the deepest that the core supports. States lighter than Parameters.power_min_cstate send no
+    packets. Raises IllegalEvent for a state or sub-state above 15, and if `mwait` or `hardware`
+    request a state while the thread sleeps.
     """
     require(
         0 <= state <= 15 and 0 <= sub_state <= 15,
@@ -87,10 +87,10 @@ def sleep(
 
 
 def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) -> None:
-    """The thread is back in C0, before whatever woke it is handled.
+    """Return to C0, before the cause of the wake is handled.
 
-    `last` and `deepest` are core C-states, `reason` one bit (Table 33-44); the sleep took
-    `ticks` at TSC rate. IllegalEvent for a bad reason, and unless it sleeps.
+    `last` and `deepest` are core C-states; `reason` is one bit (Table 33-44); the sleep took
+    `ticks` at TSC rate. Raises IllegalEvent for a bad reason, and if the thread does not sleep.
     """
     state = unit.state
     require_bits("a core C-state", last, 4)
@@ -98,8 +98,8 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
     require_duration(ticks)
     require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
     require(state.asleep or state.in_unreported_sleep, "a processor wakes that does not sleep")
-    told, state.asleep, state.in_unreported_sleep = state.asleep, False, False
-    if not told:
+    was_reported, state.asleep, state.in_unreported_sleep = state.asleep, False, False
+    if not was_reported:
         return
     _restart_clocks(unit, ticks)
     if unit.configuration.pwr_evt_en and unit.state.trigger_en:
@@ -109,9 +109,9 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
 
 
 def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
-    """TM1, TM2, STPCLK#, or a frequency change to `ratio`, stops execution for `ticks`.
+    """Stop execution for `ticks`: TM1, TM2, STPCLK#, or a frequency change to `ratio`.
 
-    `ip` is the oldest instruction that has not completed. UsageError for a ratio that is none.
+    `ip` is the oldest instruction that has not completed. Raises UsageError for an invalid ratio.
     """
     require_addresses(ip)
     require_duration(ticks)
@@ -129,7 +129,7 @@ def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None
 
 
 def change_frequency(unit: Unit, ratio: int) -> None:
-    """The core runs at `ratio` x bus clock from now on, and has not stopped for it."""
+    """Change the core frequency to `ratio` x bus clock without stopping the clock."""
     unit.time = unit.time.with_core_ratio(unit.state.cycle, ratio)
     if not unit.state.trigger_en:
         return
@@ -144,12 +144,12 @@ def change_frequency(unit: Unit, ratio: int) -> None:
 
 
 def require_duration(ticks: int) -> None:
-    """Raise IllegalEvent if a sleep or stop takes less than no time."""
+    """Raise IllegalEvent if a sleep or stop has a negative duration."""
     require(ticks >= 0, f"a sleep or stop takes {ticks} ticks")
 
 
 def require_awake(unit: Unit, what: str) -> None:
-    """Raise IllegalEvent if the thread sleeps; `what` is what cannot happen then."""
+    """Raise IllegalEvent if the thread sleeps; `what` names the impossible event."""
     require(
         not (unit.state.asleep or unit.state.in_unreported_sleep),
         f"{what} that sleeps and has not woken",
@@ -164,7 +164,7 @@ def _emit_exstop(unit: Unit, ip: int) -> None:
 
 
 def _restart_clocks(unit: Unit, ticks: int) -> None:
-    """The core clock runs again; time has passed without it."""
+    """Restart the core clock after `ticks` have passed without it."""
     unit.time = unit.time.after_sleep(unit.state.cycle, ticks, tsc_runs=unit.profile.invariant_tsc)
     if unit.state.trigger_en:
         flush_tnt(unit)

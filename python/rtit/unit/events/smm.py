@@ -1,10 +1,7 @@
-"""System management mode: SMI and RSM (sections 33.2.9.3 and 33.8.1).
+"""System management mode: SMI and RSM by default treatment, SMM VM exits and entries with an STM
+(sections 33.2.9.3, 33.6 and 33.8.1).
 
-This is the default treatment; with an STM they are VM exits and entries.
-
-The SMM-transfer monitor: SMM VM exits, and VM entries that return from them (section 33.6).
-
-The dual-monitor treatment of SMIs; ArchState.stm holds the SMM-transfer VMCS pointer.
+ArchState.stm holds the SMM-transfer VMCS pointer while the dual-monitor treatment is active.
 """
 
 from __future__ import annotations
@@ -40,12 +37,13 @@ SMI_ENTRY = 0x8000
 
 
 def smi(unit: Unit, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
-    """SMI before the instruction at `ip`: SMRAM takes TraceEn, which is cleared.
+    """Deliver an SMI before the instruction at `ip`: TraceEn is saved in SMRAM and cleared.
 
-    The handler starts in 16-bit code at `smbase` + 8000H. CR3 changes without PIP. An enclave is
-    left by an asynchronous exit: SMRAM takes `aep`, the address outside; without it RSM has to say
-    where code goes on. Raises IllegalEvent in SMM, where SMI is blocked, while an STM takes SMIs,
-    in a transaction that it has not aborted, and for a processor that sleeps or waits for SIPI.
+    The handler starts in 16-bit code at `smbase` + 8000H. CR3 changes without PIP. In an enclave an
+    asynchronous exit precedes the SMI, and SMRAM receives `aep`, the address outside; without it
+    the caller of RSM must give the target. Raises IllegalEvent in SMM (SMIs are blocked), while an
+    STM handles SMIs, in a transaction that has not been aborted, and while the processor sleeps or
+    waits for SIPI.
     """
     state = unit.state
     arch = state.arch
@@ -58,20 +56,20 @@ def smi(unit: Unit, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) 
     require_addresses(ip, aep)
     require_bits("SMBASE", smbase, 32)
     returns_to = aep if arch.in_enclave else ip
-    told = ip if aep is None else aep
+    reported_ip = ip if aep is None else aep
     trace_en_was = unit.registers.trace_en
-    clear_trace_en(unit, ip, ((EventReport(CfeType.SMI), linear_address(unit, told)),))
+    clear_trace_en(unit, ip, ((EventReport(CfeType.SMI), linear_address(unit, reported_ip)),))
     saved = SavedBySmi(leave_enclave(unit, ip), returns_to, trace_en_was, state.host)
     state.smram, state.host = saved, None
     switch_context(unit, SMI_ENTRY, replace(ArchState.after_reset(), cs_base=smbase, in_smm=True))
 
 
 def rsm(unit: Unit, target: int | None = None, arch: ArchState | None = None) -> None:
-    """RSM: back to what SMRAM holds, or to another `target` or `arch` that the handler put
-    there.
+    """Execute RSM: return to the state in SMRAM, or to `target` or `arch` if the handler changed
+    it.
 
-    Raises IllegalEvent without a saved state, and without a `target` after an SMI that left an
-    enclave and did not say its AEP; Shutdown if TraceEn is 1, or if it would be while LBR is on,
+    Raises IllegalEvent without a saved state, and without `target` after an SMI that left an
+    enclave and gave no AEP. Raises Shutdown if TraceEn=1, or if it would be 1 while LBR is enabled
     where the two exclude each other (Parameters.rsm_with_lbr).
     """
     require_addresses(target)
@@ -111,9 +109,8 @@ def smm_vm_exit(
     """An SMI before the instruction at `ip`, or a VMCALL there, reaches the STM at `target`.
 
     TraceEn is neither saved nor cleared unless `controls`, those of the SMM-transfer VMCS, do
-    it. Event trace tells an SMI and a VM exit, of a VMCALL nothing. `enclave_ip` and what it
-    returns are those of `vm_exit`. Raises IllegalEvent
-    without an STM or in SMM, Shutdown as `vm_exit`.
+    it. Event trace reports an SMI and a VM exit, but not a VMCALL. `enclave_ip` and the result are
+    those of `vm_exit`. Raises IllegalEvent without an STM or in SMM, Shutdown as `vm_exit`.
     """
     state = unit.state
     arch = state.arch
@@ -132,15 +129,15 @@ def smm_vm_exit(
     arch = leave_enclave(unit, source)
     saved_ctl = unit.registers.ctl if unit.profile.vmx_tracing else None
     state.executive, state.host = SavedBySmmVmExit(arch, state.host), None
-    told = not controls.conceal_exit
+    is_shown = not controls.conceal_exit
     reports: EventReports = ()
-    if told and cause == "smi":
+    if is_shown and cause == "smi":
         # They share one IP: that of the first.
         reports = ((EventReport(CfeType.SMI), linear_address(unit, ip)), (left, None))
     monitor = replace(
         monitor, vmx="root", vmcs=arch.stm, stm=arch.stm, controls=NO_CONTROLS, in_smm=True
     )
-    transition = VmxTransition(pip=told, vmcs=told, reports=reports)
+    transition = VmxTransition(pip=is_shown, vmcs=is_shown, reports=reports)
     exit_to_host(unit, source, target, monitor, controls.exit_msr_loads, transition)
     return saved_ctl
 
@@ -165,14 +162,16 @@ def smm_vm_entry(
     arch = before if executive is None else executive
     arch = replace(arch, vmx=before.vmx, vmcs=before.vmcs, stm=before.stm, in_smm=False)
     arch = replace(arch, controls=before.controls)
-    told = not controls.conceal_entry
+    is_shown = not controls.conceal_entry
     reports: EventReports = ()
-    if told:
+    if is_shown:
         reports = (
             (EventReport(CfeType.RSM), None),
             (EventReport(CfeType.VMENTRY), linear_address(unit, ip)),
         )
-    transition = VmxTransition(pip=told, entry=before.vmx == "nonroot", vmcs=told, reports=reports)
+    transition = VmxTransition(
+        pip=is_shown, entry=before.vmx == "nonroot", vmcs=is_shown, reports=reports
+    )
     loads = controls.entry_msr_loads
     count, ends = count_legal_loads(unit, loads)
     require(count == len(loads), "an MSR that the VM entry loads would fault")

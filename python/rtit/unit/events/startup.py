@@ -1,7 +1,4 @@
-"""INIT, SIPI, shutdown (Table 33-50; Table 33-55 rows 22 to 24).
-
-RESET (section 33.3.4).
-"""
+"""RESET, INIT, SIPI and shutdown (section 33.3.4, Table 33-50, Table 33-55 rows 22 to 24)."""
 
 from __future__ import annotations
 
@@ -22,10 +19,11 @@ from rtit.unit.timing_packets import emit_cyc_if_due
 
 
 def init_wait(unit: Unit, ip: int) -> None:
-    """INIT on an application processor, before the instruction at `ip`: it waits for SIPI.
+    """INIT on an application processor before the instruction at `ip`: the processor waits for
+    SIPI.
 
-    FUP without TIP: there is no target. PacketEn counts as 0 while it waits, without TIP.PGD
-    unless the context is left.
+    FUP without TIP, because there is no target. PacketEn counts as 0 while the processor waits,
+    without a TIP.PGD unless the context is left.
     """
     require_addresses(ip)
     require_no_transaction(unit.state.arch, "INIT")
@@ -60,9 +58,9 @@ def init_wait(unit: Unit, ip: int) -> None:
 
 
 def sipi(unit: Unit, vector: int) -> None:
-    """SIPI: goes on in real mode at `vector` (0 to 255) x 4096.
+    """Start a processor that waits for SIPI, in real mode at `vector` x 4096.
 
-    IllegalEvent for another vector, and unless the processor waits for SIPI.
+    Raises IllegalEvent unless `vector` is 0 to 255 and the processor waits for SIPI.
     """
     require(0 <= vector <= 255, f"a SIPI vector is 0 to 255, not {vector}")
     require(unit.state.arch.wait_for_sipi, "a SIPI comes to a processor that waits for none")
@@ -71,10 +69,7 @@ def sipi(unit: Unit, vector: int) -> None:
 
 
 def shutdown(unit: Unit, ip: int) -> None:
-    """The processor shuts down; the instruction at `ip` has not completed.
-
-    It sleeps then: see `power.sleep`.
-    """
+    """Shut down: the instruction at `ip` has not completed. The caller then calls `sleep`."""
     require_addresses(ip)
     state = unit.state
     emit_event(
@@ -91,7 +86,7 @@ def shutdown(unit: Unit, ip: int) -> None:
 def reset(unit: Unit, *, cold: bool) -> None:
     """Power-on or warm RESET (section 33.3.4).
 
-    Packets made so far go out; the end of the trace is not reported.
+    Packets so far are written out. The end of the trace is not reported.
     """
     flush(unit)
     drain_held_bytes(unit)

@@ -1,9 +1,8 @@
-"""IA32_RTIT_STATUS and the output pointers: registers that the unit writes (section 33.2.8.4).
+"""TraceEn, IA32_RTIT_STATUS and the other PT MSRs (sections 33.2.8, 33.2.8.1, 33.2.8.3, 33.2.8.4).
 
-TraceEn: what setting and clearing it starts and ends, by WRMSR or by another operation (sections
-33.2.8.1 and 33.2.8.3).
-
-The MSRs of PT, read and written; the rules are in `registers` (section 33.2.8).
+Setting TraceEn (`start_trace`) decodes the registers, enables the output, and sends PSB+ or timing
+packets, then TIP.PGE. Clearing it (`end_trace`) resolves an overflow, sends FUP and TIP.PGD, and
+writes out all buffers. WRMSR, XRSTORS, the MSR-load areas of VMX, SMI and RSM all come here.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from rtit.unit.timing_packets import (
 
 
 def update_status_register(unit: Unit) -> None:
-    """Bring the registers that the unit writes up to date: before somebody reads them."""
+    """Store IA32_RTIT_STATUS and the output pointers in the registers."""
     state, registers = unit.state, unit.registers
     count = state.packet_byte_count & 0x1FFFF if unit.profile.psb_cyc else 0
     registers.status = STATUS.encode(
@@ -64,7 +63,7 @@ def update_status_register(unit: Unit) -> None:
 
 
 def load_status_register(unit: Unit) -> None:
-    """Go on from what software has written to IA32_RTIT_STATUS."""
+    """Load the state from the value that software wrote to IA32_RTIT_STATUS."""
     status, state = STATUS.decode(unit.registers.status), unit.state
     state.error = bool(status.Error)
     state.stopped = bool(status.Stopped)
@@ -77,7 +76,7 @@ TRACE_EN = CTL["TraceEn"].mask
 
 
 def load_configuration(unit: Unit) -> None:
-    """Decode the registers; what follows from them holds until they change."""
+    """Decode the registers, and everything that derives from them."""
     unit.configuration = decode_configuration(unit.registers)
     counter = (1 << unit.parameters.cyc_counter_bits) - 1
     unit.cyc_limit = max(counter, unit.configuration.cyc_gap)
@@ -86,9 +85,9 @@ def load_configuration(unit: Unit) -> None:
 
 
 def start_trace(unit: Unit, reports: EventReports = ()) -> None:
-    """TraceEn has been set: the output is looked up, and what starts a trace is sent.
+    """Start a trace: TraceEn has been set.
 
-    `reports` of event trace come before TIP.PGE.
+    Enables the output and emits the first packets. `reports` of event trace precede TIP.PGE.
     """
     load_configuration(unit)
     state, configuration = unit.state, unit.configuration
@@ -125,7 +124,7 @@ def start_trace(unit: Unit, reports: EventReports = ()) -> None:
     else:
         packet_en, state.packet_en = state.packet_en, False
         if with_psb:
-            # With the erratum PSB+ tells what holds only after the TIP.PGE behind it. Decoders
+            # With the erratum PSB+ reports the state after the following TIP.PGE. Decoders
             # skip its FUP, so that TIP.PGE is not compressed against it.
             state.packet_en = packet_en and "BDM70" in unit.errata
             emit_psb(unit)
@@ -151,9 +150,10 @@ def _emit_first_packets(unit: Unit, stops: bool, reports: EventReports) -> None:
 
 
 def end_trace(unit: Unit, ip: int, reports: EventReports = (), *, fup: bool = True) -> None:
-    """TraceEn has been cleared at the linear address `ip`, which FUP tells if PacketEn and `fup`.
+    """End a trace: TraceEn has been cleared at the linear address `ip`.
 
-    `reports` of event trace come before it. All buffers are written out.
+    With PacketEn=1 and `fup` a FUP carries `ip`. `reports` of event trace precede it. All buffers
+    are written out.
     """
     state = unit.state
     state.level = 0
@@ -187,10 +187,10 @@ def end_trace(unit: Unit, ip: int, reports: EventReports = (), *, fup: bool = Tr
 
 
 def enable_output(unit: Unit) -> None:
-    """TraceEn is 1: TriggerEn follows, and the output is looked up.
+    """Set TriggerEn and enable the output, while TraceEn=1.
 
-    With Stopped=1 it is not: the pointers of a ToPA STOP are no error until tracing is enabled with
-    Stopped=0 (section 33.2.7.2).
+    With Stopped=1 the output stays disabled: the pointers of a ToPA STOP are not an error until
+    tracing is enabled with Stopped=0 (section 33.2.7.2).
     """
     state = unit.state
     if not state.stopped:
@@ -199,7 +199,7 @@ def enable_output(unit: Unit) -> None:
 
 
 def disable_output(unit: Unit) -> None:
-    """The output ends; its registers keep where."""
+    """Disable the output; its pointers stay in the registers."""
     if unit.state.bytes_until_pmi is not None:
         signal_pmi(unit)
     unit.state.error_visible_at = 0
@@ -209,24 +209,24 @@ def disable_output(unit: Unit) -> None:
 
 
 def clear_trace_en(unit: Unit, ip: int, reports: EventReports = ()) -> None:
-    """TraceEn, if set, is cleared by the processor: FUP(`ip`) and TIP.PGD() where due."""
+    """Clear TraceEn, if set, on behalf of the processor; emit FUP(`ip`) and TIP.PGD() as needed."""
     if unit.registers.trace_en:
         unit.registers.ctl &= ~TRACE_EN
         end_trace(unit, linear_address(unit, ip), reports)
 
 
 def set_trace_en(unit: Unit, reports: EventReports = ()) -> None:
-    """TraceEn is set again by the processor, with the registers as they stand."""
+    """Set TraceEn again on behalf of the processor, with the registers as they are."""
     if not unit.registers.trace_en:
         unit.registers.ctl |= TRACE_EN
         start_trace(unit, reports)
 
 
 def clear_trace_en_silently(unit: Unit) -> None:
-    """TraceEn is cleared without a packet; what internal buffers hold is lost."""
+    """Clear TraceEn without any packet. Bytes in internal buffers are lost."""
     state = unit.state
     unit.registers.ctl &= ~TRACE_EN
-    state.held_bytes = b""
+    state.held_back = b""
     unit.emit, state.overflow, state.overflow_ends_at = unit.packets.extend, None, NEVER
     unit.pending_knowledge = state.decoder_knowledge
     clear_trigger_en(unit)
@@ -236,13 +236,15 @@ def clear_trace_en_silently(unit: Unit) -> None:
 
 
 def clear_last_branches(unit: Unit) -> None:
-    """TraceEn has been cleared, where PT and LBR exclude each other (section 33.3.1.2)."""
+    """Clear the LBR stack after TraceEn was cleared, where PT and LBR exclude each other
+    (33.3.1.2).
+    """
     if unit.profile.lbr_exclusive:
         unit.state.last_branches = unit.state.last_branches.without_branches()
 
 
 def read_pt_msr(unit: Unit, msr: int) -> int:
-    """The value of an MSR, 64 bits. Raises GeneralProtection for one that is not there."""
+    """Return the value of a PT MSR. Raises GeneralProtection for one that does not exist."""
     update_status_register(unit)
     return rdmsr(unit.registers, msr, profile=unit.profile)
 
@@ -257,10 +259,9 @@ def write_pt_msr(
     reports: EventReports = (),
     fup: bool = True,
 ) -> None:
-    """Write a PT MSR by an instruction or by an operation that loads it: the same rules hold.
+    """Write a PT MSR, by WRMSR or another operation; the same rules apply.
 
-    `reports` and `fup` (whether `ip` is told) matter for an operation that clears or sets
-    TraceEn.
+    `reports`, and `fup` (whether FUP carries `ip`), matter if the operation changes TraceEn.
     """
     state = unit.state
     update_status_register(unit)

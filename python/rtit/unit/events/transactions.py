@@ -1,7 +1,7 @@
-"""Transactions: MODE.TSX (sections 33.2.9.1, 33.2.9.2 and 33.4.2.8, Table 33-10).
+"""TSX transactions: MODE.TSX (sections 33.2.9.1, 33.2.9.2 and 33.4.2.8, Table 33-10).
 
-Packets of instructions inside a transaction are sent as these complete, whatever becomes of it.
-HLE and RTM look the same. Nested begins and ends that are not the outermost are no events.
+Instructions inside a transaction send their packets as they complete, whether or not it commits
+later. HLE and RTM look the same. Nested begins and ends are not events; only the outermost are.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from rtit.unit.timing_packets import emit_cyc_if_due
 
 
 def begin_transaction(unit: Unit, ip: int, next_ip: int) -> None:
-    """The XBEGIN or XACQUIRE lock at `ip` begins a transaction. IllegalEvent inside one."""
+    """Begin a transaction: XBEGIN or an XACQUIRE lock at `ip`. Raises IllegalEvent inside one."""
     _change_transaction_state(unit, ip, next_ip, in_tx=True)
 
 
 def commit_transaction(unit: Unit, ip: int, next_ip: int) -> None:
-    """The outermost XEND or XRELEASE lock, at `ip`, commits. IllegalEvent outside."""
+    """Commit: the outermost XEND or XRELEASE lock at `ip`. Raises IllegalEvent outside a
+    transaction.
+    """
     _change_transaction_state(unit, ip, next_ip, in_tx=False)
 
 
 def abort_transaction(unit: Unit, ip: int, target: int) -> None:
-    """XABORT at `ip`, or anything else before it, aborts. IllegalEvent outside a transaction.
+    """Abort: XABORT at `ip`, or another cause before it. Raises IllegalEvent outside a transaction.
 
     `target` is the fallback handler (RTM) or the XACQUIRE lock (HLE).
     """
@@ -64,7 +66,7 @@ def _set_in_tx(unit: Unit, *, in_tx: bool) -> None:
 
 
 def _emit_mode_tsx_if_due(unit: Unit, *, aborted: bool = False) -> bool:
-    """MODE.TSX, if due: FilterEn does not matter."""
+    """Emit MODE.TSX if due, independent of FilterEn. Return whether it was due."""
     state = unit.state
     if not (state.trigger_en and state.context_en and unit.configuration.branch_en):
         return False

@@ -1,6 +1,9 @@
-"""Far transfers, events and MOV CR3: what changes the context (sections 33.2.1.3 and 33.7).
+"""Far transfers, interrupts, exceptions, user interrupts, MOV CR3 and changes of mode
+(sections 33.2.1.3, 33.2.4, 33.2.5.2, 33.4.2.7, 33.4.2.8, 33.7).
 
-User interrupts and UIRET (Table 33-50; Table 33-55 rows 26 and 27).
+These events change the context. The packet at the end shows what became of PacketEn: TIP (1 before
+and after), TIP.PGD (1 to 0), TIP.PGE (0 to 1), or none. Packets that report the event, FUP, PIP,
+MODE.Exec and the packets of event trace, precede it.
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ from rtit.unit.timing_packets import advance_to_cycle, emit_cyc_if_due
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """When the parts of a long operation happen (section 33.3.6.2).
+    """The times at which the parts of a long operation occur (section 33.3.6.2).
 
-    In retired instructions, in this order; None: together with the part before.
+    In retired instructions, ascending; None: at the time of the part before.
     """
 
     pip: int | None = None
@@ -62,10 +65,10 @@ AT_ONCE = OperationTimes()
 
 @dataclass(frozen=True, slots=True)
 class VmxTransition:
-    """What a VMX transition adds to a transfer (Tables 33-52 and 33-53).
+    """What a VMX transition adds to a far transfer (Tables 33-52 and 33-53).
 
-    `pip`: PIP in any case, or not at all, with NR=1 for an `entry` to non-root operation; `vmcs`:
-    a VMCS packet; `reports` of event trace, with the IP as packets carry it.
+    `pip`: PIP is sent, or never; NR=1 for an `entry` to non-root operation. `vmcs`: a VMCS packet
+    is sent. `reports`: event trace, with IPs as packets carry them.
     """
 
     pip: bool
@@ -80,22 +83,21 @@ def transfer(
     arch: ArchState,
     *,
     event_ip: int | None = None,
-    stamps: OperationTimes = AT_ONCE,
+    times: OperationTimes = AT_ONCE,
     report: EventReport | None = None,
     report_ip: int | None = None,
     transition: VmxTransition | None = None,
 ) -> None:
-    """A far branch, or with `event_ip` an interrupt or exception, goes to `target`.
+    """Transfer control to `target`: a far branch, or with `event_ip` an interrupt or exception.
 
-    `arch` is the state after it, in which `target` is an effective IP; `event_ip` is what FUP
-    carries: the instruction that was next (traps, interrupts) or the one at fault.
-    `report` is what event trace says of it, at `report_ip` if there is no `event_ip`;
-    `transition` what a VM entry or exit adds, in the place of `report`.
-    IllegalEvent if `stamps` go back in time, and for what aborts a transaction inside one (section
-    33.2.9.2).
+    `arch` is the state after the transfer; `target` is an effective IP in this state. `event_ip` is
+    the IP of the FUP: the next instruction (traps, interrupts) or the faulting one. `report` is the
+    event's report for event trace, at `report_ip` if there is no `event_ip`; `transition` replaces
+    it for a VM entry or exit. Raises IllegalEvent if `times` go back, and inside a transaction for
+    what aborts it (section 33.2.9.2).
     """
     require_addresses(target, event_ip, report_ip)
-    _require_ordered_times(unit, stamps)
+    _require_ordered_times(unit, times)
     if event_ip is not None or _aborts_transaction(unit.state.arch, arch):
         require_no_transaction(unit.state.arch, "an event, or a change of CPL or CR3,")
     state = unit.state
@@ -114,11 +116,11 @@ def transfer(
     mode_alone = is_lone_mode_exec_due(unit, before)
     if was:
         flush_tnt(unit)
-        if source is not None and stamps is AT_ONCE:
+        if source is not None and times is AT_ONCE:
             emit_cyc_if_due(unit)
     if report is not None and is_cfe_due(unit, report, before=was_context, after=state.context_en):
         flush_tnt(unit)
-        if stamps is AT_ONCE and (was or now or paging or mode_alone):
+        if times is AT_ONCE and (was or now or paging or mode_alone):
             emit_cyc_if_due(unit)
         emit_event(
             unit,
@@ -132,12 +134,12 @@ def transfer(
         flush_tnt(unit)
         if was or now or paging or mode_alone:
             emit_cyc_if_due(unit)
-        told = {"before": was_context, "after": state.context_en}
-        emit_events(unit, transition.reports, **told, branch_fup=was and source is not None)
+        contexts = {"before": was_context, "after": state.context_en}
+        emit_events(unit, transition.reports, **contexts, branch_fup=was and source is not None)
     if was and source is not None:
         emit_fup(unit, source)
     if paging:
-        _advance_to_part(unit, stamps.pip)
+        _advance_to_part(unit, times.pip)
         emit_pip(unit, entry=transition is not None and transition.entry)
     emit_unreported_context(unit)
     if transition is not None and transition.vmcs and state.context_en:
@@ -147,17 +149,17 @@ def transfer(
     if mode_alone:
         emit_lone_mode_exec(unit, target)
     if was and now and is_mode_exec_due(unit):
-        _advance_to_part(unit, stamps.mode_exec)
+        _advance_to_part(unit, times.mode_exec)
         emit_mode_exec(unit)
     if was or now:
-        _advance_to_part(unit, stamps.target)
+        _advance_to_part(unit, times.target)
     finish_transfer(unit, was, target, stops)
 
 
 def finish_transfer(unit: Unit, was: bool, target: int, stops: bool) -> None:
-    """A transfer is at `target`, for which `steer` has been called; PacketEn `was`.
+    """Emit the packet at the end of a transfer, and TraceStop if it `stops`.
 
-    Sends the packet that tells so, and TraceStop if it `stops`.
+    `update_enables` has been called for `target`. `was` is PacketEn before the transfer.
     """
     state = unit.state
     if was and state.packet_en:
@@ -174,10 +176,10 @@ def finish_transfer(unit: Unit, was: bool, target: int, stops: bool) -> None:
 
 
 def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: ArchState) -> None:
-    """MOV to CR3 at `ip` (sections 33.2.5.2 and 33.4.2.7).
+    """Execute MOV to CR3 at `ip` (sections 33.2.5.2 and 33.4.2.7).
 
-    `arch` holds the new value; `next_ip` is the next instruction. In a TraceStop range it stops the
-    trace (Table 33-28): Parameters.tracestop_mov_cr3.
+    `arch` holds the new value; `next_ip` is the next instruction. In a TraceStop range MOV CR3
+    stops the trace (Table 33-28): Parameters.tracestop_mov_cr3.
     """
     require_addresses(ip, next_ip)
     require_no_transaction(unit.state.arch, "MOV CR3")
@@ -200,10 +202,11 @@ def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: ArchState) -> None:
 
 
 def change_mode(unit: Unit, ip: int, next_ip: int, arch: ArchState) -> None:
-    """The instruction at `ip`, no branch, changes CS.L & LMA, CS.D or RFLAGS.IF (33.4.2.8), or PAE
-    paging, and with it the bits of CR3 that are compared (33.2.5.2).
+    """Execute an instruction that is not a branch and changes the mode (33.4.2.8) or PAE paging.
 
-    STI, CLI, POPF; MOV CR0, MOV CR4, and WRMSR that change EFER.LMA. CPL and CR3 stay.
+    The mode is CS.L & LMA, CS.D or RFLAGS.IF; PAE paging determines the bits of CR3 that are
+    compared (33.2.5.2). Examples: STI, CLI, POPF; MOV CR0, MOV CR4, WRMSR that change EFER.LMA. CPL
+    and CR3 stay.
     """
     require_addresses(ip, next_ip)
     state = unit.state
@@ -227,9 +230,7 @@ def change_mode(unit: Unit, ip: int, next_ip: int, arch: ArchState) -> None:
 
 
 def _finish_context_change(unit: Unit, was: bool, stops: bool) -> None:
-    """TIP.PGD or TIP.PGE of an instruction other than a branch; PacketEn `was`. TraceStop if it
-    `stops`.
-    """
+    """Emit TIP.PGD, TIP.PGE or TraceStop for an instruction other than a branch."""
     state = unit.state
     if was != state.packet_en:
         _advance_to_part(unit, None)
@@ -242,10 +243,10 @@ def _finish_context_change(unit: Unit, was: bool, stops: bool) -> None:
 
 
 def _update_enables_in_place(unit: Unit, ip: int) -> bool:
-    """An instruction other than a branch, at the linear address `ip`, changed the context, as MOV
-    CR3 does; True if it meets TraceStop.
+    """Recompute the enables for an instruction at linear address `ip` that is not a branch.
 
-    FilterEn changes only when it enters the context, or stops.
+    FilterEn changes only when execution enters the context, or at TraceStop. Return whether the
+    instruction meets the TraceStop condition.
     """
     state = unit.state
     was_context, filter_en = state.context_en, state.filter_en
@@ -264,7 +265,7 @@ def _update_enables_in_place(unit: Unit, ip: int) -> bool:
 
 
 def _aborts_transaction(before: ArchState, after: ArchState) -> bool:
-    """True if going from one to the other aborts a transaction."""
+    """Return whether a change of state aborts a transaction."""
     return (
         before.privilege != after.privilege
         or before.cr3 != after.cr3
@@ -273,9 +274,9 @@ def _aborts_transaction(before: ArchState, after: ArchState) -> bool:
     )
 
 
-def _require_ordered_times(unit: Unit, stamps: OperationTimes) -> None:
+def _require_ordered_times(unit: Unit, times: OperationTimes) -> None:
     now = unit.state.cycle
-    for clock in (stamps.pip, stamps.mode_exec, stamps.target):
+    for clock in (times.pip, times.mode_exec, times.target):
         if clock is not None:
             if clock * unit.time.cpi < now:
                 raise IllegalEvent(f"a part of an operation at clock {clock}, before the last one")
@@ -283,7 +284,7 @@ def _require_ordered_times(unit: Unit, stamps: OperationTimes) -> None:
 
 
 def _advance_to_part(unit: Unit, clock: int | None) -> None:
-    """A CYC-eligible part of the operation follows, at `clock` or at once."""
+    """Advance to `clock` (None: stay), then emit the CYC before a CYC-eligible packet."""
     if clock is not None:
         advance_to_cycle(unit, clock * unit.time.cpi)
     emit_cyc_if_due(unit)
@@ -294,9 +295,9 @@ UIRET_LENGTH = 4
 
 
 def user_interrupt(unit: Unit, ip: int, handler: int, vector: int) -> None:
-    """A user interrupt is delivered before the instruction at `ip`.
+    """Deliver a user interrupt before the instruction at `ip`.
 
-    Row 26 shows its FUP alone, from which nobody could tell where it goes:
+    Row 26 of Table 33-55 shows a FUP alone, without the handler's address:
     Parameters.uintr_literal.
     """
     if _omits_targets(unit):
@@ -307,7 +308,7 @@ def user_interrupt(unit: Unit, ip: int, handler: int, vector: int) -> None:
 
 
 def uiret(unit: Unit, ip: int, target: int) -> None:
-    """UIRET at `ip`; row 27 shows a FUP alone, and with its next IP."""
+    """Execute UIRET at `ip`. Row 27 of Table 33-55 shows a FUP alone, with the next IP."""
     if _omits_targets(unit):
         _emit_fup_only(unit, ip + UIRET_LENGTH, target, EventReport(CfeType.UIRET))
         return

@@ -1,11 +1,13 @@
-"""MSR-load areas: PT MSRs that an operation loads on its way (sections 33.2.8.1 and 33.5.2).
+"""VMX operation: VMXON to VMPTRLD, VM entry, VM exit, and the MSR-load areas (sections 33.2.8.1,
+33.2.9.4, 33.5).
 
-What VM entry and exit share with those of an STM (sections 33.5.2 and 33.6).
+A transition either keeps TraceEn (system-wide tracing: packets show the transition, unless the
+"conceal VMX from PT" controls are 1) or changes TraceEn through its MSR loads (one side is traced:
+the trace ends or begins at the transition). `cross_vmx_boundary` handles both; `exit_to_host` adds
+VMX abort. SMM VM exits and entries (`smm`) use both functions.
 
-VMX operation: VMXON to VMPTRLD, VM entry and VM exit (sections 33.2.9.4 and 33.5).
-
-All raise IllegalEvent for an instruction that cannot execute in the present state; what VMX itself
-answers to wrong operands is the emulator's part.
+Events raise IllegalEvent for an instruction that cannot execute in the present state. VMfail and
+faults for wrong operands are the emulator's task.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MsrLoads = tuple[tuple[int, int], ...]
 
 
 def load_msrs_silently(unit: Unit, loads: MsrLoads) -> None:
-    """`loads`, which are legal, for a processor that shuts down: nothing is sent."""
+    """Load MSRs of a processor that shuts down; no packet is emitted. All loads are legal."""
     for msr, value in loads:
         if msr == Msr.CTL and unit.registers.trace_en and not value & TRACE_EN:
             clear_trace_en_silently(unit)
@@ -54,7 +56,7 @@ def load_msrs_silently(unit: Unit, loads: MsrLoads) -> None:
 
 
 def count_legal_loads(unit: Unit, loads: MsrLoads) -> tuple[int, bool]:
-    """How many of `loads` succeed, and whether they end what is being traced; no effect."""
+    """Return how many of `loads` succeed, and whether they end a trace; change nothing."""
     registers = unit.registers.copy()
     ends = False
     for number, (msr, value) in enumerate(loads):
@@ -78,10 +80,11 @@ def switch_context_and_load(
     arriving: EventReports,
     fup: bool = True,
 ) -> None:
-    """Go to another context while `loads`, which are legal, clear or set TraceEn.
+    """Switch to another context while `loads` clear or set TraceEn. All loads are legal.
 
-    What is traced ends in the old context, at `ip`; what begins does so in the new one, at
-    `target`. `leaving` is told at the end, `arriving` at a beginning that has no end before it.
+    A trace that ends does so in the old context, at `ip`; one that begins does so in the new
+    context, at `target`. `leaving` is reported at an end, `arriving` at a beginning without an end
+    before it.
     """
     arrived = False
     for msr, value in loads:
@@ -110,10 +113,9 @@ def exit_to_host(
     *,
     aborts: bool = False,
 ) -> None:
-    """VM exit from the instruction at `guest_ip` to `target`. Raises Shutdown if it ends in VMX
-    abort.
+    """Perform a VM exit from the instruction at `guest_ip` to `target`.
 
-    It `aborts`, or one of `loads` is what WRMSR would refuse.
+    Raises Shutdown for a VMX abort: if `aborts`, or if WRMSR would refuse one of `loads`.
     """
     count, ends = count_legal_loads(unit, loads)
     aborts |= count < len(loads)
@@ -138,12 +140,12 @@ def cross_vmx_boundary(
     ends: bool,
     source: int | None = None,
 ) -> None:
-    """Go to the other side; `source` is what FUP carries, None if the code tells where."""
+    """Enter the other side of a transition. `source` is the IP of the FUP; None without FUP."""
     if unit.registers.trace_en and not ends:
         transfer(unit, target, arch, event_ip=source, transition=transition)
         return
-    told = unit.parameters.vmentry_disable_fup or "SKD022" in unit.errata
-    fup = source is not None or told
+    entry_has_fup = unit.parameters.vmentry_disable_fup or "SKD022" in unit.errata
+    fup = source is not None or entry_has_fup
     arriving = tuple((report, None) for report, _ in transition.reports)
     switch_context_and_load(
         unit, ip, target, arch, loads, leaving=transition.reports, arriving=arriving, fup=fup
@@ -158,7 +160,7 @@ def _abort_exit(
     loads: MsrLoads,
     transition: VmxTransition,
 ) -> None:
-    """FUP and PIP of a VM exit whose end is lost (33.5.2.6)."""
+    """Emit FUP and PIP of a VM exit that ends in a VMX abort (33.5.2.6)."""
     state = unit.state
     source, was, was_context = linear_address(unit, guest_ip), state.packet_en, state.context_en
     switch_context(unit, target, host)
@@ -189,7 +191,7 @@ def _emit_aborted_exit(
 
 
 def require_vmx_root(unit: Unit, what: str) -> ArchState:
-    """The present state. IllegalEvent unless it is VMX root operation at CPL 0."""
+    """Return the present state. Raises IllegalEvent unless in VMX root operation at CPL 0."""
     arch = unit.state.arch
     require(arch.vmx == "root", f"{what} is executed outside VMX root operation")
     require(arch.privilege == 0, f"{what} is executed at CPL {arch.privilege}")
@@ -224,9 +226,9 @@ def vmxoff(unit: Unit, ip: int, next_ip: int) -> None:
 
 
 def vmptrld(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
-    """A successful VMPTRLD: VMCS packet (33.4.2.15). One that fails is no event.
+    """Execute a successful VMPTRLD: VMCS packet (33.4.2.15). A failing one is not an event.
 
-    `pointer` is aligned to 4096; IllegalEvent if not.
+    Raises IllegalEvent unless `pointer` is aligned to 4096.
     """
     arch = require_vmx_root(unit, "VMPTRLD")
     require_addresses(ip, next_ip)
@@ -279,9 +281,9 @@ def vm_entry(
         require(next_ip is not None, "a VM entry that fails early goes on at `next_ip`")
         transfer(unit, next_ip or 0, arch)
         return fails
-    told = not controls.conceal_entry
+    is_shown = not controls.conceal_entry
     reports: EventReports = (
-        ((EventReport(CfeType.VMENTRY), linear_address(unit, ip)),) if told else ()
+        ((EventReport(CfeType.VMENTRY), linear_address(unit, ip)),) if is_shown else ()
     )
     guest = replace(guest, vmx="nonroot", vmcs=arch.vmcs, controls=controls)
     if fails == "late":
@@ -290,7 +292,7 @@ def vm_entry(
         _fail_late(unit, reports, guest, host_ip or 0, system_wide=system_wide)
         return fails
     unit.state.host = arch
-    transition = VmxTransition(pip=told, entry=True, reports=reports)
+    transition = VmxTransition(pip=is_shown, entry=True, reports=reports)
     cross_vmx_boundary(unit, ip, target, guest, loads, transition, ends=ends)
     return None
 
@@ -309,7 +311,7 @@ def vm_exit(
 ) -> int | None:
     """VM exit; `guest_ip` is the guest IP as the VMCS saves it, the host goes on at `target`.
 
-    `reason` and `qualification` are what event trace tells; `vector` is that of the interrupt
+    `reason` and `qualification` are reported by event trace; `vector` is that of the interrupt
     or exception that caused the exit, if one did. An enclave is left by an asynchronous exit:
     `guest_ip` is its AEP then, and `enclave_ip` the instruction inside that has not completed, by
     default the next one. Returns the IA32_RTIT_CTL that the guest-state area of the VMCS saves, or
@@ -331,9 +333,9 @@ def vm_exit(
     if arch.in_enclave:
         source = state.ip if enclave_ip is None else enclave_ip
         leave_enclave(unit, source)
-    told = not controls.conceal_exit
-    reports: EventReports = ((report, linear_address(unit, guest_ip)),) if told else ()
-    transition = VmxTransition(pip=told, reports=reports)
+    is_shown = not controls.conceal_exit
+    reports: EventReports = ((report, linear_address(unit, guest_ip)),) if is_shown else ()
+    transition = VmxTransition(pip=is_shown, reports=reports)
     exit_to_host(unit, source, target, host, controls.exit_msr_loads, transition, aborts=aborts)
     return saved_ctl
 
@@ -341,7 +343,9 @@ def vm_exit(
 def _fail_late(
     unit: Unit, reports: EventReports, guest: ArchState, host_ip: int, *, system_wide: bool
 ) -> None:
-    """Table 33-54: what comes depends on whether the entry was to leave TraceEn alone."""
+    """Emit the packets of a late failure; they depend on whether the entry kept TraceEn (Table
+    33-54).
+    """
     state, parts = unit.state, unit.parameters.failed_vmentry_packets
     host = state.arch
     shown = guest.controls

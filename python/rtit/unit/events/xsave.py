@@ -1,6 +1,6 @@
-"""XSAVES and XRSTORS of PT, supervisor state component 8 (section 33.3.5.2; Volume 1, 13.5.6).
+"""XSAVES and XRSTORS of PT state, supervisor state component 8 (33.3.5.2; Volume 1, 13.5.6).
 
-The component is apart from the rest of the XSAVE area, as 128 bytes.
+The component is passed as 128 bytes, without the rest of the XSAVE area.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a parameter can be, and the row that declares one.
-
-Plain classes: every recording loads this, and each dataclass would take a millisecond.
-"""
+"""The sets of values that a parameter can have, and the row that declares a parameter."""
 
 from __future__ import annotations
 

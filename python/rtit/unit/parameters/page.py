@@ -1,4 +1,4 @@
-"""The parameters as a page: `python -m rtit.unit.parameters.page [--check]`.
+"""Write docs/parameters.md: `python -m rtit.unit.parameters.page [--check]`.
 
 Writes docs/reference/parameters.md of the source tree; with `--check` it only compares, and fails
 if they differ.
