@@ -127,17 +127,6 @@ def test_fields_that_overlap_are_refused() -> None:
         Register("X", "", (Field("A", 3, 0, ""), Field("B", 5, 3, "")))
 
 
-def test_explain_names_fields_encodings_and_reserved_bits() -> None:
-    text = CTL.explain(CTL.encode(TraceEn=1, MTCFreq=9, CycThresh=4, PSBFreq=15) | 1 << 18)
-    lines = {line.split()[1]: line for line in text.splitlines() if "Table 33-6" in line}
-    assert set(lines) == set(CTL_BITS)
-    assert "17:14" in lines["MTCFreq"]
-    assert "ART bit 9" in lines["MTCFreq"]
-    assert "threshold 8 core cycles" in lines["CycThresh"]
-    assert "64M bytes" in lines["PSBFreq"]
-    assert "0x40000" in text.splitlines()[-1]
-
-
 def test_mask_pointers_reset_and_split() -> None:
     fields = OUTPUT_MASK_PTRS.decode(0x0000_1234_0000_00FF)
     assert (fields.LowerMask, fields.MaskOrTableOffset, fields.OutputOffset) == (0x7F, 1, 0x1234)

@@ -88,9 +88,6 @@ _BLOCK_DTYPE = np.dtype(
     ]
 )
 
-UNMAPPED = (1 << 32) - 1
-"""The mapping of a block that is in no file."""
-
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:

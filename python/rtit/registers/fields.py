@@ -1,4 +1,4 @@
-"""Registers as tables of bit-fields: decode, encode and explain derive from one row per field."""
+"""Registers as tables of bit-fields: decoding and encoding derive from one row per field."""
 
 from __future__ import annotations
 
@@ -163,17 +163,3 @@ class Register:
                 raise ValueError(f"{self.name} has no field {name}; it has {known}")
             value = self._rows[name].put(value, content)
         return value
-
-    def explain(self, value: int) -> str:
-        """`value` in words: a line per field (bits, content, meaning, source), one for the rest."""
-        lines = [f"{self.name} = {value:#x} ({self.source})"]
-        for name, content in self.decode(value).items():
-            row = self._rows[name]
-            said = "off" if row.width == 1 and not content else row.meaning
-            said = row.values.get(content, said)
-            lines.append(
-                f"  {row.bits:>5}  {name:<20} {content:#x}  {said} ({row.source})".rstrip()
-            )
-        if reserved := value & self.reserved_mask:
-            lines.append(f"  reserved bits are set: {reserved:#x}")
-        return "\n".join(lines)

@@ -25,11 +25,6 @@ _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H
 _NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
 _XSAVES = "GCC manual, x86 options: of the processors with PT, -march=broadwell alone has no XSAVES"
 
-_CAPABILITIES = (
-    *("pt", "cr3_filtering", "psb_cyc", "ip_filtering", "mtc", "ptwrite", "power_events"),
-    *("preservation", "event_trace", "tnt_disable", "topa", "multi_entry", "single_range"),
-    *("fabric", "lip", "mtc_periods", "cyc_thresholds", "vmx_tracing"),
-)
 
 BROADWELL = Profile.from_cpuid(
     "broadwell",

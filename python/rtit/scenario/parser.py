@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -320,8 +319,3 @@ def _strip_comment(raw: str) -> str:
             at = raw.index(fault) + len(fault)
             return raw[:at] + raw[at:].split("#", maxsplit=1)[0]
     return raw.split("#", maxsplit=1)[0].rstrip()
-
-
-def format_rows(items: Iterable[TableRow]) -> list[str]:
-    """Rows in words: `table 33-55 row 2`."""
-    return [f"table {each.table}" + (f" row {each.row}" if each.row else "") for each in items]

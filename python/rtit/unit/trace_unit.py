@@ -112,11 +112,6 @@ class TraceUnit(Unit):
     smm_vm_entry = smm.smm_vm_entry  # 33.6
 
     @property
-    def branch_records_suspended(self) -> bool:
-        """True while LBR, BTS, BTM and LER cannot be used (section 33.3.1.2)."""
-        return msr_access.are_branch_records_suspended(self)
-
-    @property
     def counters_frozen(self) -> bool:
         """True while a PMI has frozen the performance counters (section 33.2.7.2)."""
         return msr_access.are_counters_frozen(self)
