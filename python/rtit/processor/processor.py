@@ -10,16 +10,18 @@ from rtit.processor.core import Cpu
 
 
 class Processor(Cpu):
-    """One logical processor and its own trace unit: PT state is per logical processor (33.2.8.1).
+    """One logical processor and its trace unit: PT state is per logical processor (33.2.8.1).
 
-    `memory` receives the trace; `fabric` does when FabricEn is set. `time` is the clock, by default
-    that of the profile's CPUID.15H; if it has another ratio, CPUID.15H reports that. Feed events in
-    program order: `at` first where time has passed, then the event. IPs are effective addresses;
-    `ip` is the instruction itself. Keyword arguments named `changes` are what the
-    event changes in `arch` besides what it does by itself (see `Changes`; TypeError for another).
-    Events raise IllegalEvent where they cannot happen, and Shutdown where they end in shutdown;
-    with `checked` False IP, target and CPL are taken as they come, as for what was measured. What a
-    processor may do at any time, and the trace unit's own state, is in `unit`.
+    `memory` receives the trace, or `fabric` with FabricEn=1. `time` is the clock, by default that
+    of the profile's CPUID.15H; CPUID.15H reports the ratio of the clock. Events must come in
+    program order; call `at` before an event if time has passed. IPs are effective addresses; `ip`
+    is the address of the instruction itself.
+
+    Keyword arguments `changes` are fields of `arch` that an event changes in addition to its own
+    effects (see `StateChanges`; TypeError for another name). Events raise IllegalEvent where they
+    cannot happen, and Shutdown where they end in shutdown. With `checked` False the IP, target and
+    CPL of events are not checked, as for measured executions. `unit` has the events that a
+    processor may produce at any time, and the state of the trace unit.
     """
 
     __slots__ = ()
@@ -41,7 +43,7 @@ class Processor(Cpu):
     software_interrupt = far_transfers.software_interrupt  # 33.2.1.3
     task_switch_fault = far_transfers.task_switch_fault  # 33.2.1.3
 
-    # What else a program and its operating system do
+    # Other instructions and events of programs and operating systems
     ptwrite = user_code.ptwrite  # 33.2.2
     mwait = power_and_reset.mwait  # 33.2.3
     umwait = power_and_reset.umwait  # 33.2.3
@@ -83,7 +85,7 @@ class Processor(Cpu):
     acm_begin = system_modes.acm_begin  # 33.2.9.6
     acm_end = system_modes.acm_end  # 33.2.9.6
 
-    # What software asks, saves and measures
+    # CPUID, last branches, reset, XSAVES, time, PEBS
     cpuid = register_access.cpuid  # 33.3.1
     last_branch = register_access.last_branch  # 33.3.1.2
     last_exception = register_access.last_exception  # 33.3.1.2
@@ -101,5 +103,5 @@ class Processor(Cpu):
     smm_vm_exit = system_modes.smm_vm_exit  # 33.6
     smm_vm_entry = system_modes.smm_vm_entry  # 33.6
 
-    # What a decoder needs besides the packets
+    # Settings that a decoder needs
     decode_settings = register_access.decode_settings  # 33.8.3.1

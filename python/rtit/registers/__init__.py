@@ -1,10 +1,10 @@
 """The PT MSRs and the CPUID leaves of PT as tables of bit-fields, with their #GP rules.
 
-IA32_RTIT_CTL and its like are MSR addresses; CTL and its like are tables of fields.
+Names as IA32_RTIT_CTL are MSR addresses; names as CTL are tables of fields.
 
-`msr` and `cpuid` hold the tables, `fields` what a table can do, `profiles` processors and where
-their values come from, `errata` their errata, `file` the values, `rules` what RDMSR and WRMSR
-answer, `words` a value in words, `names` what people type.
+`msr` and `cpuid` hold the tables, `fields` their types. `register_file` holds values,
+`access_rules` implements RDMSR and WRMSR. `profile` and `profiles` describe processors, with the
+source of each value, `errata` their errata. `describe` formats values, `parse_names` parses names.
 """
 
 from __future__ import annotations

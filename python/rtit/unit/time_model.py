@@ -22,17 +22,19 @@ _UNLISTED_CRYSTAL_HZ = 24_000_000
 
 @dataclass(frozen=True, slots=True)
 class TimeModel:
-    """How the clocks relate. Methods take `clock` (retired instructions) or `cycle` (core clock
+    """The relation of the clocks. Methods take `clock` (retired instructions) or `cycle` (core
     cycles).
 
-    `cpi` core cycles an instruction takes; `tsc_start` the TSC at core cycle `since`;
-    `tsc_adjust` the software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets show
-    and ART does not; `crystal_hz`, `tsc_numerator` and `tsc_denominator` ECX, EBX and EAX of
-    CPUID.15H, at most 512 ticks a crystal clock; `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1)
-    and `core_ratio` the current one (what CBR says), both in multiples of `bus_hz`. `time_zero`,
-    `time_shift` and `time_mult` turn TSC into nanoseconds as perf does. Raises UsageError for a
-    value that is not positive, or if crystal and bus disagree by more than 1 % on the frequency of
-    the TSC (that of the bus is nominal: real processors differ by up to 0.5 %).
+    `cpi`: core cycles per instruction. `tsc_start`: the TSC at core cycle `since`. `tsc_adjust`:
+    the software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets include and ART
+    does not. `crystal_hz`, `tsc_numerator`, `tsc_denominator`: ECX, EBX and EAX of CPUID.15H, at
+    most 512 ticks per crystal clock. `max_non_turbo_ratio`: MSR_PLATFORM_INFO[15:8] (P1);
+    `core_ratio`: the current ratio (in CBR); both in multiples of `bus_hz`. `time_zero`,
+    `time_shift` and `time_mult` convert TSC to nanoseconds as perf does.
+
+    Raises UsageError for a value that is not positive, or if crystal and bus disagree by more than
+    1 % on the frequency of the TSC. The bus frequency is nominal: real processors differ by up to
+    0.5 %.
     """
 
     cpi: int = 1

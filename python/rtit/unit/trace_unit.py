@@ -25,11 +25,11 @@ from rtit.unit.events import (
 
 
 class TraceUnit(Unit):
-    """Registers, output, state, and every event that it traces.
+    """Registers, output and state of a trace unit, with all events as methods.
 
-    TraceUnit(profile, memory, time, parameters, fabric=None): `memory` is what its output goes to,
-    `fabric` a function that takes the bytes when FabricEn is set. After each event the packets that
-    it made are whole in the output; results of conditional branches wait in the TNT buffer.
+    TraceUnit(profile, memory, time, parameters, fabric=None): the output goes to `memory`, or with
+    FabricEn=1 to the function `fabric`. After each event all its packets are in the output; only
+    TNT results, and TIPs deferred by Parameters.deferred_tips, stay pending.
     """
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class TraceUnit(Unit):
     ret = branches.ret  # 33.2.1.2
     transfer = transfers.transfer  # 33.2.1.3
 
-    # What else a program and its operating system do
+    # Other instructions and events of programs and operating systems
     ptwrite = instrumentation.ptwrite  # 33.2.2
     sleep = power.sleep  # 33.2.3
     wake = power.wake  # 33.2.3
@@ -82,7 +82,7 @@ class TraceUnit(Unit):
     last_branch = msr_access.last_branch  # 33.3.1.2
     last_exception = msr_access.last_exception  # 33.3.1.2
 
-    # What software does with a trace
+    # Flush, reset, snapshots, XSAVES
     flush = stream.flush  # 33.3.3
     reset = startup.reset  # 33.3.4
     snapshot = snapshots.snapshot  # 33.3.5
@@ -90,12 +90,12 @@ class TraceUnit(Unit):
     xsaves = xsave.xsaves  # 33.3.5.2
     xrstors = xsave.xrstors  # 33.3.5.2
 
-    # Time and the unit's own limits
+    # Time and overflow
     at = stream.at  # 33.3.6
     begin_overflow = on_request.begin_overflow  # 33.3.8
     end_overflow = on_request.end_overflow  # 33.3.8
 
-    # Packets that come by themselves, and those of other units
+    # Packets on request, and of other units
     drop_mtc = on_request.drop_mtc  # 33.4.2.12
     insert_cyc = on_request.insert_cyc  # 33.4.2.14
     insert_psb = on_request.insert_psb  # 33.4.2.17
