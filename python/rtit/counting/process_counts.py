@@ -1,7 +1,7 @@
 """The counts of one process, in the file that the QEMU plugin shares with the recorder.
 
-The file begins with totals (`ProgramTotals`), which are complete when all threads have ended. Then
-follow one row per block, the mapped files, and one table of counts per thread (`ProcessCounts`).
+After the totals (`program_totals`) the file has one row per block, the mapped files, and one table
+of counts per thread.
 `crates/qemu/src/shared/tally.rs` defines the layout.
 """
 
@@ -10,64 +10,17 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtit.counting.program_totals import MAGIC, MAX_TABLES, REPEAT, THREAD_TABLE_OFFSET
 from rtit.errors import InputError
-
-# As crates/qemu/src/shared/tally.rs has them; the words after the tables are its `Ended`.
-MAGIC = int.from_bytes(b"rtitcnt1", "little")
-THREAD_TABLE_OFFSET = 1 << 12
-EXITS = 13
-MAX_TABLES = 1 << 10
-_HEADER = struct.Struct(f"<{6 + 2 * EXITS}Q")
-
-# How a block is left: `Exit` of crates/qemu/src/thread/block.rs.
-CONDITIONAL, JUMP, CALL, INDIRECT_JUMP, INDIRECT_CALL, RETURN, FAR = range(2, 9)
-REPEAT = 11
-
-
-class ProgramTotals:
-    """The summed totals of processes in which all threads have ended."""
-
-    def __init__(self) -> None:
-        self.instructions = 0
-        self.system_calls = 0
-        self.exits = [(0, 0)] * EXITS
-
-    def add(self, file: int) -> bool:
-        """Add the totals of a process, from its file. Return False, and change nothing, if a thread
-        still runs.
-        """
-        magic, _, _, tables, instructions, calls, *exits = _read_header(file)
-        if magic != MAGIC or tables > MAX_TABLES:
-            raise InputError("these are no counts of a process", offset=0, value=hex(magic))
-        if any(os.pread(file, 8 * tables, THREAD_TABLE_OFFSET)):
-            return False
-        self.instructions += instructions
-        self.system_calls += calls
-        pairs = zip(exits[::2], exits[1::2], strict=True)
-        self.exits = [
-            (first + more, other + others)
-            for (first, other), (more, others) in zip(self.exits, pairs, strict=True)
-        ]
-        return True
-
-
-def _read_header(file: int) -> tuple[int, ...]:
-    data = os.pread(file, _HEADER.size, 0)
-    if len(data) < _HEADER.size:
-        raise InputError("the counts of a process are cut off", offset=len(data))
-    return _HEADER.unpack(data)
-
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# As crates/qemu/src/shared/tally.rs has them.
 _BLOCKS_OFFSET = 1 << 16
 _MAPPINGS_OFFSET = 1 << 25
 _CELLS_OFFSET = 1 << 26

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rtit.counting.process_counts import (
+from rtit.counting.process_counts import MappedFile, ProcessCounts
+from rtit.counting.program_totals import (
     CALL,
     CONDITIONAL,
     FAR,
@@ -16,8 +17,6 @@ from rtit.counting.process_counts import (
     JUMP,
     REPEAT,
     RETURN,
-    MappedFile,
-    ProcessCounts,
 )
 from rtit.image import Files, Mapping, Unusable, has_file
 from rtit.profile.builder import Gathering

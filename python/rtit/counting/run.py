@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from rtit.capture.backends import BackendChoice, choose_backend, fallback_from_qemu
 from rtit.capture.request import RecordRequest
-from rtit.counting.process_counts import (
+from rtit.counting.program_totals import (
     CALL,
     CONDITIONAL,
     INDIRECT_CALL,
