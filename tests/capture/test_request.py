@@ -39,7 +39,7 @@ def test_record_shows_its_own_parameters() -> None:
         ({"argv": ["true"], "backend": "gdb"}, "no back end 'gdb'; there are auto, qemu, ptrace"),
         ({"argv": ["true"], "truth_form": "blocks"}, "no truth form 'blocks'"),
         ({"argv": ["true"], "event": "intel_pt/cyx/u"}, "cyx"),
-        ({"argv": ["true"], "extent": SizeLimits(max_size=1)}, "--max-size"),
+        ({"argv": ["true"], "size_limits": SizeLimits(max_size=1)}, "--max-size"),
         ({"argv": ["true"], "pids": [1]}, "no program to start"),
         ({"pids": [1], "start_at": "main"}, "--start-at"),
         ({"pids": [1], "aslr": False}, "--no-aslr"),
@@ -61,5 +61,5 @@ def test_a_request_does_not_change() -> None:
 def test_a_plan_has_what_the_request_leaves_open() -> None:
     plan = RecordRequest(["true", "x"], output="some.data").plan()
     assert (plan.path, plan.command) == (Path("some.data"), ["rtit", "record", "true", "x"])
-    assert (plan.extent, plan.filters, bool(plan.window)) == (SizeLimits(), (), False)
+    assert (plan.size_limits, plan.filters, bool(plan.window)) == (SizeLimits(), (), False)
     assert RecordRequest(pids=[7, 9]).plan().command == ["rtit", "record", "--pid", "7,9"]

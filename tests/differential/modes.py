@@ -26,8 +26,11 @@ REPLAYED: dict[str, dict[str, Any]] = {
     "CPUs, all switches": {"cpus": 2, "switches": Switches.WIDE},
     "4 CPUs": {"cpus": 4, "switches": Switches.THREADS},
     "4 CPUs, all switches": {"cpus": 4, "switches": Switches.WIDE},
-    "snapshot": {"event": "intel_pt/psb_period=0/u", "extent": SizeLimits(snapshot=8192)},
-    "up to a size": {"event": "intel_pt/psb_period=0/u", "extent": SizeLimits(max_size=20_000)},
+    "snapshot": {"event": "intel_pt/psb_period=0/u", "size_limits": SizeLimits(snapshot=8192)},
+    "up to a size": {
+        "event": "intel_pt/psb_period=0/u",
+        "size_limits": SizeLimits(max_size=20_000),
+    },
     "cycles": {"event": "intel_pt/cyc,mtc_period=0/u"},
     "no RET compression": {"event": "intel_pt/noretcomp/u"},
     "no MTC": {"event": "intel_pt/mtc=0/u"},

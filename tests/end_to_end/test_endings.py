@@ -193,7 +193,7 @@ def test_a_file_that_is_full_says_it_too(
         backend=backend,
         output=tmp_path / "data",
         event="intel_pt/cyc,noretcomp/u",
-        extent=SizeLimits(max_size=1 << 14),
+        size_limits=SizeLimits(max_size=1 << 14),
     )
     recording = record_to_end(start_recording(request))
     assert recording.stopped is not None

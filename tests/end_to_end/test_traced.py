@@ -89,7 +89,7 @@ def test_traced_is_decoded(
 def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
     request = RecordRequest(
         [str(program("recursion"))], backend=backend, output=tmp_path / "data",
-        extent=SizeLimits(snapshot=1 << 16),
+        size_limits=SizeLimits(snapshot=1 << 16),
     )  # fmt: skip
     recording = record_to_end(start_recording(request))
     assert (recording.traced_instructions, recording.traced_branches) == (None, None)

@@ -68,7 +68,9 @@ def test_the_last_line_and_the_report(
     assert all("main" in call or "say" in call or "some" in call for call in calls)
 
 
-@pytest.mark.parametrize("stop", [{"stop_at": "main"}, {"extent": SizeLimits(max_size=16 << 10)}])
+@pytest.mark.parametrize(
+    "stop", [{"stop_at": "main"}, {"size_limits": SizeLimits(max_size=16 << 10)}]
+)
 def test_a_trace_that_ends_before_has_no_last_calls(
     stop: dict[str, Any],
     program: ProgramBuilder,

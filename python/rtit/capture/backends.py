@@ -155,7 +155,7 @@ def record(
     filters: Sequence[str] = (),
     start_at: str | None = None,
     stop_at: str | None = None,
-    extent: SizeLimits | None = None,
+    size_limits: SizeLimits | None = None,
     time: TimeModel | None = None,
     truth: Path | str | None = None,
     truth_form: str | None = None,
@@ -179,14 +179,18 @@ def record(
       `tracestop f @ ./program`.
     * `start_at`, `stop_at`: where tracing begins and ends: a function (`NAME[@FILE]`), when it is
       first reached, or a number of retired instructions (`N`; `+N` after the start).
-    * `extent`: how much is kept (`rtit.capture.Extent`; None: everything).
-    * `time`: how the clocks run (`rtit.capture.time_model`; None: 1 ns a retired instruction).
+    * `size_limits`: how much is kept (`SizeLimits` of `rtit.capture.store.size_limits`; None:
+      everything).
+    * `time`: how the clocks run (`rtit.capture.clocks.make_time_model`; None: one nanosecond per
+      retired instruction).
     * `truth`: a file for what was executed, for `rtit verify`; `truth_form`: `hashes` or `runs`.
     * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
     * `env`, `cwd`: the program's environment and directory; None: ours.
-    * `all_cpus`, `mmap_pages`, `perf_options`: of PT hardware alone, see `rtit.capture.Request`.
+    * `all_cpus`, `mmap_pages`, `perf_options`: of PT hardware alone, see
+      `RecordRequest`.
     * `cpus`: the threads share so many CPUs, with a buffer each.
-    * `qemu_env`: variables that QEMU itself reads (`QEMU_NAME=VALUE`), see `rtit.capture.Request`.
+    * `qemu_env`: variables that QEMU itself reads (`QEMU_NAME=VALUE`), see
+      `RecordRequest`.
 
     An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
@@ -202,7 +206,7 @@ def record(
         filters=filters,
         start_at=start_at,
         stop_at=stop_at,
-        extent=extent,
+        size_limits=size_limits,
         time=time,
         truth=truth,
         truth_form=truth_form,

@@ -55,7 +55,7 @@ def open_writer(
         tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
         max_nonturbo_ratio=model.max_non_turbo_ratio,
         filter=kernel_form(plan.filters),
-        snapshot=plan.extent.snapshot is not None,
+        snapshot=plan.size_limits.snapshot is not None,
         switches=switches,
         facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},
     )

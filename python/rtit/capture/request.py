@@ -45,7 +45,7 @@ class RecordRequest:
     * `event` and `filters`: what is traced, spelled as perf spells them.
     * `start_at` and `stop_at`: a function or a number of instructions each (see
       `rtit.capture.record_window`).
-    * `extent`: how much is kept (None: everything); `time`: how the clocks run (None: one
+    * `size_limits`: how much is kept (None: everything); `time`: how the clocks run (None: one
       nanosecond a retired instruction).
     * `truth`: a file for what was executed; `truth_form`: its form, `hashes` or `runs` (None: as
       the back end likes; single steps and address filters always list the runs).
@@ -67,7 +67,7 @@ class RecordRequest:
     filters: Sequence[str] = ()
     start_at: str | None = None
     stop_at: str | None = None
-    extent: SizeLimits | None = None
+    size_limits: SizeLimits | None = None
     time: TimeModel | None = None
     truth: Path | str | None = None
     truth_form: str | None = None
@@ -106,8 +106,8 @@ class RecordRequest:
             self._check_qemu_env()
         if self.cpus:
             self._check_cpus()
-        if self.extent is not None:
-            self.extent.check(options)
+        if self.size_limits is not None:
+            self.size_limits.check(options)
 
     def plan(self, program: str | None = None) -> RecordPlan:
         """Look up the names in `filters`, `start_at` and `stop_at`.
@@ -134,7 +134,7 @@ class RecordRequest:
             options=self._options(),
             filters=filters,
             window=window,
-            extent=self.extent or SizeLimits(),
+            size_limits=self.size_limits or SizeLimits(),
             time=self.time or TimeModel(),
         )
 
@@ -148,7 +148,7 @@ class RecordRequest:
             raise UsageError(f"--cpus is {self.cpus}: there are 1 to {_MAX_CPUS}")
         if self.backend == "perf":
             raise UsageError("--cpus is for a modelled machine, not for --backend perf")
-        if self.start_at or self.stop_at or (self.extent or SizeLimits()) != SizeLimits():
+        if self.start_at or self.stop_at or (self.size_limits or SizeLimits()) != SizeLimits():
             raise UsageError(
                 "--cpus goes with none of --start-at, --stop-at, --snapshot and --max-size"
             )
@@ -197,7 +197,7 @@ class RecordPlan:
     options: PtOptions
     filters: tuple[Filter, ...]
     window: RecordWindow
-    extent: SizeLimits
+    size_limits: SizeLimits
     time: TimeModel
 
     @property

@@ -135,7 +135,7 @@ class TraceUnitSession(RecordingSession):
         self._settle()
         self._close()
         plan, totals = self._plan, self.totals
-        cut = plan.extent.snapshot is not None or self._keeper.full
+        cut = plan.size_limits.snapshot is not None or self._keeper.full
         chosen = bool(plan.filters or plan.window)
         return Recording(
             path=plan.path,

@@ -230,7 +230,9 @@ def test_a_program_that_does_not_exist(perf: Path) -> None:
 
 
 def test_attached_until_it_is_told_to_end(perf: Path) -> None:
-    request = RecordRequest(pids=[os.getpid()], backend="perf", extent=SizeLimits(snapshot=1 << 20))
+    request = RecordRequest(
+        pids=[os.getpid()], backend="perf", size_limits=SizeLimits(snapshot=1 << 20)
+    )
     with start_recording(request) as session:
         while not (perf / "told.json").exists():
             assert session.step(0.05)

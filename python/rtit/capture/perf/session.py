@@ -91,7 +91,7 @@ class PerfSession(RecordingSession):
             pt_bytes=size,
             warnings=() if size else ("perf recorded no trace: nothing ran while it was on",),
             ending=None if attached else Ending(wait_status, of_process=True),
-            partial=bool(plan.filters) or plan.extent != type(plan.extent)(),
+            partial=bool(plan.filters) or plan.size_limits != type(plan.size_limits)(),
             counted=False,
         )
 
@@ -150,14 +150,14 @@ def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
     """Return the arguments of perf. Option names are equal; a snapshot needs one to write it
     at the end. What the user adds comes last, so that perf goes by it.
     """
-    request, extent = plan.request, plan.extent
+    request, size_limits = plan.request, plan.size_limits
     arguments = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
     if (text := kernel_form(plan.filters)) is not None:
         arguments += ["--filter", text]
-    if extent.snapshot is not None:
-        arguments += [f"--snapshot=e{extent.snapshot}"]
-    if extent.max_size is not None:
-        arguments += [f"--max-size={extent.max_size}B"]
+    if size_limits.snapshot is not None:
+        arguments += [f"--snapshot=e{size_limits.snapshot}"]
+    if size_limits.max_size is not None:
+        arguments += [f"--max-size={size_limits.max_size}B"]
     if request.mmap_pages is not None:
         arguments += ["-m", request.mmap_pages]
     if request.all_cpus:

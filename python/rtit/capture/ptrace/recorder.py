@@ -88,10 +88,10 @@ class PtraceRecorder(RecordingWriter):
         time: TimeModel,
         parameters: Parameters | None = None,
         output: OutputSetup | None = None,
-        extent: SizeLimits | None = None,
+        size_limits: SizeLimits | None = None,
         windowed: bool = False,
     ) -> None:
-        super().__init__(writer, extent)
+        super().__init__(writer, size_limits)
         self._counts = windowed or bool(filters)
         self._filters = list(filters)
         self._profile = profile

@@ -82,7 +82,7 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     else:
         plan = request.plan()
         check_program(request.argv, env=request.env, cwd=request.cwd)
-    cut_at_branches = plan.extent.snapshot is not None
+    cut_at_branches = plan.size_limits.snapshot is not None
     with replace_output_file(plan.path):
         recorder = (
             _make_shared_cpu_recorder(plan, request.cpus, Switches.WIDE)
@@ -115,7 +115,7 @@ def replay(
     filters: Sequence[str] = (),
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,
-    extent: SizeLimits | None = None,
+    size_limits: SizeLimits | None = None,
     time: TimeModel | None = None,
     cpus: int = 0,
     switches: Switches = Switches.THREADS,
@@ -127,7 +127,7 @@ def replay(
     UsageError, RecordError.
     """
     request = RecordRequest(
-        ["replay"], output=output, event=event, filters=filters, extent=extent, time=time
+        ["replay"], output=output, event=event, filters=filters, size_limits=size_limits, time=time
     )
     plan = request.plan()
     recorder = (
@@ -167,7 +167,7 @@ def _make_recorder(
         time=plan.time,
         parameters=parameters,
         output=unit_output,
-        extent=plan.extent,
+        size_limits=plan.size_limits,
         windowed=bool(plan.window),
     )
 

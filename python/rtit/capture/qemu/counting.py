@@ -200,7 +200,9 @@ def start_counting(
     found = qemu_for_request(request, found)
     plan = request.plan()
     guest = GuestProgram.of(request)
-    settings = plugin_settings(plan.options, "counts", 1, (), plan.window, plan.extent, plan.time)
+    settings = plugin_settings(
+        plan.options, "counts", 1, (), plan.window, plan.size_limits, plan.time
+    )
     child = QemuProcess(found, settings, guest)
     try:
         session = CountSession(plan, CountSink(read), child)

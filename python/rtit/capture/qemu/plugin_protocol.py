@@ -52,7 +52,7 @@ def plugin_settings(
     joined: int,
     filters: Sequence[Filter],
     window: RecordWindow,
-    extent: SizeLimits,
+    size_limits: SizeLimits,
     time: TimeModel,
 ) -> str:
     """The file's text. `truth` is none, blocks or instructions; `joined` the least instructions of
@@ -62,7 +62,7 @@ def plugin_settings(
         f"ctl={options.rtit_ctl}",
         f"truth={truth}",
         f"joined={joined}",
-        f"snapshot={int(extent.snapshot is not None)}",
+        f"snapshot={int(size_limits.snapshot is not None)}",
         f"ahead={os.environ.get(RUN_AHEAD) or 'auto'}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",

@@ -58,10 +58,10 @@ class QemuRecordingSink(RecordingWriter):
         self,
         writer: Writer,
         truth: Path | str | None,
-        extent: SizeLimits | None = None,
+        size_limits: SizeLimits | None = None,
         model: TimeModel | None = None,
     ) -> None:
-        super().__init__(writer, extent)
+        super().__init__(writer, size_limits)
         self.begun = False
         self._model = model or TimeModel()
         self._threads: dict[int, _ThreadTotals] = {}

@@ -47,7 +47,7 @@ def start_qemu(
         _min_joined_instructions(plan),
         plan.filters,
         plan.window,
-        plan.extent,
+        plan.size_limits,
         plan.time,
     )
     child = QemuProcess(found, settings, guest)
@@ -71,7 +71,7 @@ def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess
             time=f"{describe_time_model(plan.time)}, a clock a thread",
             backend=f"qemu-user {found.version}",
         )
-        sink = QemuRecordingSink(writer, plan.request.truth, plan.extent, plan.time)
+        sink = QemuRecordingSink(writer, plan.request.truth, plan.size_limits, plan.time)
         session = QemuSession(plan, sink, child)
         try:
             session.begin()
@@ -84,4 +84,4 @@ def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess
 def _min_joined_instructions(plan: RecordPlan) -> int:
     """Instructions that the truth joins into one run, at least."""
     joined = 1 if plan.filters else TRUTH_FORMS[plan.request.truth_form or "hashes"]
-    return joined if plan.extent.max_size is None else min(joined, _HASHES_WHEN_CUT)
+    return joined if plan.size_limits.max_size is None else min(joined, _HASHES_WHEN_CUT)

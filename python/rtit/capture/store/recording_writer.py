@@ -11,16 +11,16 @@ from rtit.perfdata import Ending, Writer
 
 
 class RecordingWriter:
-    """Base of the recorders: packets go to the store that `extent` asks for, and are counted."""
+    """Base of the recorders: counts packets and puts them into the store for `size_limits`."""
 
-    def __init__(self, writer: Writer, extent: SizeLimits | None = None) -> None:
+    def __init__(self, writer: Writer, size_limits: SizeLimits | None = None) -> None:
         self.totals = RecordingTotals()
         self._writer = writer
-        self._store = (extent or SizeLimits()).store(writer)
+        self._store = (size_limits or SizeLimits()).store(writer)
         self._vanished = DeletedFiles()
         self._root = 0
         self._late: list[tuple[int, int, int, Ending]] = []
-        self._is_whole = extent is None or extent.snapshot is None
+        self._is_whole = size_limits is None or size_limits.snapshot is None
         self.ending: Ending | None = None
         """How the first process ended, as far as that is known."""
 
