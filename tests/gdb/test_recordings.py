@@ -50,7 +50,7 @@ def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Pat
 
     def executed(size: int | None = None) -> tuple[list[int], int | None, int]:
         event = "intel_pt/cyc,noretcomp,psb_period=0/u"
-        data = record_program(tmp_path, exe, event=event, extent=SizeLimits(max_size=size))
+        data = record_program(tmp_path, exe, event=event, size_limits=SizeLimits(max_size=size))
         with rtit.Trace(data) as trace:
             target = Target(trace, last=1000, tell=lambda _: None)
             ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
@@ -218,7 +218,7 @@ def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
 def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     extent = SizeLimits(snapshot=4096)
     data = record_program(
-        tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", extent=extent
+        tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", size_limits=extent
     )
     with rtit.Trace(data) as trace:
         assert trace.is_snapshot

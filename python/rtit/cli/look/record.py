@@ -219,7 +219,7 @@ def run(arguments: argparse.Namespace) -> int:
         filters=arguments.filter,
         start_at=arguments.start_at,
         stop_at=arguments.stop_at,
-        extent=extent,
+        size_limits=extent,
         time=_time_model(arguments),
         truth=Path(arguments.truth) if arguments.truth else None,
         truth_form=arguments.truth_form,
