@@ -1,6 +1,6 @@
 """The Rust form of the capture events: `python -m rtit.capture.rust_events [--check]`.
 
-Writes crates/events/src/lib.rs from the enums and flags of `events` and `qemu.messages`; with
+Writes crates/events/src/lib.rs from the enums and flags of `events` and `qemu.plugin_protocol`; with
 `--check` it only compares, and fails if they differ.
 """
 
@@ -83,8 +83,8 @@ def _enum(name: str, doc: str, members: Sequence[_Member]) -> str:
 
 def render() -> str:
     """Return the text of the Rust file."""
-    events, messages = HERE / "events.py", HERE / "qemu" / "messages.py"
-    kinds = [*_members(events, "Kind")]
+    events, messages = HERE / "events.py", HERE / "qemu" / "plugin_protocol.py"
+    kinds = [*_members(events, "EventKind")]
     parts = [
         _HEAD,
         _enum("EventKind", "What happened; the other fields depend on it.", kinds),
@@ -96,12 +96,12 @@ def render() -> str:
         _enum(
             "ResumeReason",
             "Why user code continues: the flags of `EventKind::Resume`.",
-            [*_members(events, "Resume")],
+            [*_members(events, "ResumeReason")],
         ),
         _enum(
             "MessageKind",
             "Records of QEMU's plugin that are no capture events.",
-            [*_members(messages, "Message")],
+            [*_members(messages, "PluginMessage")],
         ),
         "/// Bits of a record's flags. Each name begins with the kind of the record.\n",
         "pub mod flag {\n",
