@@ -154,11 +154,14 @@ def test_what_was_said_is_there(verb: str, number: signal.Signals, run: Runner) 
     assert said
 
 
-UNPACKED = ("__import__('rtit.trace.recording.packs').trace.packed", "_unpack")
+UNPACKED = ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_unpack")
 """The pack has been opened: its files are in a folder."""
 BEGUN = {
-    "pack": ("__import__('rtit.trace.recording.packs').trace.packing", "_more"),
-    "convert": ("__import__('rtit.trace.recording.byte_source').trace.source.AuxBytes", "_own"),
+    "pack": ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_more"),
+    "convert": (
+        "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxBytes",
+        "_own",
+    ),
 }
 """A file has."""
 OPENED = ("__import__('rtit.cli.output_file').cli.output_file", "NamedFile")
