@@ -11,7 +11,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.trace import Trace
-from rtit.views import statistics
+from rtit.views import spilled_lines
 from support.oversized import write_oversized
 
 VERBS = [["report"], ["report", "--json"], ["events"], ["edges"], ["instructions"]]
@@ -54,8 +54,8 @@ def test_memory_of_many_accounts(verb: list[str], tmp_path: Path) -> None:
 def test_each_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(statistics, "_PART", 1000)
-    monkeypatch.setattr(statistics, "_ROOM", 1000)
+    monkeypatch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(spilled_lines, "_MEMORY_BYTES", 1000)
     path = lossy(tmp_path)
     with Trace(path) as trace:
         spans = {

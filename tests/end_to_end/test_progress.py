@@ -9,7 +9,7 @@ import pytest
 
 from rtit.capture.backends import record
 from rtit.trace import Trace
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 from support.recordings import require_backend
 
 
@@ -22,7 +22,7 @@ def test_numbers(backend: str, name: str, program: Callable[[str], Path], tmp_pa
     data = tmp_path / "perf.data"
     recording = record([str(program(name))], backend=backend, output=data)
     with Trace(data) as trace:
-        found_there = statistics(trace, trace.streams)
+        found_there = compute_statistics(trace, trace.streams)
     assert recording.instructions == found_there.instructions
     assert recording.branches == sum(each.branches for each in found_there.streams)
     assert recording.pt_bytes == sum(each.pt_bytes for each in found_there.streams)

@@ -13,7 +13,7 @@ from kernel import recording
 from kernel.machine import Machine
 from rtit.cli.main import main
 from rtit.trace import Trace
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 from support.profiles import ToolRunner
 
 
@@ -77,7 +77,7 @@ def test_info_names_what_is_missing(recorded: Path, capsys: pytest.CaptureFixtur
 def reported(recorded: Path) -> dict[str, int]:
     """Instructions by function and file, as another count has it."""
     with Trace(recorded) as trace:
-        found = statistics(trace, trace.streams).functions
+        found = compute_statistics(trace, trace.streams).functions
     return {f"{name} ({path.rpartition('/')[2]})": count for (name, path), count in found.items()}
 
 

@@ -21,7 +21,7 @@ from rtit.image import KernelFiles
 from rtit.profile.builder import profile
 from rtit.trace import Bytes, End, ErrorClass, Selection, Trace
 from rtit.trace.threads.extract import Shared
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +274,8 @@ def test_a_report_is_by_cpu_and_by_thread(
     assert [f"{counted[100]}", "thread", "100", "(made-one)"] in words
     assert [f"{counted[200]}", "thread", "200", "(made-two)"] in words
     with Trace(recorded) as trace:
-        whole = statistics(trace, trace.select())
-        apart = statistics(trace, trace.threads)
+        whole = compute_statistics(trace, trace.select())
+        apart = compute_statistics(trace, trace.threads)
     assert apart.functions == whole.functions
     assert whole.functions["__switch_to", "[kernel.kallsyms]_text"] > 0
     assert sum(each.pt_bytes for each in apart.streams) == whole.streams[0].pt_bytes
@@ -331,8 +331,8 @@ def test_what_may_be_anothers_is_in_the_ledger(
                     assert any(first < offset <= last for first, last in doubts)
         inside = [each for each in told if any(a < each[2] <= b for a, b in doubts)]
         assert len(inside) < len(told)
-        (counted,) = statistics(trace, trace.streams).streams
-        assert counted.unsure == (len(doubts), len(inside))
+        (counted,) = compute_statistics(trace, trace.streams).streams
+        assert counted.ambiguous == (len(doubts), len(inside))
         assert not counted.losses or not cyc
     assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
     assert f"{len(doubts)} times nothing tells whether" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from rtit.profile.stat import stat
 from rtit.trace import Trace
 from rtit.trace.tables.selection import functions
 from rtit.trace.threads import split
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_counts_of_two(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(apart) == 2
         expected = stat(trace, apart)
         counts = [each.counts() for each in apart]
-        named = statistics(trace, apart)
+        named = compute_statistics(trace, apart)
     monkeypatch.setattr(split, "FEW", 1)
     monkeypatch.setattr(split, "WORK", 0)
     with Trace(recorded) as trace:

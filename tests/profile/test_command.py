@@ -13,7 +13,7 @@ from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.profile.builder import profile
 from rtit.trace import Trace
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 from support.profiles import ProfiledProgram
 from support.recordings import Recorder, record_to_end, require_backend
 
@@ -63,7 +63,7 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     with Trace(data) as trace:
         found = profile(trace, trace.streams)
         by_file: Counter[str] = Counter()
-        for (_name, path), count in statistics(trace, trace.streams).functions.items():
+        for (_name, path), count in compute_statistics(trace, trace.streams).functions.items():
             by_file[path] += count
     ours: Counter[str] = Counter()
     for binary in found.binaries:

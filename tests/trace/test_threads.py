@@ -14,7 +14,7 @@ from rtit.perfdata import Switches, Writer
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Stream, Trace
 from rtit.trace.threads import split
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 from support.limits import assert_peak_memory
 from support.oversized import START
 
@@ -78,10 +78,10 @@ def test_it_does_not_grow_with_them(
         assert found.counts["instructions"] == 2 * count
         assert found.counts["threads"] == len(found.threads) == count
         assert {*found.threads.values()} == {2}
-        report = statistics(trace, trace.select())
+        report = compute_statistics(trace, trace.select())
         (stream,) = report.streams
         assert stream.title == f"cpu 0, {count} threads"
-        assert dict(stream.shares) == {f"thread {3 + tid}": 2 for tid in range(count)}
+        assert dict(stream.thread_instructions) == {f"thread {3 + tid}": 2 for tid in range(count)}
         # the whole of a CPU has one title, and thread 2 had it first
         whole = stat(trace, trace.streams)
         assert dict(whole.threads) == {f"cpu 0, {count + 1} threads": 2 * count}

@@ -1,4 +1,4 @@
-"""A crash in its own trace: the instruction that did not retire is the last line, with source."""
+"""A fault in a listing and a report: its instruction is the last line, with its source line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_last_line_and_the_report(
+def test_fault_is_last_line_of_listing_and_in_report(
     backend: str,
     program: ProgramBuilder,
     tmp_path: Path,
@@ -90,7 +90,7 @@ def test_a_trace_that_ends_before_has_no_last_calls(
     assert " -> " not in report
 
 
-def test_a_trace_whose_end_is_damaged_has_no_last_calls(
+def test_trace_with_damaged_end_has_no_last_calls(
     program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, exe = tmp_path / "data", program("crash_late")
@@ -104,7 +104,9 @@ def test_a_trace_whose_end_is_damaged_has_no_last_calls(
         piece = stream.source.pieces[0]  # type: ignore[attr-defined]
     broken = bytearray(data.read_bytes())
     place = piece.file_offset + piece.size // 2
-    broken[place : place + 8] = b"\x02\xff" * 4  # no packets, and no PSB behind them
+    broken[place : place + 8] = (
+        b"\x02\xff" * 4
+    )  # bytes that are no packets, without a PSB after them
     data.write_bytes(broken)
     capfd.readouterr()
     assert main(["report", str(data)]) == 3

@@ -1,4 +1,4 @@
-"""More of each instruction: what the tables have, as text."""
+"""Fields that are not rendered in native code agree with the tables and with native lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
-from rtit.views.instructions import DETAILED, LISTED
+from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -35,8 +35,8 @@ def listed(capfd: pytest.CaptureFixture[str], data: Path, *options: str) -> list
     return found.out.splitlines()
 
 
-def test_the_same_as_the_fast_listing(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A field more sends it another way: the others are as they are without it."""
+def test_detailed_lines_equal_native_lines(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One detailed field selects the slower path; the other fields must not change."""
     for options in (
         (),
         ("--merge",),
@@ -49,7 +49,9 @@ def test_the_same_as_the_fast_listing(data: Path, capfd: pytest.CaptureFixture[s
         assert [line.removeprefix("64 ") for line in slow] == fast
 
 
-def test_places_and_times(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_detailed_lines_respect_function_and_time(
+    data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for options in (("--function", "main"), ("--time", "1000000500,1000000900")):
         fast = listed(capfd, data, "--fields", "tid,ip", *options)
         slow = listed(capfd, data, "--fields", "in_tx,tid,ip", *options)
@@ -57,7 +59,7 @@ def test_places_and_times(data: Path, capfd: pytest.CaptureFixture[str]) -> None
         assert fast
 
 
-def test_what_the_tables_have(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_fields_equal_columns_of_table(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fields = "ip,insnlen,bits,in_tx,earliest,latest,cycles,freq,pid,comm,cpu"
     lines = listed(capfd, data, "--fields", fields)
     with Trace(data) as trace:
@@ -79,7 +81,7 @@ def test_what_the_tables_have(data: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert [line.split() for line in lines] == expected
 
 
-def test_code_and_file(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_insn_and_dso_fields(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lines = listed(capfd, data, "--fields", "dso,insnlen,insn", "--head", "1", "--tid", _tid(data))
     dso, size, *code = lines[0].split()
     assert Path(dso).is_file()
@@ -91,25 +93,29 @@ def _tid(data: Path) -> str:
         return str(trace.streams[0].tid)
 
 
-def test_ipc_adds_up(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The clock counts a cycle an instruction; CYCs count what the other threads run, too."""
+def test_ipc_sums_to_all_cycles_and_instructions(
+    data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The clock has one cycle per instruction; CYC packets count those of other threads, too."""
     lines = listed(capfd, data, "--fields", "cycles,ipc", "--tid", _tid(data))
-    told = [line.split() for line in lines if "(" in line]
-    assert len(told) > 10
-    instructions = [int(words[2].strip("()").split("/")[0]) for words in told]
-    cycles = [int(words[2].strip("()").split("/")[1]) for words in told]
-    first, last = int(lines[0].split()[0]), int(told[-1][0])
+    lines_with_ipc = [line.split() for line in lines if "(" in line]
+    assert len(lines_with_ipc) > 10
+    instructions = [int(words[2].strip("()").split("/")[0]) for words in lines_with_ipc]
+    cycles = [int(words[2].strip("()").split("/")[1]) for words in lines_with_ipc]
+    first, last = int(lines[0].split()[0]), int(lines_with_ipc[-1][0])
     assert sum(cycles) == last - first
     at = max(index for index, line in enumerate(lines) if "(" in line)
     assert sum(instructions) == at
-    assert [words[1] for words in told] == [
+    assert [words[1] for words in lines_with_ipc] == [
         f"{count / of:.2f}" for count, of in zip(instructions, cycles, strict=True)
     ]
     assert main(["instructions", "--fields", "ipc", "--function", "main", str(data)]) == 2
     assert "ipc counts all instructions" in capfd.readouterr().err
 
 
-def test_bare_pt_without_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_raw_pt_without_times_prints_dashes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     head = encode("PSB") + encode("MODE.Exec", csl=0, csd=0, iflag=0)
     packets = head + encode("FUP", ip_bytes=2, payload=0x1000) + encode("PSBEND")
     (tmp_path / "pt").write_bytes(packets + encode("TIP", ip_bytes=1, payload=0x1000))
@@ -131,7 +137,7 @@ def test_bare_pt_without_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ]
 
 
-def test_a_crash_is_the_last_line(
+def test_fault_is_last_line_with_detailed_fields(
     program: ProgramBuilder, record: Recorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     crashed = record([program("crash")]).data
@@ -142,5 +148,5 @@ def test_a_crash_is_the_last_line(
         assert ("not executed" in slow[-1]) == ("--head" not in options)
 
 
-def test_fields_have_one_meaning() -> None:
-    assert not set(DETAILED) & set(LISTED)
+def test_no_field_is_both_native_and_detailed() -> None:
+    assert not set(DETAILED_FIELDS) & set(NATIVE_FIELDS)

@@ -1,4 +1,4 @@
-"""The listing of recordings: what each option leaves, and threads in order of time."""
+"""`rtit instructions`: selection options, and threads merged by time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listed(capfd: pytest.CaptureFixture[str], data: Path, *options: str) -> list
     return found.out.splitlines()
 
 
-def test_every_instruction_in_order(
+def test_listing_equals_instructions_of_table(
     threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = [line.split() for line in listed(capfd, threads.data, "--fields", "tid,time,ip")]
@@ -43,7 +43,9 @@ def test_every_instruction_in_order(
         ]
 
 
-def test_merged_by_time(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
+def test_merge_orders_threads_by_time(
+    threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
+) -> None:
     one_by_one = listed(capfd, threads.data, "--fields", "time,tid,ip")
     order = {tid: n for n, tid in enumerate(dict.fromkeys(line.split()[1] for line in one_by_one))}
     assert len(order) > 2
@@ -63,7 +65,7 @@ def test_merged_by_time(threads: RecordedProgram, capfd: pytest.CaptureFixture[s
         assert tail == expected[len(expected) - count :]
 
 
-def test_the_first_and_the_last_of_each_thread(
+def test_head_and_tail_apply_to_each_thread(
     threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
 ) -> None:
     every = listed(capfd, threads.data, "--fields", "tid,ip")
@@ -76,7 +78,9 @@ def test_the_first_and_the_last_of_each_thread(
         assert tail == [line for lines in by_thread for line in lines[len(lines) - count :]]
 
 
-def test_parts_of_the_code(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
+def test_function_and_range_select_instructions(
+    threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
+) -> None:
     every = listed(capfd, threads.data, "--fields", "ip,sym")
     names = [line.split()[1].partition("+")[0] for line in every]
     name = max(set(names) - {"memset", "threads"}, key=names.count)
@@ -90,7 +94,9 @@ def test_parts_of_the_code(threads: RecordedProgram, capfd: pytest.CaptureFixtur
     assert some == wanted
 
 
-def test_parts_of_the_time(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
+def test_time_selects_instructions(
+    threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
+) -> None:
     every = listed(capfd, threads.data, "--fields", "time,ip")
     times = sorted({int(line.split()[0]) for line in every})
     first, last = times[len(times) // 3], times[len(times) // 2]

@@ -1,4 +1,4 @@
-"""The tree of processes: totals, what is on one line, and that it is what ran."""
+"""The process tree of `rtit report`: totals, grouped lines, and counts of a real run."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process
-from rtit.views.report import Node, lines
+from rtit.views.report import ProcessNode, format_tree
 from support.recordings import record_to_end, require_backend, thread_ends
 
 ProgramBuilder = Callable[[str], Path]
 
 
-def node(pid: int, name: str, status: int, own: int, *children: Node) -> Node:
+def node(pid: int, name: str, status: int, own: int, *children: ProcessNode) -> ProcessNode:
     process = Process(pid, None, 0, name, {pid}, True, Ended(pid, pid, 1, Ending(status)))
-    total = own + sum(each.all_instructions or 0 for each in children)
-    threads = 1 + sum(each.all_threads for each in children)
-    return Node(process, own, total, threads, list(children))
+    total = own + sum(each.total_instructions or 0 for each in children)
+    threads = 1 + sum(each.total_threads for each in children)
+    return ProcessNode(process, own, total, threads, list(children))
 
 
-def texts(*roots: Node) -> list[list[str]]:
-    return [line.split(maxsplit=3) for line in list(lines(roots))[1:]]
+def texts(*roots: ProcessNode) -> list[list[str]]:
+    return [line.split(maxsplit=3) for line in list(format_tree(roots))[1:]]
 
 
-def test_alike_are_one_line() -> None:
+def test_similar_processes_share_a_line() -> None:
     many = [node(pid, "true", 0, 10) for pid in range(2, 6)]
     other = node(6, "true", 0x100, 20)
     deeper = node(7, "true", 0, 30, node(8, "ls", 0, 5))
@@ -45,22 +45,22 @@ def test_alike_are_one_line() -> None:
     ]
 
 
-def test_three_are_not_too_many() -> None:
+def test_three_similar_processes_have_a_line_each() -> None:
     children = [node(pid, "true", 0, 10) for pid in range(2, 5)]
     assert len(texts(node(1, "sh", 0, 100, *children))) == 5
 
 
-def test_a_chain_of_any_length() -> None:
+def test_deep_process_chain_keeps_lines_short() -> None:
     last = node(10_001, "a", 0, 1)
     for pid in range(10_000, 0, -1):
         last = node(pid, "a", 0, 1, last)
-    made = list(lines([last]))
+    made = list(format_tree([last]))
     assert len(made) == 10_003
     assert max(map(len, made)) < 120
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_the_tree_is_what_ran(
+def test_process_tree_counts_equal_truth(
     backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     require_backend(backend)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rtit.errors import RtitError
 from rtit.trace import End, EventKind, Selection
-from rtit.views.trace_tail import HOLES, Behind
+from rtit.views.trace_tail import GAP_EVENTS, TraceTail
 
 if TYPE_CHECKING:
     from rtit.trace import Rows, Stream
@@ -63,10 +63,10 @@ class Path:
         self.kept = int(counts.sum())
         final, self._final = max(
             zip(reversed(parts), reversed(streams), strict=True),
-            key=lambda pair: pair[0].behind.time,
+            key=lambda pair: pair[0].tail.time,
         )
-        self.next, self.left = final.behind.next, final.behind.left
-        self._lost = final.behind.lost
+        self.next, self.left = final.tail.next_ip, final.tail.left_traced_code
+        self._lost = final.tail.has_gap
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
 
@@ -115,16 +115,16 @@ class _Part:
         self._held = 0
         self._syncs: deque[Sync] = deque(maxlen=_MOST_SYNCS)
         self.instructions = 0
-        self.behind = Behind()
+        self.tail = TraceTail()
 
     def add(self, rows: Rows, since: int) -> None:
         self._note(rows, since)
-        self.behind.add(rows)
+        self.tail.add(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
             return
         broken = rows.end == End.LOST
-        holes = rows.events.row[np.isin(rows.events.kind, HOLES)].astype(np.int64) - rows.first
+        holes = rows.events.row[np.isin(rows.events.kind, GAP_EVENTS)].astype(np.int64) - rows.first
         broken[holes[holes > 0] - 1] = True
         if (holes == 0).any() and self._batches:
             self._batches[-1][-1][-1] = True

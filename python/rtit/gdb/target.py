@@ -14,7 +14,7 @@ from rtit.gdb.calls import callers, next_ip
 from rtit.gdb.path import Path
 from rtit.gdb.program import Program
 from rtit.readable import readable
-from rtit.views.trace_tail import Crash, crashes
+from rtit.views.trace_tail import Crash, find_crashes
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -49,7 +49,7 @@ class Target:
         if not streams:
             why = f" (incomplete: {trace.incomplete})" if trace.incomplete else ""
             raise UnsupportedError(f"{trace.path}: it is not known which threads were traced{why}")
-        found = crashes(trace, streams)
+        found = find_crashes(trace, streams)
         if tid is None:
             tid = found[0].tid if found else streams[0].tid
         own = [each for each in streams if each.tid == tid]

@@ -1,11 +1,9 @@
-"""The names of what a line about an instruction may have.
+"""Lists executed instructions as text, one line per instruction.
 
-Names of addresses in the processes of those that ran.
-
-Instructions with more of what is known of each: slower than `listing`, which has most of what
-one looks at.
-
-What ran as text: a line an instruction.
+`list_instructions` renders the fields of `NATIVE_FIELDS` in native code. Any other field, and a
+stream with the rows of several threads, takes the slower path through columns of Python
+(`_detailed_chunks`). Both paths print the same text for the same field. A fault that ended a
+process is the last line of its stream.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
-from heapq import merge as merged
+from heapq import merge as heap_merge
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +22,7 @@ from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.tables.selection import LATEST, Places, Selection
 from rtit.trace.threads.address_spaces import are_apart
-from rtit.views.trace_tail import crash
+from rtit.views.trace_tail import find_crash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,311 +31,149 @@ if TYPE_CHECKING:
     from rtit.trace import Instructions, Stream, Table, Trace
 
 
-LISTED = ("ip", "tid", "time", "sym", "asm")
-"""What one looks at mostly."""
-TIMING = ("earliest", "latest", "cycles", "freq", "ipc")
-PERF_TIME = "perf_time"
-GUEST = ("guest_pid", "guest_tid", "guest_comm")
-DETAILED = (
+NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
+"""Fields that native code can render."""
+
+
+TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
+
+
+PERF_TIME_FIELD = "perf_time"
+
+
+GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
+
+
+DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),
-    *(*TIMING, PERF_TIME, *GUEST),
+    *(*TIMING_FIELDS, PERF_TIME_FIELD, *GUEST_FIELDS),
 )
-"""What takes longer; perf's names where it has one."""
+"""Fields that take the slower path. Names are those of perf where perf has the field."""
 
 
-def lookup(
-    trace: Trace,
-    stream: Stream,
-    more: Mapping[str, NDArray[Any]],
-    times: NDArray[Any],
-    addresses: NDArray[Any],
-    space: str = "space",
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """As `Symbols.lookup_many`, each row in the address space that the column called `space` in
-    `more` says, or where that is a process's, in that of the thread that the column `tid` says, or
-    the process that `pid` does.
-    """
-    import numpy as np
-
-    count = len(addresses)
-    whose = more.get("tid", more.get("pid", np.full(count, stream.tid))).astype(np.int64)
-    if space in more:
-        pids = np.array(stream.pids, np.int64)[more[space]]
-        whose = np.where(are_apart(pids), pids, whose)
-    numbers, offsets = np.zeros(count, np.uint32), addresses.copy()
-    for tid in np.unique(whose).tolist():
-        own = whose == tid
-        numbers[own], offsets[own] = trace.symbols.lookup_many(tid, times[own], addresses[own])
-    return numbers, offsets
+_CHUNK_BYTES = 1 << 20
 
 
-_LINES = 1 << 14
-_Line = tuple[int, str]
-"""When it ran, and its text."""
+_Chunk = tuple[bytes, int]
 
 
-def detailed(
-    trace: Trace, streams: list[Stream], fields: list[str], where: Selection, *, merge: bool = False
-) -> Iterator[tuple[bytes, int]]:
-    """Lines in parts, and how many each part has. Raises UsageError for an IPC of instructions that
-    do not follow each other.
-    """
-    if "ipc" in fields and (where.ranges or where.functions):
-        raise UsageError("ipc counts all instructions: it goes without --function and --range")
-    if not merge:
-        return _parts(
-            chain.from_iterable(_detailed_lines(trace, each, fields, where) for each in streams)
-        )
-    whole = replace(where, head=None, tail=None)
-    ways = [_detailed_lines(trace, each, fields, whole) for each in streams]
-    lines: Iterator[_Line] = iter(merged(*ways, key=itemgetter(0)))
-    if where.head is not None:
-        lines = islice(lines, where.head)
-    elif where.tail is not None:
-        lines = iter(deque(lines, maxlen=where.tail))
-    return _parts(lines)
+_LINES_PER_CHUNK = 1 << 14
 
 
-def _parts(lines: Iterator[_Line]) -> Iterator[tuple[bytes, int]]:
-    while part := [f"{text}\n" for _, text in islice(lines, _LINES)]:
-        yield "".join(part).encode(), len(part)
+_TimedLine = tuple[int, str]
+"""Time and text of a line."""
 
 
-def _detailed_lines(
-    trace: Trace, stream: Stream, fields: list[str], where: Selection
-) -> Iterator[_Line]:
-    ipc = _Ipc() if "ipc" in fields else None
-    show = _Shown(trace, stream, fields)
-    timing = not set(TIMING).isdisjoint(fields)
-    # of the first and the last alone the cycles before them are not known
-    part = where if ipc is None else Selection(time=where.time)
-    perf_time = PERF_TIME in fields
-    found = _texts(stream.instructions(part, timing=timing, perf_time=perf_time), fields, show, ipc)
-    if ipc is not None and where.head is not None:
-        return islice(found, where.head)
-    if ipc is not None and where.tail is not None:
-        return iter(deque(found, maxlen=where.tail))
-    return found
-
-
-def _texts(
-    batches: Table[Instructions],
-    fields: list[str],
-    show: _Shown,
-    ipc: _Ipc | None,
-) -> Iterator[_Line]:
-    for batch in batches:
-        columns = [
-            ipc.column(batch) if name == "ipc" and ipc else show.column(name, batch)
-            for name in fields
-        ]
-        texts = map(" ".join, zip(*columns, strict=True))
-        yield from zip(batch.time.tolist(), map(str.rstrip, texts), strict=True)
-
-
-class _Shown:
-    """Columns of a stream as text."""
-
-    def __init__(self, trace: Trace, stream: Stream, fields: Sequence[str]) -> None:
-        self._trace = trace
-        self._stream = stream
-        self._last = fields[-1]
-        clock = trace.clock
-        self._nanoseconds: Callable[[int], int] = (
-            clock.to_nanoseconds if clock is not None else lambda ticks: ticks
-        )
-        self._megahertz = 1000 * 2**clock.shift / clock.mult if clock is not None else None
-        self._known: dict[tuple[bytes, int, int], str] = {}
-
-    def column(self, name: str, batch: Instructions) -> list[str]:
-        """A text for each instruction."""
-        stream, count = self._stream, len(batch)
-        constant = {
-            "tid": f"{stream.tid:7}",
-            "pid": f"{stream.pid:7}",
-            "comm": f"{readable(stream.name or '-'):>16}",
-            "cpu": f"[{stream.cpu:03}]" if stream.cpu >= 0 else "[-]",
-        }
-        if name in ("tid", "pid", "comm") and "tid" in batch.more:
-            return self._whose(name, batch)
-        if name in constant:
-            return [constant[name]] * count
-        if name in GUEST:
-            return self._in_guest(name, batch)
-        if name in ("sym", "dso"):
-            return self._named(name, batch)
-        if name in ("insn", "asm"):
-            return self._code(name, batch)
-        if name in ("earliest", "latest"):
-            return [self._bound(each) for each in getattr(batch, name).tolist()]
-        plain: dict[str, Callable[[], list[str]]] = {
-            "time": lambda: [f"{self._nanoseconds(each):15}" for each in batch.time.tolist()],
-            PERF_TIME: lambda: [f"{self._nanoseconds(t):15}" for t in batch.perf_time.tolist()],
-            "ip": lambda: [f"{each:16x}" for each in batch.ip.tolist()],
-            "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
-            "bits": lambda: [str(each) for each in batch.bits.tolist()],
-            "in_tx": lambda: ["x" if each else "-" for each in batch.in_tx.tolist()],
-            "cycles": lambda: [f"{each:12}" for each in batch.cycles.tolist()],
-            "freq": lambda: [self._frequency(each) for each in batch.frequency.tolist()],
-        }
-        return plain[name]()
-
-    def _whose(self, name: str, batch: Instructions) -> list[str]:
-        numbers = batch.more["pid" if name == "pid" else "tid"].tolist()
-        if name == "comm":
-            comms = self._trace.comms
-            return [f"{readable(comms.get(number) or '-'):>16}" for number in numbers]
-        return [f"{number:7}" for number in numbers]
-
-    def _in_guest(self, name: str, batch: Instructions) -> list[str]:
-        if "guest_tid" not in batch.more:
-            return [f"{'-':>{16 if name == 'guest_comm' else 7}}"] * len(batch)
-        if name == "guest_comm":
-            comms, columns = self._trace.guest_comms, (batch.pid, batch.guest_tid)
-            pairs = zip(*(column.tolist() for column in columns), strict=True)
-            return [f"{readable(comms.get(pair) or '-'):>16}" for pair in pairs]
-        numbers = batch.more[name].tolist()
-        return [f"{number if number >= 0 else '-':>7}" for number in numbers]
-
-    def _bound(self, ticks: int) -> str:
-        return f"{'-':>15}" if ticks in (0, LATEST) else f"{self._nanoseconds(ticks):15}"
-
-    def _frequency(self, ratio: float) -> str:
-        if math.isnan(ratio):
-            return f"{'-':>6}"
-        return f"{ratio:6.3f}" if self._megahertz is None else f"{ratio * self._megahertz:6.0f}"
-
-    def _named(self, name: str, batch: Instructions) -> list[str]:
-        symbols = self._trace.symbols
-        numbers, offsets = lookup(self._trace, self._stream, batch.more, batch.time, batch.ip)
-        found = []
-        for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
-            text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
-            found.append(readable(text) or "-")
-        return found if name == self._last else [f"{text:32}" for text in found]
-
-    def _code(self, name: str, batch: Instructions) -> list[str]:
-        from rtit._core import disassemble
-
-        found = []
-        tids = batch.more.get("tid", [None] * len(batch))
-        spaces = batch.more["space"].tolist() if "space" in batch.more else [0] * len(batch)
-        columns = (batch.time, batch.ip, batch.size, batch.bits)
-        others = [image for _, image in self._stream.others]
-        rows = zip(tids, spaces, *(each.tolist() for each in columns), strict=True)
-        for tid, space, time, ip, size, bits in rows:
-            image = others[space - 1] if space else self._stream.code_at(ip, tid)
-            data = image.native.read(time, ip, size)
-            if name == "insn":
-                found.append(f"{data.hex(' '):{0 if name == self._last else 44}}")
-                continue
-            key = (data, ip, bits)
-            if key not in self._known:
-                if len(self._known) > _LINES * 8:
-                    self._known.clear()
-                self._known[key] = disassemble(data, ip, bits)
-            found.append(self._known[key])
-        return found
-
-
-class _Ipc:
-    """Instructions for a cycle, where CYCs have told how many there were, as perf prints it."""
-
-    def __init__(self) -> None:
-        self._cycles: int | None = None
-        self._since = 0
-
-    def column(self, batch: Instructions) -> list[str]:
-        """`0.81 (36/44)` where the cycles before an instruction are told, else nothing."""
-        found = []
-        for cycles in batch.cycles.tolist():
-            text = ""
-            if self._cycles is not None and cycles != self._cycles:
-                passed = cycles - self._cycles
-                text = f"{self._since / passed:.2f} ({self._since}/{passed})"
-                self._since = 0
-            self._cycles = cycles
-            self._since += 1
-            found.append(text)
-        return found
-
-
-_PART = 1 << 20
-_Part = tuple[bytes, int]
-
-
-def listing(
+def list_instructions(
     trace: Trace,
     streams: list[Stream],
     fields: list[str],
     selection: Selection | None = None,
-    ended: Callable[[Stream], object] = id,
+    on_stream_end: Callable[[Stream], object] = id,
     *,
     merge: bool = False,
 ) -> Iterator[bytes]:
-    """The lines of the streams, one stream after the other, or with `merge` in order of time: whole
-    lines of UTF-8, in parts of about a megabyte.
+    """Iterate over the lines of the streams, as chunks of about a megabyte of UTF-8.
 
-    `fields` are those of `views.fields`; `selection` says which instructions of these
-    streams have a line; `ended` is called with each stream whose lines have all been taken. Raises
-    UsageError for a function that is nowhere.
+    The streams follow each other, or are merged by time with `merge`. `fields` are of
+    `NATIVE_FIELDS` and `DETAILED_FIELDS`. `selection` chooses the instructions. `on_stream_end` is
+    called with each stream after its last line. Raises UsageError for a function that does not
+    exist.
     """
     selection = selection or Selection()
-    ends = [_crashed(trace, stream, fields, selection) for stream in streams]
-    where = Places(selection, trace.images)
-    where.check(pid for stream in streams for pid in stream.pids)
-    # what text is made of natively has one thread a stream
+    crash_lines = [_crash_line(trace, stream, fields, selection) for stream in streams]
+    places = Places(selection, trace.images)
+    places.check(pid for stream in streams for pid in stream.pids)
+    # native code renders one thread per stream
     several = any(stream.has_several for stream in streams)
-    detail = not set(fields) <= set(LISTED) or (several and "tid" in fields)
+    detail = not set(fields) <= set(NATIVE_FIELDS) or (several and "tid" in fields)
     detail |= any(stream.is_taken_out for stream in streams)
-    if detail:
-        pass  # self-import
-    lines: Iterator[_Part]
+    lines: Iterator[_Chunk]
     if merge:
         if detail:
-            parts = detailed(trace, streams, fields, selection, merge=True)
-            lines = chain(parts, [end.part for end in ends if end is not None])
+            chunks = _detailed_chunks(trace, streams, fields, selection, merge=True)
+            lines = chain(
+                chunks, [crash_line.chunk for crash_line in crash_lines if crash_line is not None]
+            )
         else:
-            flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
-            lines = _merged([*flows, *filter(None, ends)])
-        yield from _ends(lines, selection)
+            listings = [
+                _native_listing(trace, stream, fields, selection, places) for stream in streams
+            ]
+            lines = _merge_by_time([*listings, *filter(None, crash_lines)])
+        yield from _limit_lines(lines, selection)
         for stream in streams:
-            ended(stream)
+            on_stream_end(stream)
         return
-    for stream, end in zip(streams, ends, strict=True):
+    for stream, crash_line in zip(streams, crash_lines, strict=True):
         if detail:
-            lines = detailed(trace, [stream], fields, selection)
+            lines = _detailed_chunks(trace, [stream], fields, selection)
         else:
-            lines = _lines(_flow(trace, stream, fields, selection, where), selection)
-        yield from _ends(chain(lines, [end.part] if end is not None else []), selection)
-        ended(stream)
+            lines = _native_chunks(
+                _native_listing(trace, stream, fields, selection, places), selection
+            )
+        yield from _limit_lines(
+            chain(lines, [crash_line.chunk] if crash_line is not None else []), selection
+        )
+        on_stream_end(stream)
 
 
-class _Lines(Protocol):
-    """Something with lines, in order of time, as `_core.Flow` is after `list`."""
+def _native_listing(
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection, places: Places
+) -> _core.Flow:
+    from rtit._core import Listing
+
+    clock = trace.clock
+    listing = stream.native()
+    others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.others]
+    listing.list(
+        Listing(
+            fields,
+            stream.image.native,
+            trace.symbols.names(stream.tid),
+            tid=stream.tid,
+            clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
+            places=places.by_space(stream.pids),
+            times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
+            tail=selection.tail,
+            others=others,
+        )
+    )
+    return listing
+
+
+def _native_chunks(listing: _core.Flow, selection: Selection) -> Iterator[_Chunk]:
+    limit = LATEST if selection.head is None else selection.head
+    while (chunk := listing.lines(_CHUNK_BYTES, limit)) is not None:
+        yield chunk
+
+
+class _LineSource(Protocol):
+    """Lines in order of time, as `_core.Flow` gives after `list`."""
 
     def next_time(self) -> int | None: ...
-    def lines(self, max_bytes: int, *, until: int) -> _Part | None: ...
+    def lines(self, max_bytes: int, *, until: int) -> _Chunk | None: ...
 
 
-class _End:
-    """A last line."""
+class _CrashLine:
+    """The line of the instruction that faulted, as a `_LineSource`."""
 
     def __init__(self, time: int, text: bytes) -> None:
-        self.part = text, 1
+        self.chunk = text, 1
         self._time: int | None = time
 
     def next_time(self) -> int | None:
         return self._time
 
-    def lines(self, max_bytes: int, *, until: int) -> _Part | None:
+    def lines(self, max_bytes: int, *, until: int) -> _Chunk | None:
         self._time = None
-        return self.part
+        return self.chunk
 
 
-def _crashed(trace: Trace, stream: Stream, fields: list[str], selection: Selection) -> _End | None:
-    """The line of the instruction that ended the stream's process by a fault, if it is wanted."""
-    found = crash(trace, stream)
+def _crash_line(
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection
+) -> _CrashLine | None:
+    """Return the line of the fault that ended the stream's process; None if it is not selected."""
+    found = find_crash(trace, stream)
     if found is None:
         return None
     clock = trace.clock
@@ -352,80 +188,278 @@ def _crashed(trace: Trace, stream: Stream, fields: list[str], selection: Selecti
     ):
         return None
     when = clock.to_nanoseconds(found.time) if clock is not None else found.time
-    return _End(found.time, found.line(fields, when))
+    return _CrashLine(found.time, found.format_line(fields, when))
 
 
-def _flow(
-    trace: Trace, stream: Stream, fields: list[str], selection: Selection, where: Places
-) -> _core.Flow:
-    from rtit._core import Listing
-
-    clock = trace.clock
-    flow = stream.native()
-    others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.others]
-    flow.list(
-        Listing(
-            fields,
-            stream.image.native,
-            trace.symbols.names(stream.tid),
-            tid=stream.tid,
-            clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=where.by_space(stream.pids),
-            times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
-            tail=selection.tail,
-            others=others,
-        )
-    )
-    return flow
-
-
-def _lines(flow: _core.Flow, selection: Selection) -> Iterator[_Part]:
-    most = LATEST if selection.head is None else selection.head
-    while (part := flow.lines(_PART, most)) is not None:
-        yield part
-
-
-def _merged(flows: Sequence[_Lines]) -> Iterator[_Part]:
-    """What is earliest first; at one time the stream that comes first in the file."""
-    waiting = [
+def _merge_by_time(listings: Sequence[_LineSource]) -> Iterator[_Chunk]:
+    """Merge lines by time. At equal times the stream that is first in the file goes first."""
+    queue = [
         (time, number)
-        for number, flow in enumerate(flows)
-        if (time := flow.next_time()) is not None
+        for number, listing in enumerate(listings)
+        if (time := listing.next_time()) is not None
     ]
-    heapify(waiting)
-    while waiting:
-        _, number = waiting[0]
-        until, other = min(waiting[1:3], default=(LATEST, len(flows)))
-        # at the very time of another stream that comes earlier in the file, that one goes first
-        part = flows[number].lines(_PART, until=until - (number > other))
-        if part is not None:
-            yield part
-        time = flows[number].next_time()
+    heapify(queue)
+    while queue:
+        _, number = queue[0]
+        until, other = min(queue[1:3], default=(LATEST, len(listings)))
+        # lines at the next time of an earlier stream must wait for that stream
+        chunk = listings[number].lines(_CHUNK_BYTES, until=until - (number > other))
+        if chunk is not None:
+            yield chunk
+        time = listings[number].next_time()
         if time is None:
-            heappop(waiting)
+            heappop(queue)
         else:
-            heapreplace(waiting, (time, number))
+            heapreplace(queue, (time, number))
 
 
-def _ends(parts: Iterator[_Part], selection: Selection) -> Iterator[bytes]:
-    """The first or the last lines, if only these are wanted."""
+def _limit_lines(chunks: Iterator[_Chunk], selection: Selection) -> Iterator[bytes]:
+    """Apply `head` or `tail` of the selection."""
     if selection.head is not None:
-        return _first(parts, selection.head)
+        return _first_lines(chunks, selection.head)
     if selection.tail is not None:
-        return _last(list(parts), selection.tail)
-    return (text for text, _ in parts)
+        return _last_lines(list(chunks), selection.tail)
+    return (text for text, _ in chunks)
 
 
-def _first(parts: Iterator[_Part], left: int) -> Iterator[bytes]:
-    while left > 0 and (part := next(parts, None)) is not None:
-        text, lines = part
+def _first_lines(chunks: Iterator[_Chunk], left: int) -> Iterator[bytes]:
+    while left > 0 and (chunk := next(chunks, None)) is not None:
+        text, lines = chunk
         yield text if lines <= left else b"".join(text.splitlines(keepends=True)[:left])
         left -= lines
 
 
-def _last(parts: list[_Part], most: int) -> Iterator[bytes]:
-    skip = sum(lines for _, lines in parts) - most
-    for text, lines in parts:
+def _last_lines(chunks: list[_Chunk], limit: int) -> Iterator[bytes]:
+    skip = sum(lines for _, lines in chunks) - limit
+    for text, lines in chunks:
         if skip < lines:
             yield b"".join(text.splitlines(keepends=True)[max(0, skip) :])
         skip -= lines
+
+
+def _detailed_chunks(
+    trace: Trace,
+    streams: list[Stream],
+    fields: list[str],
+    selection: Selection,
+    *,
+    merge: bool = False,
+) -> Iterator[tuple[bytes, int]]:
+    """Return chunks of lines, each with its number of lines, from columns of Python.
+
+    Raises UsageError for an IPC of instructions that do not follow each other.
+    """
+    if "ipc" in fields and (selection.ranges or selection.functions):
+        raise UsageError("ipc counts all instructions: it goes without --function and --range")
+    if not merge:
+        return _join_lines(
+            chain.from_iterable(_detailed_lines(trace, each, fields, selection) for each in streams)
+        )
+    unlimited = replace(selection, head=None, tail=None)
+    listings = [_detailed_lines(trace, each, fields, unlimited) for each in streams]
+    lines: Iterator[_TimedLine] = iter(heap_merge(*listings, key=itemgetter(0)))
+    if selection.head is not None:
+        lines = islice(lines, selection.head)
+    elif selection.tail is not None:
+        lines = iter(deque(lines, maxlen=selection.tail))
+    return _join_lines(lines)
+
+
+def _join_lines(lines: Iterator[_TimedLine]) -> Iterator[tuple[bytes, int]]:
+    while chunk := [f"{text}\n" for _, text in islice(lines, _LINES_PER_CHUNK)]:
+        yield "".join(chunk).encode(), len(chunk)
+
+
+def _detailed_lines(
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection
+) -> Iterator[_TimedLine]:
+    ipc = _IpcCounter() if "ipc" in fields else None
+    formatter = _FieldFormatter(trace, stream, fields)
+    timing = not set(TIMING_FIELDS).isdisjoint(fields)
+    # IPC needs the cycles of all instructions, so head and tail are applied after decoding
+    decoded = selection if ipc is None else Selection(time=selection.time)
+    perf_time = PERF_TIME_FIELD in fields
+    found = _render_batches(
+        stream.instructions(decoded, timing=timing, perf_time=perf_time), fields, formatter, ipc
+    )
+    if ipc is not None and selection.head is not None:
+        return islice(found, selection.head)
+    if ipc is not None and selection.tail is not None:
+        return iter(deque(found, maxlen=selection.tail))
+    return found
+
+
+def _render_batches(
+    batches: Table[Instructions],
+    fields: list[str],
+    formatter: _FieldFormatter,
+    ipc: _IpcCounter | None,
+) -> Iterator[_TimedLine]:
+    for batch in batches:
+        columns = [
+            ipc.format_field(batch)
+            if name == "ipc" and ipc
+            else formatter.format_field(name, batch)
+            for name in fields
+        ]
+        texts = map(" ".join, zip(*columns, strict=True))
+        yield from zip(batch.time.tolist(), map(str.rstrip, texts), strict=True)
+
+
+class _FieldFormatter:
+    """Formats columns of a stream as text."""
+
+    def __init__(self, trace: Trace, stream: Stream, fields: Sequence[str]) -> None:
+        self._trace = trace
+        self._stream = stream
+        self._last_field = fields[-1]
+        clock = trace.clock
+        self._nanoseconds: Callable[[int], int] = (
+            clock.to_nanoseconds if clock is not None else lambda ticks: ticks
+        )
+        self._megahertz = 1000 * 2**clock.shift / clock.mult if clock is not None else None
+        self._known: dict[tuple[bytes, int, int], str] = {}
+
+    def format_field(self, name: str, batch: Instructions) -> list[str]:
+        """Return the text of a field for each instruction."""
+        stream, count = self._stream, len(batch)
+        constant = {
+            "tid": f"{stream.tid:7}",
+            "pid": f"{stream.pid:7}",
+            "comm": f"{readable(stream.name or '-'):>16}",
+            "cpu": f"[{stream.cpu:03}]" if stream.cpu >= 0 else "[-]",
+        }
+        if name in ("tid", "pid", "comm") and "tid" in batch.more:
+            return self._thread_field(name, batch)
+        if name in constant:
+            return [constant[name]] * count
+        if name in GUEST_FIELDS:
+            return self._guest_field(name, batch)
+        if name in ("sym", "dso"):
+            return self._symbol_field(name, batch)
+        if name in ("insn", "asm"):
+            return self._code_field(name, batch)
+        if name in ("earliest", "latest"):
+            return [self._format_bound(each) for each in getattr(batch, name).tolist()]
+        plain: dict[str, Callable[[], list[str]]] = {
+            "time": lambda: [f"{self._nanoseconds(each):15}" for each in batch.time.tolist()],
+            PERF_TIME_FIELD: lambda: [
+                f"{self._nanoseconds(t):15}" for t in batch.perf_time.tolist()
+            ],
+            "ip": lambda: [f"{each:16x}" for each in batch.ip.tolist()],
+            "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
+            "bits": lambda: [str(each) for each in batch.bits.tolist()],
+            "in_tx": lambda: ["x" if each else "-" for each in batch.in_tx.tolist()],
+            "cycles": lambda: [f"{each:12}" for each in batch.cycles.tolist()],
+            "freq": lambda: [self._format_frequency(each) for each in batch.frequency.tolist()],
+        }
+        return plain[name]()
+
+    def _thread_field(self, name: str, batch: Instructions) -> list[str]:
+        numbers = batch.more["pid" if name == "pid" else "tid"].tolist()
+        if name == "comm":
+            comms = self._trace.comms
+            return [f"{readable(comms.get(number) or '-'):>16}" for number in numbers]
+        return [f"{number:7}" for number in numbers]
+
+    def _guest_field(self, name: str, batch: Instructions) -> list[str]:
+        if "guest_tid" not in batch.more:
+            return [f"{'-':>{16 if name == 'guest_comm' else 7}}"] * len(batch)
+        if name == "guest_comm":
+            comms, columns = self._trace.guest_comms, (batch.pid, batch.guest_tid)
+            pairs = zip(*(column.tolist() for column in columns), strict=True)
+            return [f"{readable(comms.get(pair) or '-'):>16}" for pair in pairs]
+        numbers = batch.more[name].tolist()
+        return [f"{number if number >= 0 else '-':>7}" for number in numbers]
+
+    def _format_bound(self, ticks: int) -> str:
+        return f"{'-':>15}" if ticks in (0, LATEST) else f"{self._nanoseconds(ticks):15}"
+
+    def _format_frequency(self, ratio: float) -> str:
+        if math.isnan(ratio):
+            return f"{'-':>6}"
+        return f"{ratio:6.3f}" if self._megahertz is None else f"{ratio * self._megahertz:6.0f}"
+
+    def _symbol_field(self, name: str, batch: Instructions) -> list[str]:
+        symbols = self._trace.symbols
+        numbers, offsets = lookup_symbols(
+            self._trace, self._stream, batch.more, batch.time, batch.ip
+        )
+        found = []
+        for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
+            text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
+            found.append(readable(text) or "-")
+        return found if name == self._last_field else [f"{text:32}" for text in found]
+
+    def _code_field(self, name: str, batch: Instructions) -> list[str]:
+        from rtit._core import disassemble
+
+        found = []
+        tids = batch.more.get("tid", [None] * len(batch))
+        spaces = batch.more["space"].tolist() if "space" in batch.more else [0] * len(batch)
+        columns = (batch.time, batch.ip, batch.size, batch.bits)
+        others = [image for _, image in self._stream.others]
+        rows = zip(tids, spaces, *(each.tolist() for each in columns), strict=True)
+        for tid, space, time, ip, size, bits in rows:
+            image = others[space - 1] if space else self._stream.code_at(ip, tid)
+            data = image.native.read(time, ip, size)
+            if name == "insn":
+                found.append(f"{data.hex(' '):{0 if name == self._last_field else 44}}")
+                continue
+            key = (data, ip, bits)
+            if key not in self._known:
+                if len(self._known) > _LINES_PER_CHUNK * 8:
+                    self._known.clear()
+                self._known[key] = disassemble(data, ip, bits)
+            found.append(self._known[key])
+        return found
+
+
+class _IpcCounter:
+    """Computes instructions per cycle between CYC packets, as perf prints it."""
+
+    def __init__(self) -> None:
+        self._cycles: int | None = None
+        self._instructions = 0
+
+    def format_field(self, batch: Instructions) -> list[str]:
+        """Return `0.81 (36/44)` for instructions that follow a CYC, else ""."""
+        found = []
+        for cycles in batch.cycles.tolist():
+            text = ""
+            if self._cycles is not None and cycles != self._cycles:
+                elapsed = cycles - self._cycles
+                text = f"{self._instructions / elapsed:.2f} ({self._instructions}/{elapsed})"
+                self._instructions = 0
+            self._cycles = cycles
+            self._instructions += 1
+            found.append(text)
+        return found
+
+
+def lookup_symbols(
+    trace: Trace,
+    stream: Stream,
+    columns: Mapping[str, NDArray[Any]],
+    times: NDArray[Any],
+    addresses: NDArray[Any],
+    space_column: str = "space",
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the module number and the offset of each address, as `Symbols.lookup_many` does.
+
+    Each row is looked up in the process that the column `space_column` names, if it names the
+    kernel or a guest; otherwise in that of its thread (column `tid`), its process (column `pid`),
+    or the stream.
+    """
+    import numpy as np
+
+    count = len(addresses)
+    owners = columns.get("tid", columns.get("pid", np.full(count, stream.tid))).astype(np.int64)
+    if space_column in columns:
+        pids = np.array(stream.pids, np.int64)[columns[space_column]]
+        owners = np.where(are_apart(pids), pids, owners)
+    numbers, offsets = np.zeros(count, np.uint32), addresses.copy()
+    for tid in np.unique(owners).tolist():
+        rows = owners == tid
+        numbers[rows], offsets[rows] = trace.symbols.lookup_many(tid, times[rows], addresses[rows])
+    return numbers, offsets

@@ -1,7 +1,4 @@
-"""The tree of processes: who started whom, how each ended, how much ran in it.
-
-What `rtit report` says, as JSON.
-"""
+"""What `rtit report` shows of processes, as a tree of text, and the whole report as JSON."""
 
 from __future__ import annotations
 
@@ -15,32 +12,35 @@ if TYPE_CHECKING:
     from rtit.views.trace_tail import Crash
 
 
-_DEEPEST = 20
-"""Levels that are indented."""
-_ALIKE = 4
-"""So many processes without children that only their numbers tell apart are one line."""
+_MAX_INDENT = 20
+"""Levels of the tree that are indented."""
+_MIN_GROUP = 4
+"""At least so many processes that differ by their pid only, and have no children, share a line."""
 
 
 @dataclass(slots=True, eq=False)
-class Node:
-    """A process with those that it started. `instructions` and `threads` are its own, `all_...`
-    with its children's and theirs; instructions of CPUs' streams are nobody's: None.
+class ProcessNode:
+    """A process and the processes that it started.
+
+    `instructions` and `threads` count the process alone; `total_...` include its descendants.
+    Counts of instructions are None if the trace has a stream per CPU: rows of a CPU are not split
+    by process.
     """
 
     process: Process
     instructions: int | None = 0
-    all_instructions: int | None = 0
-    all_threads: int = 0
-    children: list[Node] = field(default_factory=list)
+    total_instructions: int | None = 0
+    total_threads: int = 0
+    children: list[ProcessNode] = field(default_factory=list)
 
     @property
     def threads(self) -> int:
-        """How many it ever had."""
+        """Number of threads that the process ever had."""
         return len(self.process.threads)
 
     @property
-    def called(self) -> tuple[str, str]:
-        """Its name, and how it ended; "" where that is not known."""
+    def name_and_exit(self) -> tuple[str, str]:
+        """Name, and how the process ended; "" if that is unknown."""
         ended = self.process.ended
         if ended is None:
             return self.process.name, ""
@@ -48,52 +48,56 @@ class Node:
         return self.process.name, f"{thread}{ended.ending}"
 
 
-def processes(trace: Trace, streams: Iterable[StreamStatistics]) -> list[Node]:
-    """The roots of the tree over the processes of these streams, in the order of the recording.
+def process_tree(trace: Trace, streams: Iterable[StreamStatistics]) -> list[ProcessNode]:
+    """Return the root processes of these streams, in the order of the recording.
 
-    Processes of which nothing was traced are there if one of their children is, and, where the
-    streams are all there are, if it is known how they ended. A number that was used for several
-    processes in turn has one stream a thread: the last of them is taken to have run it.
+    A process without a stream is included if a descendant has one, or, if these are all streams of
+    the recording, if its end is known. If several processes had one pid in succession, the
+    instructions count for the last of them.
     """
     counted: dict[int, int] = {}
-    by_cpu, whole = False, 0
+    is_per_cpu, stream_count = False, 0
     for each in streams:
         counted[each.pid] = counted.get(each.pid, 0) + each.instructions
-        by_cpu |= each.cpu >= 0
-        whole += 1
-    everything = whole == len(trace.select())
-    nodes: dict[Process, Node] = {process: Node(process) for process in trace.processes}
+        is_per_cpu |= each.cpu >= 0
+        stream_count += 1
+    is_whole_recording = stream_count == len(trace.select())
+    nodes: dict[Process, ProcessNode] = {
+        process: ProcessNode(process) for process in trace.processes
+    }
     last = {process.pid: process for process in nodes}
-    roots: list[Node] = []
+    roots: list[ProcessNode] = []
     for process, node in reversed(nodes.items()):
-        own = counted.get(process.pid) if last[process.pid] is process else None
-        node.instructions = None if by_cpu else own or 0
-        node.all_threads += node.threads
-        node.all_instructions = (
-            None if by_cpu else (node.all_instructions or 0) + (node.instructions or 0)
+        instructions = counted.get(process.pid) if last[process.pid] is process else None
+        node.instructions = None if is_per_cpu else instructions or 0
+        node.total_threads += node.threads
+        node.total_instructions = (
+            None if is_per_cpu else (node.total_instructions or 0) + (node.instructions or 0)
         )
         node.children.reverse()
-        known = everything and (process.traced or process.ended is not None)
-        if own is None and not known and not node.children:
+        known = is_whole_recording and (process.traced or process.ended is not None)
+        if instructions is None and not known and not node.children:
             continue
         if process.parent is None:
             roots.append(node)
             continue
-        above = nodes[process.parent]
-        above.children.append(node)
-        above.all_threads += node.all_threads
-        if not by_cpu:
-            above.all_instructions = (above.all_instructions or 0) + (node.all_instructions or 0)
+        parent = nodes[process.parent]
+        parent.children.append(node)
+        parent.total_threads += node.total_threads
+        if not is_per_cpu:
+            parent.total_instructions = (parent.total_instructions or 0) + (
+                node.total_instructions or 0
+            )
     return roots[::-1]
 
 
-def size(roots: Iterable[Node]) -> int:
-    """How many processes there are."""
-    return sum(1 for _ in walk(roots))
+def count_processes(roots: Iterable[ProcessNode]) -> int:
+    """Return the number of processes in the tree."""
+    return sum(1 for _ in walk_tree(roots))
 
 
-def walk(roots: Iterable[Node]) -> Iterable[Node]:
-    """Every node, a parent before its children."""
+def walk_tree(roots: Iterable[ProcessNode]) -> Iterable[ProcessNode]:
+    """Iterate over all nodes, parents before children."""
     left = list(roots)[::-1]
     while left:
         node = left.pop()
@@ -101,67 +105,75 @@ def walk(roots: Iterable[Node]) -> Iterable[Node]:
         left.extend(reversed(node.children))
 
 
-def lines(roots: Sequence[Node]) -> Iterable[str]:
-    """The tree as text: a heading, a line each process, and the totals. Processes without children
-    that are alike but for their numbers share a line.
+def format_tree(roots: Sequence[ProcessNode]) -> Iterable[str]:
+    """Return the lines of the tree: a heading, processes, and totals.
+
+    Similar processes without children share a line.
     """
     yield f"{'instructions':>14} {'with children':>15} {'threads':>8}  process"
-    left: list[tuple[int, list[Node]]] = [(0, group) for group in _alike(roots)][::-1]
+    left: list[tuple[int, list[ProcessNode]]] = [(0, group) for group in _group_similar(roots)][
+        ::-1
+    ]
     while left:
         level, group = left.pop()
-        own = _sum(node.instructions for node in group)
-        total = _sum(node.all_instructions for node in group)
+        instructions = _sum_known(node.instructions for node in group)
+        total = _sum_known(node.total_instructions for node in group)
         threads = sum(node.threads for node in group)
-        name, how = group[0].called
+        name, exit_text = group[0].name_and_exit
         title = f"{group[0].process.pid} {name}".rstrip()
         if len(group) > 1:
             pids = f"({group[0].process.pid}..{group[-1].process.pid})"
             title = " ".join(filter(None, (f"{len(group):,} x", name, pids)))
-        title = "  " * min(level, _DEEPEST) + title + (f": {how}" if how else "")
-        yield f"{_count(own):>14} {_count(total):>15} {threads:8,}  {title}"
+        title = "  " * min(level, _MAX_INDENT) + title + (f": {exit_text}" if exit_text else "")
+        yield f"{_format_count(instructions):>14} {_format_count(total):>15} {threads:8,}  {title}"
         if len(group) == 1:
-            left.extend((level + 1, each) for each in reversed(_alike(group[0].children)))
-    total = _sum(node.all_instructions for node in roots)
-    threads = sum(node.all_threads for node in roots)
-    yield f"{_count(total):>14} {'':15} {threads:8,}  in all {size(roots):,} processes"
+            left.extend((level + 1, each) for each in reversed(_group_similar(group[0].children)))
+    total = _sum_known(node.total_instructions for node in roots)
+    threads = sum(node.total_threads for node in roots)
+    processes = count_processes(roots)
+    yield f"{_format_count(total):>14} {'':15} {threads:8,}  in all {processes:,} processes"
 
 
-def _alike(nodes: Sequence[Node]) -> list[list[Node]]:
-    """The nodes in the order of the recording, those that are alike together."""
-    groups: dict[object, list[Node]] = {}
+def _group_similar(nodes: Sequence[ProcessNode]) -> list[list[ProcessNode]]:
+    """Group nodes that differ by their pid only, in the order of the recording."""
+    groups: dict[object, list[ProcessNode]] = {}
     for node in nodes:
-        key: object = node if node.children else node.called
+        key: object = node if node.children else node.name_and_exit
         groups.setdefault(key, []).append(node)
-    found: list[list[Node]] = []
+    found: list[list[ProcessNode]] = []
     for group in groups.values():
-        found.extend([group] if len(group) >= _ALIKE else [[node] for node in group])
-    order = {node: place for place, node in enumerate(nodes)}
+        found.extend([group] if len(group) >= _MIN_GROUP else [[node] for node in group])
+    order = {node: position for position, node in enumerate(nodes)}
     return sorted(found, key=lambda group: order[group[0]])
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def _sum_known(counts: Iterable[int | None]) -> int | None:
     known = [each for each in counts if each is not None]
     return sum(known) if known else None
 
 
-def _count(number: int | None) -> str:
+def _format_count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
 def report_json(
-    trace: Trace, found: Statistics, roots: Iterable[Node], faults: Iterable[Crash], calls: int
+    trace: Trace,
+    found: Statistics,
+    roots: Iterable[ProcessNode],
+    faults: Iterable[Crash],
+    calls: int,
 ) -> dict[str, Any]:
-    """One object, whole, with `Lines` as lists; of each fault the last `calls` calls."""
+    """Return the report as one JSON object, with the last `calls` calls of each fault. ~"""
     return {
         "file": trace.path,
         "command": trace.command_line,
         "facts": trace.facts,
         "incomplete": trace.incomplete,
-        "endings": [_ended(each) for each in trace.endings],
-        "faults": [_fault(each, calls) for each in faults],
+        "endings": [_exit_json(each) for each in trace.endings],
+        "faults": [_crash_json(each, calls) for each in faults],
         "instructions": found.instructions,
-        "missing": found.missing,
-        "processes": [_process(node) for node in walk(roots)],
+        "missing": found.unattributed,
+        "processes": [_process_json(node) for node in walk_tree(roots)],
         "streams": [
             {
                 "title": each.title,
@@ -171,10 +183,10 @@ def report_json(
                 "pt_bytes": each.pt_bytes,
                 "exact_bytes": each.exact_bytes,
                 "losses": each.losses,
-                "unsure": {"switches": each.unsure[0], "instructions": each.unsure[1]},
-                "repeats": each.repeats,
-                "missing": each.missing,
-                "threads": dict(each.shares),
+                "unsure": {"switches": each.ambiguous[0], "instructions": each.ambiguous[1]},
+                "repeats": each.unknown_loops,
+                "missing": each.unattributed,
+                "threads": dict(each.thread_instructions),
             }
             for each in found.streams
         ],
@@ -186,7 +198,7 @@ def report_json(
     }
 
 
-def _ended(each: Ended) -> dict[str, Any]:
+def _exit_json(each: Ended) -> dict[str, Any]:
     fault = each.ending.fault
     return {
         "pid": each.pid,
@@ -198,10 +210,10 @@ def _ended(each: Ended) -> dict[str, Any]:
     }
 
 
-def _fault(each: Crash, calls: int) -> dict[str, Any]:
+def _crash_json(each: Crash, calls: int) -> dict[str, Any]:
     function, offset, module = each.function
     number, name = each.signal
-    file, line = each.place or (None, None)
+    file, line = each.source_line or (None, None)
     return {
         "pid": each.pid,
         "tid": each.tid,
@@ -217,11 +229,14 @@ def _fault(each: Crash, calls: int) -> dict[str, Any]:
         "file": file,
         "line": line,
         "instruction": each.assembly,
-        "last_calls": [{"from": caller, "to": called} for caller, called in each.calls(calls)],
+        "last_calls": [
+            {"from": caller, "to": name_and_exit}
+            for caller, name_and_exit in each.last_calls(calls)
+        ],
     }
 
 
-def _process(node: Node) -> dict[str, Any]:
+def _process_json(node: ProcessNode) -> dict[str, Any]:
     process = node.process
     ended = process.ended
     return {
@@ -233,6 +248,6 @@ def _process(node: Node) -> dict[str, Any]:
         "signal": ended.ending.signal if ended is not None else None,
         "threads": node.threads,
         "instructions": node.instructions,
-        "threads_with_children": node.all_threads,
-        "instructions_with_children": node.all_instructions,
+        "threads_with_children": node.total_threads,
+        "instructions_with_children": node.total_instructions,
     }

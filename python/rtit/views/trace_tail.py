@@ -1,6 +1,8 @@
-"""Where a program was when its trace ended.
+"""Where execution was when the trace ended, and the fault that ended it.
 
-The instruction that ended a program: it did not retire, and is where the trace ends.
+A row shows where a run of instructions ended, not where execution went next. Events after the last
+row may show it (`TraceTail`). An instruction that faults does not retire, so no row has it; the
+kernel's exit record does (`Crash`).
 """
 
 from __future__ import annotations
@@ -17,101 +19,104 @@ if TYPE_CHECKING:
     from rtit.trace import Ended, Rows, Stream, Trace
 
 
-HOLES = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
-"""Something may be missing there."""
-_BORDERS = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)
+GAP_EVENTS = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
+"""Events at which execution may be missing."""
+_TRACING_CHANGES = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)
 
 
-class Behind:
-    """What was told behind the last row of all that were added: `next` is the IP there, None if no
-    packet told it; `left`: a packet told that the program went on where nothing is traced; `lost`:
-    something is missing there; `time`: of the last row, -1 if there is none.
-    """
+class TraceTail:
+    """What the events after the last row show."""
 
     def __init__(self) -> None:
         self.time = -1
-        self.next: int | None = None
-        self.left = False
-        self.lost = False
+        """Time of the last row in TSC ticks; -1 without rows."""
+        self.next_ip: int | None = None
+        """IP of the next instruction; None if no packet has it."""
+        self.left_traced_code = False
+        """Whether tracing was disabled because execution left the traced code."""
+        self.has_gap = False
+        """Whether execution may be missing after the last row."""
 
     def add(self, rows: Rows) -> None:
-        """More rows of the same stream, in order."""
+        """Add the next rows of the stream, in order."""
         import numpy as np
 
-        behind = rows.events.row == rows.first + len(rows)
+        after_last = rows.events.row == rows.first + len(rows)
         if len(rows):
-            self.time, self.next, self.left = int(rows.time[-1]), None, False
-            self.lost = bool(rows.end[-1] == End.LOST)
-        self.lost |= bool((behind & np.isin(rows.events.kind, HOLES)).any())
-        borders = np.flatnonzero(behind & np.isin(rows.events.kind, _BORDERS))
-        if len(borders):
-            self.left = bool(rows.events.kind[borders[-1]] == EventKind.DISABLED)
-            self.next = None if self.left else int(rows.events.ip[borders[-1]])
+            self.time, self.next_ip, self.left_traced_code = int(rows.time[-1]), None, False
+            self.has_gap = bool(rows.end[-1] == End.LOST)
+        self.has_gap |= bool((after_last & np.isin(rows.events.kind, GAP_EVENTS)).any())
+        changes = np.flatnonzero(after_last & np.isin(rows.events.kind, _TRACING_CHANGES))
+        if len(changes):
+            self.left_traced_code = bool(rows.events.kind[changes[-1]] == EventKind.DISABLED)
+            self.next_ip = None if self.left_traced_code else int(rows.events.ip[changes[-1]])
 
 
-_LONGEST = 15
+_MAX_INSTRUCTION_BYTES = 15
 
 
 class Crash:
-    """The fault of a stream's thread that ended its process: how, and where. `ended` has one."""
+    """A fault that ended a process, in the last stream of its thread."""
 
-    def __init__(self, trace: Trace, stream: Stream, ended: Ended) -> None:
+    def __init__(self, trace: Trace, stream: Stream, exit_: Ended) -> None:
         self._trace = trace
         self._stream = stream
-        self._ended = ended
-        fault = ended.ending.fault
-        assert fault is not None, "crashes() takes no others"
+        self._exit = exit_
+        fault = exit_.ending.fault
+        assert fault is not None, "find_crashes() selects faults"
         self._fault = fault
 
     @property
     def pid(self) -> int:
-        """The process."""
-        return self._ended.pid
+        """Process id."""
+        return self._exit.pid
 
     @property
     def tid(self) -> int:
-        """The thread."""
-        return self._ended.tid
+        """Thread id."""
+        return self._exit.tid
 
     @property
     def time(self) -> int:
-        """When, in TSC ticks."""
-        return self._ended.time
+        """Time of the exit in TSC ticks."""
+        return self._exit.time
 
     @property
     def ip(self) -> int:
-        """Of the instruction."""
+        """Address of the instruction that faulted."""
         return self._fault.ip
 
     @property
     def address(self) -> int:
-        """What could not be reached, or the instruction: see `Fault`."""
+        """Address that could not be accessed, or that of the instruction: see `Fault`."""
         return self._fault.address
 
     @property
     def code(self) -> int:
-        """The signal's si_code."""
+        """The `si_code` of the signal."""
         return self._fault.code
 
     @property
     def signal(self) -> tuple[int, str]:
-        """The number and the name of the signal."""
-        return self._ended.ending.signal or 0, self._ended.ending.signal_name
+        """Number and name of the signal."""
+        return self._exit.ending.signal or 0, self._exit.ending.signal_name
 
     @property
     def ending(self) -> str:
-        """The signal and the address."""
-        return str(self._ended.ending).partition(", instruction")[0]
+        """Name of the signal, and the address."""
+        return str(self._exit.ending).partition(", instruction")[0]
 
     @property
     def function(self) -> tuple[str, int, str]:
-        """Its name, "" if it is not known; the offset in it, or else in the module; the module."""
+        """Name of the function ("" if unknown), offset in the function or else in the module,
+        module.
+        """
         location = self._trace.symbols.lookup(self._stream.tid, self.time, self.ip)
         return location.name, location.offset, location.module
 
     @cached_property
-    def place(self) -> tuple[str, int] | None:
-        """Source file and line, None if they are not known."""
+    def source_line(self) -> tuple[str, int] | None:
+        """Source file and line; None if unknown."""
         return self._trace.symbols.source_line(self._stream.tid, self.time, self.ip)
 
     @property
@@ -121,26 +126,30 @@ class Crash:
 
     @property
     def source(self) -> str:
-        """`file.c:12`, "" if it is not known."""
-        place = self.place
-        return f"{PurePath(place[0]).name}:{place[1]}" if place is not None else ""
+        """`file.c:12`; "" if unknown."""
+        line = self.source_line
+        return f"{PurePath(line[0]).name}:{line[1]}" if line is not None else ""
 
     @property
     def assembly(self) -> str:
-        """The instruction; `(bad)` if there is none."""
+        """The instruction in Intel syntax; `(bad)` for bytes that are none."""
         from rtit._core import disassemble
 
-        return disassemble(self._stream.image.native.read(self.time, self.ip, _LONGEST), self.ip)
+        return disassemble(
+            self._stream.image.native.read(self.time, self.ip, _MAX_INSTRUCTION_BYTES), self.ip
+        )
 
     @property
-    def mark(self) -> str:
-        """What stands behind its line."""
+    def annotation(self) -> str:
+        """Text after the instruction in a listing."""
         source = f", {self.source}" if self.source else ""
         return f"  <- {self.ending}, not executed{source}"
 
-    def calls(self, most: int) -> list[tuple[str, str]]:
-        """The last calls before it, the latest last: where from (`caller+0x12`), and where to.
-        Empty if the trace ends before.
+    def last_calls(self, limit: int) -> list[tuple[str, str]]:
+        """Return the last calls before the fault, oldest first, as caller (`caller+0x12`) and
+        callee.
+
+        Empty if the trace ends before the fault.
         """
         import numpy as np
 
@@ -148,21 +157,21 @@ class Crash:
 
         kinds = [number for number, name in Flow.ENDS.items() if name in ("call", "indirect call")]
         found: list[tuple[int, int, int]] = []
-        open_: tuple[int, int] | None = None  # a call whose target is in the next part
-        behind = Behind()
+        open_call: tuple[int, int] | None = None  # a call whose target is in the next batch
+        tail = TraceTail()
         for rows in self._stream.rows():
-            behind.add(rows)
-            if open_ is not None and len(rows):
-                found.append((*open_, int(rows.start[0])))
-                open_ = None
-            for row in np.flatnonzero(np.isin(rows.end, kinds))[-most - 1 :].tolist():
-                place = int(rows.time[row]), int(rows.last[row])
+            tail.add(rows)
+            if open_call is not None and len(rows):
+                found.append((*open_call, int(rows.start[0])))
+                open_call = None
+            for row in np.flatnonzero(np.isin(rows.end, kinds))[-limit - 1 :].tolist():
+                site = int(rows.time[row]), int(rows.last[row])
                 if row + 1 < len(rows):
-                    found.append((*place, int(rows.start[row + 1])))
+                    found.append((*site, int(rows.start[row + 1])))
                 else:
-                    open_ = place
-            found = found[-most:]
-        if not self._reached(behind):
+                    open_call = site
+            found = found[-limit:]
+        if not self._reached(tail):
             return []
         names = self._trace.symbols
         tid = self._stream.tid
@@ -171,13 +180,13 @@ class Crash:
             for time, ip, target in found
         ]
 
-    def _reached(self, behind: Behind) -> bool:
-        if behind.next is not None:
-            return behind.next == self.ip
-        return not (behind.left or behind.lost or "stopped" in self._trace.facts)
+    def _reached(self, tail: TraceTail) -> bool:
+        if tail.next_ip is not None:
+            return tail.next_ip == self.ip
+        return not (tail.left_traced_code or tail.has_gap or "stopped" in self._trace.facts)
 
-    def line(self, fields: list[str], nanoseconds: int) -> bytes:
-        """It as the last line of a listing with these fields."""
+    def format_line(self, fields: list[str], nanoseconds: int) -> bytes:
+        """Return the last line of a listing with these fields."""
         texts = []
         for number, field in enumerate(fields):
             if field == "ip":
@@ -193,18 +202,18 @@ class Crash:
                 texts.append(self.assembly)
             else:
                 texts.append("-")
-        return (" ".join(texts) + readable(self.mark) + "\n").encode()
+        return (" ".join(texts) + readable(self.annotation) + "\n").encode()
 
 
-def crash(trace: Trace, stream: Stream) -> Crash | None:
-    """How the stream's thread ended its process by a fault; None if it did not."""
-    return next(iter(crashes(trace, [stream])), None)
+def find_crash(trace: Trace, stream: Stream) -> Crash | None:
+    """Return the fault with which the stream's thread ended its process; None if there is none."""
+    return next(iter(find_crashes(trace, [stream])), None)
 
 
-def crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
-    """The faults that ended processes, of those threads whose last stream is among these."""
+def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
+    """Return the faults of threads whose last stream is among these."""
     faults = {
-        (ended.pid, ended.tid): ended for ended in trace.endings if ended.ending.fault is not None
+        (exit_.pid, exit_.tid): exit_ for exit_ in trace.endings if exit_.ending.fault is not None
     }
     last: dict[int, Stream] = {}
     tids = {tid for _, tid in faults}
@@ -217,9 +226,9 @@ def crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
     found = []
     for stream in streams:
         for who in stream.whose:
-            ended, own = faults.get(who), last.get(who[1])
-            if ended is None or own is None:
+            exit_, own = faults.get(who), last.get(who[1])
+            if exit_ is None or own is None:
                 continue
             if own is stream or (len(stream.whose) > 1 and own.source is stream.source):
-                found.append(Crash(trace, own, ended))
+                found.append(Crash(trace, own, exit_))
     return found

@@ -1,4 +1,8 @@
-"""Is the decoded path the executed one? A recording against the truth that the tracer wrote."""
+"""Compares a recording with the truth file that the recorder wrote.
+
+Each thread's decoded runs must be the executed ones, instruction for instruction. Native code
+(`_core.TruthFile`) compares; this module chooses streams and states the result.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +18,36 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
-_LONG = 4096
-"""A run of more instructions than this stands for many."""
+_LONG_RUN = 4096
+"""A difference within more instructions than this is located by windows only."""
 
 Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thread's comparison.
-
-    `instructions` and `runs` were compared and found equal; `reason` says why not `identical`.
-    `shortfall` is how many instructions a recording that was cut short ends before the truth does
-    (or after it, if negative). `part`: what a snapshot holds of the path, its "end" or "a part".
-    `unchecked` instructions at the end lie where no hash of the truth tells of them. `repeated`:
-    instructions of the truth in whole rounds of loops without packets, of which PT cannot tell how
-    often they went round (the ledger says where: REPEATS_UNKNOWN); they count as equal.
-    """
+    """The result of comparing one thread."""
 
     tid: int
     pid: int
     identical: bool
+    """Whether the decoded path is the executed one, as far as both go."""
     instructions: int
+    """Instructions that were compared and are equal."""
     runs: int
+    """Instruction runs that were compared and are equal."""
     reason: str = ""
+    """Why the paths are not identical; "" if they are."""
     shortfall: int = 0
+    """Instructions by which a truncated recording ends before the truth; negative: after it."""
     part: str = ""
+    """Of a snapshot: whether it holds the "end" or "a part" of the path."""
     unchecked: int = 0
+    """Instructions at the end that no hash of the truth covers."""
     repeated: int = 0
+    """Instructions of whole iterations of loops without packets, which PT does not count (cause
+    REPEATS_UNKNOWN in the ledger). They count as equal.
+    """
 
 
 def verify(
@@ -50,31 +56,32 @@ def verify(
     ranges: Callable[[int], tuple[Ranges, Ranges]] = lambda _pid: ((), ()),
     raw_tid: int | None = None,
 ) -> list[Verdict]:
-    """Compare every thread of a recording with a truth file. Raw PT is compared with the thread
-    `raw_tid`, which need not be given if there is one alone.
+    """Compare every thread of a recording with a truth file, and return a verdict each.
 
-    `ranges(pid)` gives the FilterEn and the TraceStop ranges that the recording was made with. A
-    recorder that was killed, or that stopped at a size, leaves a recording and a truth that may end
-    at different instructions: there the shorter must be the beginning of the longer. The last
-    snapshot of a thread that has ended must be the end of its path, instruction for instruction;
-    any other one must be found in it. Raises TruthError, PerfDataError, UsageError.
+    `ranges(pid)` returns the FilterEn and the TraceStop ranges of the recording. Raw PT is compared
+    with the thread `raw_tid`, which is optional if the truth has one thread.
+
+    If the recorder was killed or stopped at a size, recording and truth may end at different
+    instructions; the shorter one must be a prefix of the longer. The last snapshot of a thread that
+    has ended must be the end of its path; any other snapshot must occur in the path. Raises
+    TruthError, PerfDataError, UsageError.
     """
     truth = _core.TruthFile(truth_path)
     threads = truth.threads()
-    cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.facts
+    may_be_cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.facts
     if trace.is_snapshot:
-        return verify_snapshots(trace, truth, ranges, cut=cut)
-    streams = _of_threads(trace)
-    if _NOBODY in streams:
-        threads = [_meant(threads, raw_tid)]
-        streams[threads[0][0]] = streams.pop(_NOBODY)
+        return verify_snapshots(trace, truth, ranges, may_be_cut=may_be_cut)
+    streams = _streams_by_thread(trace)
+    if _RAW_TID in streams:
+        threads = [_choose_thread(threads, raw_tid)]
+        streams[threads[0][0]] = streams.pop(_RAW_TID)
     verdicts = []
     for tid, pid, instructions, _status, _ended in threads:
         filters, stops = ranges(pid)
-        own = streams.pop(tid, [])
-        if not own:
+        thread_streams = streams.pop(tid, [])
+        if not thread_streams:
             outcome = truth.compare(
-                tid, iter(()), filters=list(filters), stops=list(stops), prefix=cut
+                tid, iter(()), filters=list(filters), stops=list(stops), prefix=may_be_cut
             )
             if not outcome["identical"]:
                 reason = (
@@ -83,40 +90,44 @@ def verify(
                 verdicts.append(Verdict(tid, pid, False, 0, 0, reason))
             continue
         outcome = truth.compare(
-            tid, _runs(own), filters=list(filters), stops=list(stops), prefix=cut
+            tid,
+            _merge_runs(thread_streams),
+            filters=list(filters),
+            stops=list(stops),
+            prefix=may_be_cut,
         )
-        verdicts.append(_verdict(tid, pid, outcome, own))
-        for stream in own:
+        verdicts.append(_verdict(tid, pid, outcome, thread_streams))
+        for stream in thread_streams:
             stream.forget()
-    for tid, own in streams.items():
-        if any(stream.counts().instructions for stream in own):
+    for tid, thread_streams in streams.items():
+        if any(stream.counts().instructions for stream in thread_streams):
             reason = "the truth knows no such thread"
-            verdicts.append(Verdict(tid, own[0].pid, False, 0, 0, reason))
+            verdicts.append(Verdict(tid, thread_streams[0].pid, False, 0, 0, reason))
     return verdicts
 
 
-def _of_threads(trace: Trace) -> dict[int, list[Stream]]:
+def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
     found: dict[int, list[Stream]] = {}
     for stream in trace.by_thread(apart=True):
         found.setdefault(stream.tid, []).append(stream)
     return found
 
 
-def _runs(streams: list[Stream]) -> Iterator[_core.Columns]:
-    """What a thread ran on one CPU after the other: a turn is on one of them."""
+def _merge_runs(streams: list[Stream]) -> Iterator[_core.Columns]:
+    """Return the runs of a thread in order of time, from its streams of several CPUs."""
     parts = [stream.timed_runs() for stream in streams]
     return (columns for _, columns in merge(*parts, key=itemgetter(0)))
 
 
-_Thread = tuple[int, int, int, int | None, bool]
-"""As a truth file has it: tid, pid, instructions, status, whether it has ended."""
+_TruthThread = tuple[int, int, int, int | None, bool]
+"""Thread of a truth file: tid, pid, instructions, exit status, whether it has ended."""
 
-_NOBODY = -1
-"""The thread of raw PT."""
+_RAW_TID = -1
+"""Thread id of raw PT."""
 
 
-def _meant(threads: list[_Thread], tid: int | None) -> _Thread:
-    """The one with this tid, or the only one."""
+def _choose_thread(threads: list[_TruthThread], tid: int | None) -> _TruthThread:
+    """Return the thread `tid` of the truth, or its only thread."""
     found = [each for each in threads if tid in (None, each[0])]
     if len(found) == 1:
         return found[0]
@@ -129,24 +140,24 @@ def verify_snapshots(
     truth: _core.TruthFile,
     ranges: Callable[[int], tuple[Ranges, Ranges]],
     *,
-    cut: bool,
+    may_be_cut: bool,
 ) -> list[Verdict]:
-    """`verify` for a recording of snapshots."""
-    of_thread = _of_threads(trace)
+    """Compare a recording of snapshots with a truth file, as `verify` does."""
+    by_thread = _streams_by_thread(trace)
     verdicts = []
     for tid, pid, instructions, _status, ended in truth.threads():
         filters, stops = (list(each) for each in ranges(pid))
-        streams = of_thread.pop(tid, [])
-        # A thread that has ended may have made room for others, of which the recording tells.
+        streams = by_thread.pop(tid, [])
+        # The snapshots of an ended thread may have been dropped to make room; facts record that.
         dropped = "dropped" in trace.facts
-        if not streams and instructions and not (cut or dropped or filters or stops):
+        if not streams and instructions and not (may_be_cut or dropped or filters or stops):
             verdicts.append(Verdict(tid, pid, False, 0, 0, "the recording has no trace of it"))
         for number, stream in enumerate(streams, 1):
             decoded = stream.counts().instructions
             outcome = None
-            if number == len(streams) and ended and not cut:
-                whole = truth.instructions(tid, filters=filters, stops=stops)
-                behind = max(0, whole - decoded)
+            if number == len(streams) and ended and not may_be_cut:
+                total = truth.instructions(tid, filters=filters, stops=stops)
+                behind = max(0, total - decoded)
                 outcome = truth.compare(
                     tid, stream.runs(), filters=filters, stops=stops, behind=behind
                 )
@@ -156,7 +167,7 @@ def verify_snapshots(
                 outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
             stream.forget()
-    for tid, streams in of_thread.items():
+    for tid, streams in by_thread.items():
         reason = "the truth knows no such thread"
         verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
     return verdicts
@@ -172,10 +183,11 @@ def _verdict(
     if not outcome["identical"]:
         reason = (
             f"{outcome['reason']} after {instructions:,} equal instructions: "
-            f"executed {_run(outcome['truth'])}, decoded {_run(outcome['decoded'])}"
+            f"executed {_describe_run(outcome['truth'])}, "
+            f"decoded {_describe_run(outcome['decoded'])}"
         )
         until = outcome["until"]
-        if until is not None and until - instructions > _LONG:
+        if until is not None and until - instructions > _LONG_RUN:
             first, last = instructions >> 20, until - 1 >> 20
             windows = f"window {first}" if first == last else f"windows {first} and {last}"
             reason += (
@@ -202,7 +214,7 @@ def _verdict(
     )
 
 
-def _run(run: tuple[int, int] | None) -> str:
+def _describe_run(run: tuple[int, int] | None) -> str:
     if run is None:
         return "nothing more"
     start, count = run

@@ -17,7 +17,7 @@ from rtit.cli.selection_options import add_json, add_streams, count, selection
 
 if TYPE_CHECKING:
     from rtit.trace import Trace
-    from rtit.views.report import Node
+    from rtit.views.report import ProcessNode
     from rtit.views.statistics import Statistics, StreamStatistics
     from rtit.views.trace_tail import Crash
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             _print_streams(found.streams)
             _print_functions(found, arguments.top)
             _print_problems(trace, found)
-        repeats = any(each.repeats for each in found.streams)
+        repeats = any(each.unknown_loops for each in found.streams)
         gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
         return EXIT_CODE if gaps else 0
 

@@ -1,7 +1,6 @@
-"""The fields of a line of `rtit branches`. The help lists them and must not load the decoder.
+"""Formats blocks, branches and edges as lines of text or as JSON objects.
 
-Blocks, branches and edges as lines of text, or a JSON object each: whole lines of UTF-8, a batch
-at a time.
+Each function returns chunks of whole UTF-8 lines, one chunk per batch.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rtit.trace.tables.batch import End
 from rtit.trace.tables.build_tables import ROWS
 from rtit.trace.tables.counts import BEYOND
 from rtit.trace.tables.selection import LATEST, Selection
-from rtit.views.instructions import lookup
+from rtit.views.instructions import lookup_symbols
 
 BRANCH_FIELDS = {
     "time": ("time",),
@@ -26,6 +25,7 @@ BRANCH_FIELDS = {
     "target": ("target", "name of target"),
     "kind": ("kind",),
 }
+"""Columns of each field of `rtit branches`. The help text lists the fields."""
 
 
 if TYPE_CHECKING:
@@ -40,65 +40,67 @@ if TYPE_CHECKING:
     )
 
 _NOT_TAKEN = "not taken"
-_NAME = 32
 
 
-def blocks(
-    trace: Trace, stream: Stream, where: Selection, *, timing: bool = False, as_json: bool = False
-) -> Iterator[bytes]:
-    """Runs of instructions that follow each other in memory, and why each ended."""
-    show = _Shown(trace, stream, End.CUT.label, timing=timing)
-    columns = ("start", "name of start", "instructions", "end")
-    return show.parts(stream.blocks(where, timing=timing), columns, as_json=as_json)
-
-
-"""What a line about a branch may have, and the columns of each."""
-
-
-def branches(
+def format_blocks(
     trace: Trace,
     stream: Stream,
-    where: Selection,
+    selection: Selection,
+    *,
+    timing: bool = False,
+    as_json: bool = False,
+) -> Iterator[bytes]:
+    """Return lines of instruction runs, and the reason why each run ended."""
+    formatter = _RowFormatter(trace, stream, End.CUT.label, timing=timing)
+    columns = ("start", "name of start", "instructions", "end")
+    return formatter.chunks(stream.blocks(selection, timing=timing), columns, as_json=as_json)
+
+
+def format_branches(
+    trace: Trace,
+    stream: Stream,
+    selection: Selection,
     *,
     timing: bool = False,
     as_json: bool = False,
     fields: Iterable[str] = ("source", "target", "kind"),
 ) -> Iterator[bytes]:
-    """Branches and other transfers, from where to where; `fields`: of `BRANCH_FIELDS`."""
-    show = _Shown(trace, stream, _NOT_TAKEN, timing=timing)
+    """Return lines of branches and other transfers, with the `fields` of `BRANCH_FIELDS`."""
+    formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
-    found = stream.branches(where, timing=timing, perf_time="perf_time" in columns)
-    return show.parts(found, columns, as_json=as_json)
+    found = stream.branches(selection, timing=timing, perf_time="perf_time" in columns)
+    return formatter.chunks(found, columns, as_json=as_json)
 
 
-def edges(
+def format_edges(
     trace: Trace,
     stream: Stream,
-    where: Selection,
+    selection: Selection,
     *,
     top: int | None = None,
     as_json: bool = False,
-    tell: Callable[[str], object] = str,
+    warn: Callable[[str], object] = str,
 ) -> Iterator[bytes]:
-    """How often each transfer was taken, the most frequent first; of these `top`. Of threads of
-    several processes the process is told instead of the thread, KERNEL for what is in none. `tell`
-    is told of others than those that are counted.
+    """Return lines of the `top` most frequent edges, with their counts.
+
+    A stream with threads of several processes has the process in place of the thread, KERNEL for
+    code of no process. `warn` gets a sentence if some transfers have no count of their own.
     """
     import numpy as np
 
-    found = stream.edges_by_process(where)
+    found = stream.edges_by_process(selection)
     if found.others:
-        tell(f"{stream.title}: {found.others:,} transfers are {BEYOND}")
-    # of the same count in the order of their addresses
+        warn(f"{stream.title}: {found.others:,} transfers are {BEYOND}")
+    # edges of equal count stay in the order of their addresses
     order = np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top]
     parts = (found.take(order[at : at + ROWS]) for at in range(0, len(order), ROWS))
-    show = _Shown(trace, stream, _NOT_TAKEN, timing=False)
+    formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
-    return show.parts(parts, columns, as_json=as_json)
+    return formatter.chunks(parts, columns, as_json=as_json)
 
 
-class _Shown:
-    """Columns of a stream as text."""
+class _RowFormatter:
+    """Formats columns of a stream's batches."""
 
     def __init__(self, trace: Trace, stream: Stream, cut: str, *, timing: bool) -> None:
         self._trace = trace
@@ -107,21 +109,22 @@ class _Shown:
         self._ends = [each.label for each in sorted(End)]
         self._ends[End.CUT] = cut
 
-    def parts(
+    def chunks(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
     ) -> Iterator[bytes]:
+        """Return the lines of each batch."""
         from rtit._core import table_lines
 
         for batch in batches:
             if as_json:
-                yield self._objects(batch)
+                yield self._json_lines(batch)
                 continue
-            found = self._whose(batch)
+            found = self._thread_columns(batch)
             if self._timing:
-                found += [self._times(batch, name) for name in ("earliest", "latest")]
-            yield table_lines(found + [self._column(batch, name) for name in columns])
+                found += [self._time_column(batch, name) for name in ("earliest", "latest")]
+            yield table_lines(found + [self._value_column(batch, name) for name in columns])
 
-    def _whose(self, batch: Batch) -> list[_Column]:
+    def _thread_columns(self, batch: Batch) -> list[_Column]:
         import numpy as np
 
         columns = batch.columns()
@@ -130,13 +133,13 @@ class _Shown:
             tids = np.full(len(batch), self._stream.tid, np.int32)
         return [("signed", tids.astype(np.int64).view(np.uint64), 7)] if tids is not None else []
 
-    def _column(self, batch: Batch, name: str) -> _Column:
+    def _value_column(self, batch: Batch, name: str) -> _Column:
         import numpy as np
 
         if name.startswith("name of "):
-            return self._names(batch, name.removeprefix("name of "))
+            return self._name_columns(batch, name.removeprefix("name of "))
         if name in ("time", "perf_time"):
-            return self._times(batch, name)
+            return self._time_column(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
             return "words", values, self._ends
@@ -145,18 +148,20 @@ class _Shown:
         )
         return form, values, width
 
-    def _names(self, batch: Batch, name: str) -> _Column:
+    def _name_columns(self, batch: Batch, name: str) -> _Column:
         import numpy as np
 
         columns = batch.columns()
         addresses, space = columns[name], "target_space" if name == "target" else "space"
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
-        numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses, space)
+        numbers, offsets = lookup_symbols(
+            self._trace, self._stream, columns, times, addresses, space
+        )
         used = np.flatnonzero(np.bincount(numbers))
-        names = [_name(*self._trace.symbols.table[each]) for each in used.tolist()]
+        names = [_module_or_function(*self._trace.symbols.table[each]) for each in used.tolist()]
         return "places", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
 
-    def _times(self, batch: Batch, name: str) -> _Column:
+    def _time_column(self, batch: Batch, name: str) -> _Column:
         import numpy as np
 
         ticks, clock = getattr(batch, name), self._trace.clock
@@ -164,7 +169,7 @@ class _Shown:
         known = (ticks != 0) & (ticks != np.uint64(LATEST))
         return "decimal", np.where(known, times, np.uint64(LATEST)), 15
 
-    def _objects(self, batch: Batch) -> bytes:
+    def _json_lines(self, batch: Batch) -> bytes:
         own = zip((name for name, _, _ in batch.FIELDS), batch.lists(), strict=True)
         texts = dict(own) | {name: column.tolist() for name, column in batch.more.items()}
         forms = dict.fromkeys(texts, "%d")
@@ -172,17 +177,17 @@ class _Shown:
             words = [json.dumps(each) for each in self._ends]
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
-            texts[name], forms[name] = [_real(each) for each in texts[name]], "%s"
+            texts[name], forms[name] = [_json_float(each) for each in texts[name]], "%s"
         title = json_text(self._stream.title).replace("%", "%%")
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'
         return "".join(line % row for row in zip(*texts.values(), strict=True)).encode()
 
 
-def _name(function: str, module: str) -> tuple[str, bool]:
-    """As `Location` has it: what is printed, and whether it is a file."""
+def _module_or_function(function: str, module: str) -> tuple[str, bool]:
+    """Return what to print, and whether it is a file name, as `Location` does."""
     return readable(function or basename(module)), not function  # noqa: PTH119 - a name
 
 
-def _real(number: float) -> str:
+def _json_float(number: float) -> str:
     return "null" if math.isnan(number) else json.dumps(number)

@@ -1,4 +1,4 @@
-"""Lines for later: as they were, wherever they are kept."""
+"""`SpilledLines` returns the lines that were added, from memory and from a file."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.views import statistics
-from rtit.views.statistics import Lines, Spool
+from rtit.views import spilled_lines
+from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 TEXTS = st.lists(st.text(max_size=6) | st.sampled_from(["\n", "\0", "\udc80"]), max_size=40)
 
 
 @pytest.fixture(scope="module", autouse=True, params=[1 << 24, 32], ids=["memory", "file"])
-def _small_parts(request: pytest.FixtureRequest) -> Iterator[None]:
+def _small_chunks(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "_PART", 8)
-        patch.setattr(statistics, "_ROOM", request.param)
+        patch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 8)
+        patch.setattr(spilled_lines, "_MEMORY_BYTES", request.param)
         yield
 
 
 @given(TEXTS, st.integers(0, 50))
-def test_lines_are_what_was_added(texts: list[str], first: int) -> None:
-    found = Spool()
+def test_lines_equal_added_lines(texts: list[str], first: int) -> None:
+    found = SpilledLines()
     for number, text in enumerate(texts):
         assert len(found) == number
         found.add(text)
@@ -33,11 +33,11 @@ def test_lines_are_what_was_added(texts: list[str], first: int) -> None:
 
 
 @given(st.lists(TEXTS, max_size=5), st.none() | st.integers(0, 5))
-def test_several_share_a_spool(texts: list[list[str]], most: int | None) -> None:
-    shared = Spool()
+def test_bounded_lists_share_a_store(texts: list[list[str]], most: int | None) -> None:
+    shared = SpilledLines()
     all_lines = []
     for each in texts:
-        all_lines.append(lines := Lines(shared, most))
+        all_lines.append(lines := BoundedLines(shared, most))
         for text in each:
             lines.add(text)
     for _ in range(2):
