@@ -13,7 +13,7 @@ from programs.build import SOURCES
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.coverage import Source, coverage, sources
-from rtit.diff.diff_traces import diff
+from rtit.diff.diff_traces import diff_traces
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 
@@ -112,7 +112,7 @@ def test_where_two_builds_part(form: str, tmp_path: Path) -> None:
     one = recorded(built(tmp_path / "one", form))
     other = recorded(built(tmp_path / "two", form, "-DLESS=>"))
     with Trace(one) as left, Trace(other) as right:
-        [thread] = diff(left, right).threads
+        [thread] = diff_traces(left, right).threads
     assert thread.before[-1].source == f"{SOURCE.name}:{line_of('if (a LESS b) {')}"
     sides = {each[0].source for each in thread.after}
     assert f"{SOURCE.name}:{line_of('so that it is a branch')}" in sides

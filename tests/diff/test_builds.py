@@ -1,4 +1,4 @@
-"""Two builds of one program, by function."""
+"""Two builds of one program are compared by function."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
-from rtit.diff.diff_traces import diff
+from rtit.diff.builds import BY_FUNCTION, EXACT, BuildMatching
+from rtit.diff.diff_traces import diff_traces
 from rtit.diff.difference import Difference
-from rtit.diff.paths import _Rows, _shortened, _together
+from rtit.diff.paths import _merge_steps, _RunColumns, _shorten_step
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 
@@ -29,7 +29,7 @@ Built = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Records a build with these macros, each once; under QEMU, since it is the dynamic one."""
+    """Record a build with these macros, each once, under QEMU."""
     require_backend("qemu")
     made: dict[tuple[str, ...], Path] = {}
 
@@ -40,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
                 exe = compiled("builds", [str(SOURCE)], language="c", flags=["-g", "-O1", *flags])
             except CannotBuildError as error:
                 pytest.skip(str(error))
-            # How long its path is makes a difference to what a program does at its start.
+            # All paths have the same length, which influences the start of a program.
             folder = tmp_path_factory.mktemp(f"build{len(made):04}", numbered=False)
             program = folder / name
             shutil.copy(exe, program)
@@ -58,7 +58,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def differ(left: Path, right: Path) -> Difference:
     with rtit.Trace(left) as one, rtit.Trace(right) as other:
-        return diff(one, other)
+        return diff_traces(one, other)
 
 
 def named(symbol: str) -> str:
@@ -72,8 +72,8 @@ def line_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_flipped_comparison(built: Built, static: bool) -> None:
-    """It is as long as the other: the very branch is found."""
+def test_flipped_comparison_diverges_at_its_branch(built: Built, static: bool) -> None:
+    """Both builds have the same layout, so the divergence is exact."""
     flags = ["-static"] if static else []
     found = differ(built(*flags), built(*flags, "-DLESS=>"))
     [thread] = found.threads
@@ -88,13 +88,13 @@ def test_a_flipped_comparison(built: Built, static: bool) -> None:
     changed = {each.what[0][0] for each in found.functions}
     assert {"before", "sort"} <= changed
     calls = {tuple(name for name, _ in each.what): each for each in found.calls}
-    # Numbers are compared until their place is found: both ways round as often as they lie wrong.
+    # Insertion sort compares each number until its position is found.
     sorting = calls["sort", "before"]
     assert (sorting.left, sorting.right) == (comparisons(less=True), comparisons(less=False))
 
 
 def comparisons(*, less: bool) -> int:
-    """How many the sort of the program makes, by its algorithm."""
+    """Return the comparisons that the insertion sort of the program makes."""
     numbers, count = [5, 3, 9, 1, 7, 2, 8, 6, 4, 0], 0
     for i in range(1, len(numbers)):
         at = i
@@ -108,8 +108,8 @@ def comparisons(*, less: bool) -> int:
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_an_extra_call(built: Built, static: bool) -> None:
-    """It makes its function longer, which the seventh time calls another one."""
+def test_extra_call_diverges_in_its_caller(built: Built, static: bool) -> None:
+    """The longer build of `total` calls `noted` in its seventh iteration."""
     flags = ["-static"] if static else []
     found = differ(built(*flags), built(*flags, "-DMORE"))
     [thread] = found.threads
@@ -122,18 +122,18 @@ def test_an_extra_call(built: Built, static: bool) -> None:
     extra = calls["total", "noted"]
     assert (extra.left, extra.right) == (0, 1)
     assert ("total", "twice") not in calls
-    # All else is the same: what only the second has is the call, and the rest of its step.
+    # Everything else is equal: only the second has the call, and the rest of its step.
     assert thread.later is not None
     assert thread.later.whole
     assert thread.later.times == 1
-    [alone] = [each for each in found.contexts if each.alone]
+    [alone] = [each for each in found.contexts if each.is_one_sided]
     assert [name for name, _ in alone.what[-3:]] == ["main", "total", "noted"]
     assert alone.right == thread.after[1][0].symbol.count("noted")
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_function_that_takes_longer(built: Built, static: bool) -> None:
-    """The path by functions is the same, and it is said which has more instructions."""
+def test_longer_function_has_equal_path_and_other_count(built: Built, static: bool) -> None:
+    """The path by functions is equal; the counts show the function that changed."""
     flags = ["-static"] if static else []
     found = differ(built(*flags), built(*flags, "-DLONGER"))
     assert found.identical
@@ -144,14 +144,14 @@ def test_a_function_that_takes_longer(built: Built, static: bool) -> None:
     assert len(own) == 1
 
 
-def test_a_function_that_is_part_of_another(built: Built) -> None:
+def test_inlined_function_diverges_at_each_call(built: Built) -> None:
     found = differ(built("-static"), built("-static", "-DINLINED"))
     [thread] = found.threads
     assert not thread.identical
     left, right = thread.after
     assert named(thread.before[-1].symbol) == "total"
     assert (named(left[0].symbol), named(right[0].symbol)) == ("twice", "mixed")
-    # They go on together, but for what that function itself does, each of ten times.
+    # The paths reconverge after each of the ten inlined calls.
     assert thread.later is not None
     assert thread.later.whole
     own = {each.what[0][0]: (each.left, each.right) for each in found.functions}
@@ -161,7 +161,7 @@ def test_a_function_that_is_part_of_another(built: Built) -> None:
     assert [each.times for each in thread.later.places] == [10, 10]
     assert named(thread.later.places[0].left) == "twice"
     assert named(thread.later.places[0].right) == "mixed"
-    # By who called whom, only the way to `mixed` is another.
+    # Only the calling context of `mixed` differs.
     contexts = {tuple(name for name, _ in each.what[-2:]): each for each in found.contexts}
     assert contexts.keys() == {("total", "twice"), ("total", "mixed")}
     inlined, direct = contexts["total", "twice"], contexts["total", "mixed"]
@@ -175,8 +175,8 @@ def test_a_function_that_is_part_of_another(built: Built) -> None:
     }
 
 
-def test_a_function_that_calls_itself_once_more(built: Built) -> None:
-    """What differs in it does not count, but that it is entered again does."""
+def test_deeper_recursion_diverges_in_its_function(built: Built) -> None:
+    """The body of the changed function is not compared; its calls are."""
     found = differ(built("-static"), built("-static", "-DDEEPER"))
     [thread] = found.threads
     assert not thread.identical
@@ -185,10 +185,8 @@ def test_a_function_that_calls_itself_once_more(built: Built) -> None:
     assert (calls.left, calls.right) == (3, 4)
 
 
-def test_the_same_source(built: Built) -> None:
-    """Another name and place of the same build is no difference; another build that does the same
-    is none by function.
-    """
+def test_equal_source_is_identical(built: Built) -> None:
+    """A renamed copy is the same file; a build with another layout is identical by function."""
     found = differ(built("-static"), built("-static", name="copy"))
     assert found.identical
     assert not found.builds
@@ -201,31 +199,33 @@ def test_the_same_source(built: Built) -> None:
     assert not found.calls
 
 
-def test_programs_of_two_names(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_with_different_names_are_paired(
+    built: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, other = built("-static"), built("-static", "-DLONGER", name="next")
     found = differ(one, other)
     assert found.identical
     assert found.functions[0].what == (("mixed", "prog"),)
     assert main(["diff", str(one), str(other)]) == 0
-    said = capsys.readouterr().out
-    assert "are two builds: compared by the" in said
-    assert said.splitlines()[-1].startswith("identical, of two builds by function: ")
+    printed = capsys.readouterr().out
+    assert "are two builds: compared by the" in printed
+    assert printed.splitlines()[-1].startswith("identical, of two builds by function: ")
     assert main(["diff", "--json", str(one), str(other)]) == 0
     assert len(json.loads(capsys.readouterr().out)["builds"]) == 1
 
 
-def test_without_symbols(built: Built) -> None:
+def test_stripped_build_has_no_common_functions(built: Built) -> None:
     found = differ(built("-static"), built("-static", "-DLONGER", strip=True))
     assert not found.identical
     [build] = found.builds
     assert "no function has a name in both" in build
 
 
-def test_which_functions_are_alike(built: Built) -> None:
-    """Those with the same source are compared instruction by instruction, wherever they lie."""
+def test_functions_of_equal_layout_are_exact(built: Built) -> None:
+    """Functions with the same source are compared by instruction, at any offset."""
     with rtit.Trace(built("-static")) as one, rtit.Trace(built("-static", "-DLONGER")) as other:
-        [pair] = Builds(one, other).pairs
-        assert {"mixed", "before", "total"} <= pair.names.keys()
+        [pair] = BuildMatching(one, other).pairs
+        assert {"mixed", "before", "total"} <= pair.common_functions.keys()
         exact = {}
         for name in ("mixed", "before", "total", "sort", "main"):
             places = []
@@ -233,31 +233,31 @@ def test_which_functions_are_alike(built: Built) -> None:
                 assert file.symbols is not None
                 [function] = file.symbols.named(name)[:1]
                 offsets = np.array([function.offset, function.offset + 4], np.uint64)
-                place, known = pair.side(side).places(offsets)
+                place, known = pair.build(side).positions(offsets)
                 places.append((place.tolist(), known.tolist()))
             assert places[0] == places[1]
             exact[name] = all(places[0][1])
     assert exact == {"mixed": False, "before": True, "total": True, "sort": True, "main": True}
 
 
-def test_a_step_of_any_length_is_held_in_few_rows() -> None:
-    """A loop without calls, in a function that differs: it is what it would be in one piece."""
+def test_long_inexact_step_is_kept_in_three_rows() -> None:
+    """A loop without calls in a changed function: the shortened step equals the whole one."""
     count = 1000
     numbers = np.arange(1, count + 1, dtype=np.uint64)
 
-    def rows(loose: int) -> _Rows:
+    def rows(precision: int) -> _RunColumns:
         same = np.zeros(count, np.uint64)
-        return _Rows(
-            same, same, np.full(count, loose, np.uint8), numbers.copy(), 10 * numbers,
+        return _RunColumns(
+            same, same, np.full(count, precision, np.uint8), numbers.copy(), 10 * numbers,
             20 * numbers, 30 * numbers, np.full(count, End.CONDITIONAL, np.uint8),
         )  # fmt: skip
 
-    short = _shortened(rows(BY_FUNCTION))
-    assert len(short.named) == 3
-    step = _together(short, np.array([2]))
+    short = _shorten_step(rows(BY_FUNCTION))
+    assert len(short.file) == 3
+    step = _merge_steps(short, np.array([2]))
     assert step.instructions.tolist() == [count * (count + 1) // 2]
     ends = [[int(column[0]) for column in each] for each in (step.first, step.last)]
     assert ends == [[10, 20, 1, 30, 1], [10 * count, 20 * count, count, 30 * count, 1]]
-    again = _shortened(short)
+    again = _shorten_step(short)
     assert all((one == other).all() for one, other in zip(again, short, strict=True))
-    assert len(_shortened(rows(EXACT)).named) == count
+    assert len(_shorten_step(rows(EXACT)).file) == count

@@ -1,4 +1,4 @@
-"""Two recordings of a program that takes one way or another, as its argument says."""
+"""Differences of recordings of one program with different arguments."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.diff.diff_traces import diff
-from rtit.diff.difference import Difference, Thread
+from rtit.diff.diff_traces import diff_traces
+from rtit.diff.difference import Difference, ThreadDifference
 from support.recordings import record_to_end
 
 SOURCE = SOURCES / "parting.c"
@@ -24,9 +24,10 @@ Ways = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
-    """Records the program on one of its ways, each once. All find the same on their stack at the
-    same addresses, wherever the suite is: strlen goes another way for a string near the end of its
-    page.
+    """Record the program with an argument, each once.
+
+    All runs have the same stack contents at the same addresses, in any folder of the suite: strlen
+    takes another path for a string near the end of its page.
     """
     flags = ["-g", "-O1", "-static-pie", "-fPIE", "-pthread"]
     try:
@@ -59,7 +60,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
 
 
 def line_of(text: str) -> str:
-    """`parting.c:12`, of the line that holds this text."""
+    """Return `parting.c:12`, of the line with this text."""
     lines = SOURCE.read_text().splitlines()
     [number] = [number for number, line in enumerate(lines, 1) if text in line]
     return f"{SOURCE.name}:{number}"
@@ -67,13 +68,13 @@ def line_of(text: str) -> str:
 
 def differ(left: Path, right: Path) -> Difference:
     with rtit.Trace(left) as one, rtit.Trace(right) as other:
-        return diff(one, other)
+        return diff_traces(one, other)
 
 
-def test_another_address_is_no_difference(ways: Ways) -> None:
-    """ASLR: the program is loaded elsewhere each time. And the packets are others."""
+def test_load_address_and_packets_are_no_difference(ways: Ways) -> None:
+    """With ASLR and other PSB periods, load address and packets differ; the path does not."""
     one = ways("plain")
-    # A string of the start may lie near the end of its page, which is another path: rarely.
+    # Rarely a string at the start lies near the end of its page, which is another path.
     for attempt in range(4):
         other = ways("plain", "intel_pt/psb_period=0/u", aslr=True, attempt=attempt)
         if differ(one, other).identical:
@@ -81,7 +82,7 @@ def test_another_address_is_no_difference(ways: Ways) -> None:
     with rtit.Trace(one) as left, rtit.Trace(other) as right:
         starts = [next(iter(each.streams[0].instructions())).ip[0].item() for each in (left, right)]
         assert starts[0] != starts[1]
-        found = diff(left, right)
+        found = diff_traces(left, right)
         instructions = sum(stream.counts().instructions for stream in left.streams)
     assert found.identical
     assert found.instructions == instructions > 1000
@@ -89,7 +90,7 @@ def test_another_address_is_no_difference(ways: Ways) -> None:
     rtit.assert_same_path(one, other)
 
 
-def test_one_comparison_deep_in_a_loop(ways: Ways) -> None:
+def test_flipped_comparison_in_loop_is_located(ways: Ways) -> None:
     found = differ(ways("plain"), ways("flip"))
     assert not found.identical
     [thread] = [each for each in found.threads if not each.identical]
@@ -101,7 +102,7 @@ def test_one_comparison_deep_in_a_loop(ways: Ways) -> None:
     assert {each.source for each in right} >= {line_of("sum += 3;")} or {
         each.source for each in left
     } >= {line_of("sum += 3;")}
-    # Until then 777 times round the loop, of 1000, and no further.
+    # The divergence is in iteration 777 of 1000.
     assert thread.instructions > 777 * 3
     changed = {each.what[0][0]: each.right - each.left for each in found.functions}
     assert changed.keys() == {"loop"}
@@ -109,15 +110,15 @@ def test_one_comparison_deep_in_a_loop(ways: Ways) -> None:
     [context] = found.contexts
     assert [name for name, _ in context.what[-2:]] == ["main", "loop"]
     assert context.right - context.left == changed["loop"]
-    # The rest of the loop and of the program is the same.
+    # The rest of the loop and of the program is equal.
     assert_whole(ways, thread, found)
     assert thread.later is not None
     assert max(thread.later.alone) < 50
     assert thread.later.instructions > 222 * 3
 
 
-def assert_whole(ways: Ways, thread: Thread, found: Difference) -> None:
-    """All instructions of both threads are accounted for, as the counts have it."""
+def assert_whole(ways: Ways, thread: ThreadDifference, found: Difference) -> None:
+    """Equal, left-only and right-only instructions add up to the counts of both threads."""
     later = thread.later
     assert later is not None
     assert later.whole
@@ -130,11 +131,11 @@ def assert_whole(ways: Ways, thread: Thread, found: Difference) -> None:
     assert later.alone[1] - later.alone[0] == more
 
 
-def test_an_extra_call(ways: Ways) -> None:
+def test_extra_call_is_located(ways: Ways) -> None:
     found = differ(ways("plain"), ways("call"))
     [thread] = [each for each in found.threads if not each.identical]
     assert_whole(ways, thread, found)
-    [alone] = [each for each in found.contexts if each.alone]
+    [alone] = [each for each in found.contexts if each.is_one_sided]
     assert [name for name, _ in alone.what[-2:]] == ["main", "extra"]
     assert alone.right == found.functions[0].right
     assert thread.before[-1].source == line_of("if (call)")
@@ -144,27 +145,27 @@ def test_an_extra_call(ways: Ways) -> None:
     assert found.functions[0].left == 0 or found.functions[0].what[0][0] == "extra"
 
 
-def test_threads_that_do_each_others_work(ways: Ways) -> None:
+def test_swapped_threads_diverge_with_equal_counts(ways: Ways) -> None:
     found = differ(ways("plain"), ways("swap"))
     assert [each.identical for each in found.threads].count(False) >= 2
     for thread in found.threads[1:]:
         assert not thread.identical
         assert {side[0].symbol.partition("+")[0] for side in thread.after} == {"sum_up", "multiply"}
     names = {each.what[0][0] for each in found.functions}
-    assert not names & {"sum_up", "multiply"}  # as often, by others
+    assert not names & {"sum_up", "multiply"}  # equal counts, by other threads
 
 
-def test_another_path_through_the_library(ways: Ways) -> None:
+def test_divergence_in_library_reconverges_in_program(ways: Ways) -> None:
     found = differ(ways("plain"), ways("longer"))
     [thread] = [each for each in found.threads if not each.identical]
     assert not thread.before[-1].source.startswith(SOURCE.name)
-    # It comes back into the program.
+    # The path returns into the program.
     assert_whole(ways, thread, found)
     assert thread.later is not None
     assert max(thread.later.alone) < thread.later.instructions
 
 
-def test_one_that_ends_early(ways: Ways) -> None:
+def test_early_exit_has_threads_without_counterpart(ways: Ways) -> None:
     found = differ(ways("plain"), ways("early"))
     thread = found.threads[0]
     assert not thread.identical
@@ -174,14 +175,14 @@ def test_one_that_ends_early(ways: Ways) -> None:
     assert thread.later.whole
 
 
-def test_the_command(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_command_prints_text_and_json(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:
     plain, flip = str(ways("plain")), str(ways("flip"))
     assert main(["diff", plain, plain]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
     assert main(["diff", plain, flip]) == 1
-    said = capsys.readouterr().out
-    assert f"({line_of('if (i == 777 && flip)')})" in said
-    assert "DIFFERENT: 1 of 3 threads" in said
+    printed = capsys.readouterr().out
+    assert f"({line_of('if (i == 777 && flip)')})" in printed
+    assert "DIFFERENT: 1 of 3 threads" in printed
     assert main(["diff", "--json", plain, flip]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["identical"]

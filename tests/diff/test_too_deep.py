@@ -1,18 +1,18 @@
-"""Calls that are too many or too deep to be told apart: `profile` and `diff` say so."""
+"""`profile` and `diff` report calls beyond the limits of calling contexts and counters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rtit import Trace
-from rtit.diff.diff_traces import diff
-from rtit.diff.text import as_json, text
+from rtit.diff.diff_traces import diff_traces
+from rtit.diff.output import difference_json, format_difference
 from rtit.profile.builder import profile
 from rtit.profile.calls import followed
 from support.oversized import write_oversized
 
 
-def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
+def test_calls_too_deep_for_contexts_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     short, deep = write_oversized(folder, "calls", 1000), write_oversized(tmp_path, "calls", 80_000)
@@ -20,24 +20,24 @@ def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
         (stream,) = other.select()
         found = profile(other, [stream])
         _, columns = followed(other, stream, found)
-        # each instruction is a call of its own, within all that were before
+        # each instruction is a call, nested in all calls before it
         count = found.instructions
         assert sum(columns["own"]) == count
         beyond = count - len(columns["own"])
         assert found.losses.calls == beyond > 0
         sentence = f"{beyond:,} calls are too deep or in too many contexts"
         assert any(line.startswith(sentence) for line in found.losses.lines())
-        parted = diff(one, other)
-        assert not parted.identical
-        assert not parted.gaps
-        (told,) = parted.too_deep
-        assert told.startswith(f"second: {sentence}")
-        assert told in text(parted)
-        assert as_json(parted)["too_deep"] == [told]
-        assert not diff(one, one).too_deep
+        difference = diff_traces(one, other)
+        assert not difference.identical
+        assert not difference.gaps
+        (warning,) = difference.too_deep
+        assert warning.startswith(f"second: {sentence}")
+        assert warning in format_difference(difference)
+        assert difference_json(difference)["too_deep"] == [warning]
+        assert not diff_traces(one, one).too_deep
 
 
-def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
+def test_calls_beyond_the_pair_limit_are_reported(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "calls", 1000)
 
     def calls(places: int) -> tuple[list[int], int, list[str]]:
@@ -47,8 +47,8 @@ def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
             _, columns = followed(trace, stream, found)
             return list(columns["calls"]), sum(columns["own"]), found.losses.of_calls()
 
-    whole, ran, told = calls(0)
-    assert told == []
+    whole, ran, warnings = calls(0)
+    assert warnings == []
     assert len(whole) > 50
     few, as_many, (told_of,) = calls(100)
     assert few == whole[:50]
@@ -58,7 +58,7 @@ def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
     assert as_many == ran
 
 
-def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
+def test_counters_beyond_the_limit_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     short, long = (
@@ -66,7 +66,7 @@ def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
         write_oversized(tmp_path, "targets", 80_000),
     )
     with Trace(short) as one, Trace(long) as other:
-        assert not diff(one, other).gaps
+        assert not diff_traces(one, other).gaps
     with Trace(short, places=10) as one, Trace(long, places=10) as other:
         told = diff(one, other).gaps
     assert [line.split(":")[0] for line in told] == ["first", "first", "second", "second"]

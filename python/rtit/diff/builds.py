@@ -1,5 +1,9 @@
-"""Two builds of one program: which file of the one is which of the other, and how places in code
-that differs are told from each other.
+"""Matches the files of two recordings, and compares code of files that are different builds.
+
+A file with the same build id (or content) in both recordings is one file. Other files are paired by
+path, then by name, then as the two programs. Code of paired files has no common offsets, so a
+position there is a function, by name: exact to the instruction if the function has the same layout
+in both builds, else the function as a whole.
 """
 
 from __future__ import annotations
@@ -24,15 +28,15 @@ if TYPE_CHECKING:
     from rtit.trace import Trace
 
 EXACT, BY_FUNCTION, BY_FILE = range(3)
-"""How a place is compared: the instruction; the function that it is in; the file."""
+"""Precision of a position: the instruction, the function, or the file."""
 _DIRECT = (Class.CONDITIONAL, Class.JUMP, Class.CALL)
-_LARGEST = 1 << 20
-_NOWHERE = (1 << 64) - 1
+_MAX_FUNCTION_BYTES = 1 << 20
+_NO_FUNCTION = (1 << 64) - 1
 
 
 @dataclass(eq=False, slots=True)
-class File:
-    """A file that was mapped in one of the recordings. `symbols` None: its code is not known."""
+class RecordedFile:
+    """A file that was mapped in one of the recordings. `symbols` is None if its code is unknown."""
 
     path: str
     identity: object
@@ -40,12 +44,12 @@ class File:
 
     @property
     def name(self) -> str:
-        """Without its folder."""
+        """The name without the folder."""
         return self.path.rpartition("/")[2]
 
     @property
     def is_program(self) -> bool:
-        """Whether it says so itself."""
+        """Whether the ELF header says that the file is a program."""
         try:
             return self.symbols is not None and read_headers(self.symbols.elf.path).is_program
         except (ImageError, OSError):
@@ -53,73 +57,74 @@ class File:
 
 
 @dataclass(eq=False)
-class Pair:
-    """A file that is another build in the second recording."""
+class MatchedFiles:
+    """Two builds of a file, one of each recording."""
 
-    left: File
-    right: File
+    left: RecordedFile
+    right: RecordedFile
 
     def __str__(self) -> str:
         paths = dict.fromkeys((self.left.path, self.right.path))
         text = " and ".join(paths)
         text += " is another build in the second" if len(paths) == 1 else " are two builds"
-        return f"{text}: {self._how}"
+        return f"{text}: {self._comparison_text}"
 
     @property
-    def _how(self) -> str:
-        named = len(self.names)
+    def _comparison_text(self) -> str:
+        named = len(self.common_functions)
         if not named:
             return "no function has a name in both, nothing of them can be compared"
         return f"compared by the {named:,} functions that have a name in both"
 
     @cached_property
-    def names(self) -> dict[str, int]:
-        """Of the functions that are in both, numbered."""
+    def common_functions(self) -> dict[str, int]:
+        """Numbers of the functions that have a name in both builds."""
         files = [self.left.symbols, self.right.symbols]
-        found = [set(_by_key(each)) if each is not None else set() for each in files]
+        found = [set(_functions_by_key(each)) if each is not None else set() for each in files]
         return {name: number for number, name in enumerate(sorted(found[0] & found[1]))}
 
-    def side(self, side: int) -> Side:
-        """The code of the one or of the other."""
-        return self._sides[side]
+    def build(self, side: int) -> PairedBuild:
+        """Return the build of the first (0) or the second recording (1)."""
+        return self._builds[side]
 
     @cached_property
-    def _sides(self) -> tuple[Side, Side]:
-        return Side(self, 0), Side(self, 1)
+    def _builds(self) -> tuple[PairedBuild, PairedBuild]:
+        return PairedBuild(self, 0), PairedBuild(self, 1)
 
 
-class Side:
-    """One build of a pair. A place in a function that is laid out alike in both builds is exact: as
-    many instructions of the same lengths, with branches to the same places. Of others only the
-    function counts, and that it is entered and left.
+class PairedBuild:
+    """Maps offsets in one of two builds to positions that both builds share.
+
+    Functions have the same layout if their instructions have the same lengths and classes and their
+    direct branches have the same targets. Positions in such functions are exact.
     """
 
-    def __init__(self, pair: Pair, side: int) -> None:
-        self._pair = pair
+    def __init__(self, pair: MatchedFiles, side: int) -> None:
+        self._files = pair
         file, other = (pair.left, pair.right) if not side else (pair.right, pair.left)
         self._symbols = file.symbols
         self._other = other.symbols
-        self._known: dict[int, tuple[int, int, bool]] = {}
+        self._function_keys: dict[int, tuple[int, int, bool]] = {}
 
     @cached_property
-    def _others(self) -> dict[str, Function]:
-        return _by_key(self._other) if self._other is not None else {}
+    def _other_functions(self) -> dict[str, Function]:
+        return _functions_by_key(self._other) if self._other is not None else {}
 
     @cached_property
     def _keys(self) -> dict[int, str]:
-        """By offset."""
+        """Names of functions, by offset."""
         assert self._symbols is not None
-        return {each.offset: key for key, each in _by_key(self._symbols).items()}
+        return {each.offset: key for key, each in _functions_by_key(self._symbols).items()}
 
-    def places(self, offsets: Any) -> tuple[Any, Any]:
-        """For offsets in the file: what tells the places apart, and whether these are exact."""
-        places = np.full(len(offsets), _NOWHERE, np.uint64)
+    def positions(self, offsets: Any) -> tuple[Any, Any]:
+        """Return the position of each file offset, and whether it is exact."""
+        positions = np.full(len(offsets), _NO_FUNCTION, np.uint64)
         exact = np.zeros(len(offsets), bool)
         if self._symbols is None:
-            return places, exact
+            return positions, exact
         starts, ends, owners = self._symbols.columns
         if not len(starts):
-            return places, exact
+            return positions, exact
         found = np.maximum(np.searchsorted(starts, offsets, "right") - 1, 0)
         owner = np.where(
             (offsets >= starts[found]) & (offsets < ends[found]), owners[found].astype(np.int64), -1
@@ -127,56 +132,62 @@ class Side:
         for index in np.unique(owner).tolist():
             if index < 0:
                 continue
-            own = owner == index
-            number, begin, alike = self._of(index)
-            places[own] = number << 32
-            if alike:
-                places[own] += offsets[own] - np.uint64(begin)
-                exact[own] = True
+            rows = owner == index
+            number, begin, has_same_layout = self._function_key(index)
+            positions[rows] = number << 32
+            if has_same_layout:
+                positions[rows] += offsets[rows] - np.uint64(begin)
+                exact[rows] = True
             else:
-                places[own] += np.uint64((1 << 32) - 1)
-        return places, exact
+                positions[rows] += np.uint64((1 << 32) - 1)
+        return positions, exact
 
-    def _of(self, index: int) -> tuple[int, int, bool]:
-        """The number, the offset, and whether it is laid out as in the other build."""
-        if index not in self._known:
+    def _function_key(self, index: int) -> tuple[int, int, bool]:
+        """Return number and offset of a function, and whether both builds have its layout."""
+        if index not in self._function_keys:
             assert self._symbols is not None
             function = self._symbols.functions[index]
             key = self._keys.get(function.offset, "")
-            other = self._others.get(key)
-            number = self._pair.names.get(key, len(self._pair.names) + index)
-            alike = other is not None and self._alike(function, other)
-            self._known[index] = number, function.offset, alike
-        return self._known[index]
+            other = self._other_functions.get(key)
+            number = self._files.common_functions.get(
+                key, len(self._files.common_functions) + index
+            )
+            has_same_layout = other is not None and self._has_same_layout(function, other)
+            self._function_keys[index] = number, function.offset, has_same_layout
+        return self._function_keys[index]
 
-    def _alike(self, function: Function, other: Function) -> bool:
+    def _has_same_layout(self, function: Function, other: Function) -> bool:
         assert self._symbols is not None
         assert self._other is not None
-        if function.size != other.size or function.size > _LARGEST:
+        if function.size != other.size or function.size > _MAX_FUNCTION_BYTES:
             return False
         codes = [
-            _code(symbols.elf.path, each)
+            _read_code(symbols.elf.path, each)
             for symbols, each in ((self._symbols, function), (self._other, other))
         ]
-        return codes[0] == codes[1] or _layout(codes[0]) == _layout(codes[1])
+        return codes[0] == codes[1] or _instruction_layout(codes[0]) == _instruction_layout(
+            codes[1]
+        )
 
 
 @dataclass(eq=False)
-class Builds:
-    """Which files of two recordings are which."""
+class BuildMatching:
+    """The matched files of two recordings."""
 
     left: Trace
     right: Trace
     _numbers: dict[object, int] = field(default_factory=dict)
 
     @cached_property
-    def files(self) -> tuple[dict[tuple[str, bytes | None], File], ...]:
-        """Of each recording, by recorded path and build id."""
+    def files(self) -> tuple[dict[tuple[str, bytes | None], RecordedFile], ...]:
+        """The files of each recording, by recorded path and build id."""
         return tuple(_files(each) for each in (self.left, self.right))
 
     @cached_property
-    def pairs(self) -> list[Pair]:
-        """Files that differ: of the same path, else of the same name, else the two programs."""
+    def pairs(self) -> list[MatchedFiles]:
+        """Files that are different builds: of equal path, else of equal name, else the two
+        programs.
+        """
         shared = set.intersection(
             *({each.identity for each in side.values()} for side in self.files)
         )
@@ -184,31 +195,36 @@ class Builds:
             [each for each in side.values() if each.symbols and each.identity not in shared]
             for side in self.files
         )
-        found: list[Pair] = []
+        found: list[MatchedFiles] = []
         for same in (_same_path, _same_name, _both_programs):
             for one in [*left]:
                 others = [each for each in right if same(one, each)]
                 if len(others) == 1:
-                    found.append(Pair(one, others[0]))
+                    found.append(MatchedFiles(one, others[0]))
                     left.remove(one)
                     right.remove(others[0])
         return found
 
     @cached_property
-    def names(self) -> dict[str, str]:
-        """What files of the second are called in the first, where that is something else."""
+    def renamed_files(self) -> dict[str, str]:
+        """Name in the first recording of each paired file that has another name in the second."""
         return {
             pair.right.name: pair.left.name
             for pair in self.pairs
             if pair.right.name != pair.left.name
         }
 
-    def tables(self, side: int, mappings: Iterable[Mapping]) -> tuple[Any, dict[int, Side | None]]:
-        """Of mappings a number each, the same in both recordings, with a last one for what is
-        nowhere; by their rows how those are compared that are not exact: None is by file.
+    def mapping_keys(
+        self, side: int, mappings: Iterable[Mapping]
+    ) -> tuple[Any, dict[int, PairedBuild | None]]:
+        """Return a key for each mapping, equal in both recordings, and the builds of inexact
+        mappings.
+
+        The last key, -1, is that of unmapped code. Builds are by row of the mapping; None means
+        that only the file counts.
         """
         paired = {id(file): pair for pair in self.pairs for file in (pair.left, pair.right)}
-        numbers, sides = [], dict[int, Side | None]()
+        keys, builds = [], dict[int, PairedBuild | None]()
         for row, each in enumerate(mappings):
             file = self.files[side].get((each.path, each.build_id))
             key: object = each.build_id or each.path
@@ -216,45 +232,47 @@ class Builds:
                 pair = paired.get(id(file))
                 key = pair or file.identity
                 if pair is not None:
-                    sides[row] = pair.side(side)
+                    builds[row] = pair.build(side)
                 elif self.pairs and _is_loader(file):
-                    sides[row] = None
-            numbers.append(self._numbers.setdefault(key, len(self._numbers)))
-        return np.array([*numbers, -1], np.int64), sides
+                    builds[row] = None
+            keys.append(self._numbers.setdefault(key, len(self._numbers)))
+        return np.array([*keys, -1], np.int64), builds
 
 
-def _same_path(one: File, other: File) -> bool:
+def _same_path(one: RecordedFile, other: RecordedFile) -> bool:
     return one.path == other.path
 
 
-def _same_name(one: File, other: File) -> bool:
+def _same_name(one: RecordedFile, other: RecordedFile) -> bool:
     return one.name == other.name
 
 
-def _both_programs(one: File, other: File) -> bool:
+def _both_programs(one: RecordedFile, other: RecordedFile) -> bool:
     return one.is_program and other.is_program
 
 
-def _is_loader(file: File) -> bool:
-    """What the dynamic loader does depends on how a file was built."""
+def _is_loader(file: RecordedFile) -> bool:
+    """Return whether the file is the dynamic loader, whose path depends on how other files were
+    built.
+    """
     return file.name.startswith(("ld-linux", "ld.so", "ld-musl"))
 
 
-def _files(trace: Trace) -> dict[tuple[str, bytes | None], File]:
-    found: dict[tuple[str, bytes | None], File] = {}
+def _files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:
+    found: dict[tuple[str, bytes | None], RecordedFile] = {}
     for pid in trace.images.pids:
         for each in trace.images.mappings(pid):
             key = each.path, each.build_id
-            # the kernel is compared by names alone
+            # kernel code is compared by function names only
             if key in found or not has_file(each.path) or each.start >= UPPER:
                 continue
             symbols = trace.images.files.symbols(*key) if each.problem is None else None
-            found[key] = File(each.path, _identity(each, symbols), symbols)
+            found[key] = RecordedFile(each.path, _identity(each, symbols), symbols)
     return found
 
 
 def _identity(mapping: Mapping, symbols: FileSymbols | None) -> object:
-    """The build id, else what is in the file, else the path."""
+    """Return the build id, else a hash of the content, else the path."""
     build_id = mapping.build_id or (symbols.elf.build_id if symbols is not None else None)
     if build_id:
         return build_id
@@ -267,13 +285,13 @@ def _identity(mapping: Mapping, symbols: FileSymbols | None) -> object:
         return mapping.path
 
 
-def _by_key(symbols: FileSymbols) -> dict[str, Function]:
-    """Functions by name; several of one name are numbered in their order."""
+def _functions_by_key(symbols: FileSymbols) -> dict[str, Function]:
+    """Return functions by name. Functions of equal name get a number in order of offset."""
     found: dict[str, Function] = {}
     seen: defaultdict[str, int] = defaultdict(int)
     last = -1
     for function in symbols.functions:
-        if function.offset == last:  # another name of the same
+        if function.offset == last:  # an alias
             continue
         last = function.offset
         number = seen[function.name]
@@ -282,7 +300,7 @@ def _by_key(symbols: FileSymbols) -> dict[str, Function]:
     return found
 
 
-def _code(path: Path, function: Function) -> bytes:
+def _read_code(path: Path, function: Function) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(function.offset)
@@ -291,8 +309,11 @@ def _code(path: Path, function: Function) -> bytes:
         return b""
 
 
-def _layout(code: bytes) -> list[tuple[int, ...]] | bytes:
-    """Its instructions: length, class, and where direct branches within it go."""
+def _instruction_layout(code: bytes) -> list[tuple[int, ...]] | bytes:
+    """Return length, class and internal branch target of each instruction.
+
+    Code that cannot be decoded is its own layout.
+    """
     from rtit._core import decode_instruction
 
     found, at = list[tuple[int, ...]](), 0
@@ -300,7 +321,7 @@ def _layout(code: bytes) -> list[tuple[int, ...]] | bytes:
         try:
             length, kind, target, _ = decode_instruction(code[at : at + 15], at)
         except ValueError:
-            return code  # like itself alone
+            return code
         inside = target if kind in _DIRECT and target < len(code) else -1
         found.append((length, kind, inside))
         at += length

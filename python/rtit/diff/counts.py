@@ -1,7 +1,8 @@
-"""How often functions and calls ran in two recordings, whatever the order.
+"""Compares how often functions and calls ran in two recordings, regardless of order.
 
-What ran in two recordings, by who was called by whom: the same functions in the same calls are
-one node, wherever and whenever it was.
+`count_functions` counts instructions by function and calls by pair of functions. `CallTree` counts
+instructions by calling context: both recordings share one tree, in which a chain of calls by the
+same functions is the same node.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 
 Function = tuple[str, str]
-"""The name, "" for none, and the file's name without its folder."""
+"""Name of the function ("" for none), and name of the file without its folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A count in the one and in the other. `what` is a function, the two of a call, or those that
-    were called within one another.
+class CountChange:
+    """A count in the first and in the second recording.
+
+    `what` is a function, caller and callee, or a calling context, the outermost function first.
     """
 
     what: tuple[Function, ...]
@@ -44,149 +46,157 @@ class Change:
     right: int
 
     @property
-    def alone(self) -> bool:
-        """Whether only one has it."""
+    def is_one_sided(self) -> bool:
+        """Whether only one recording has the function, call or context."""
         return not (self.left and self.right)
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Instructions by function, and calls from function to function."""
+class FunctionCounts:
+    """Instructions by function, and calls by caller and callee."""
 
     instructions: Counter[tuple[Function, ...]]
     calls: Counter[tuple[Function, ...]]
 
-    def renamed(self, files: Mapping[str, str]) -> Counts:
-        """With other names for some files."""
+    def rename_files(self, files: Mapping[str, str]) -> FunctionCounts:
+        """Return the counts with other names for some files."""
         tables = [Counter[tuple[Function, ...]](), Counter[tuple[Function, ...]]()]
         for table, old in zip(tables, (self.instructions, self.calls), strict=True):
             for what, count in old.items():
                 table[tuple((name, files.get(file, file)) for name, file in what)] += count
-        return Counts(*tables)
+        return FunctionCounts(*tables)
 
 
-def counts(found: Profile) -> Counts:
-    """Those of a profile."""
-    binaries = {each.number: each for each in found.binaries}
+def count_functions(profile: Profile) -> FunctionCounts:
+    """Return the instructions and calls of a profile by function."""
+    binaries = {each.number: each for each in profile.binaries}
     instructions: Counter[tuple[Function, ...]] = Counter()
     calls: Counter[tuple[Function, ...]] = Counter()
-    for outer, count in found.outside.items():
+    for outer, count in profile.outside.items():
         instructions[outer,] += count
-    for binary in found.binaries:
+    for binary in profile.binaries:
         for function, count in counted(binary):
             instructions[function,] += count
         edges = taken(binary.edges.where(binary.edges.source_in == binary.number))
         edges = edges.where((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
         sources = functions(binary, edges.source)
         for number in {*edges.target_in.tolist()}:
-            own = edges.target_in == number
-            targets = _named(binaries.get(number), edges.target[own])
+            mask = edges.target_in == number
+            targets = _target_names(binaries.get(number), edges.target[mask])
             rows = zip(
-                [sources[row] for row in own.nonzero()[0].tolist()],
+                [sources[row] for row in mask.nonzero()[0].tolist()],
                 targets,
-                edges.count[own].tolist(),
+                edges.count[mask].tolist(),
                 strict=True,
             )
             for source, target, count in rows:
                 calls[source, target] += count
-    return Counts(instructions, calls)
+    return FunctionCounts(instructions, calls)
 
 
-def changes(
+def list_changes(
     left: Counter[tuple[Function, ...]], right: Counter[tuple[Function, ...]]
-) -> list[Change]:
-    """What differs, the largest differences first."""
-    found = [
-        Change(what, left[what], right[what])
+) -> list[CountChange]:
+    """Return the counts that differ, the largest differences first."""
+    profile = [
+        CountChange(what, left[what], right[what])
         for what in left.keys() | right.keys()
         if left[what] != right[what]
     ]
-    return sorted(found, key=lambda each: (-abs(each.left - each.right), each.what))
+    return sorted(profile, key=lambda each: (-abs(each.left - each.right), each.what))
 
 
-def _named(binary: Binary | None, offsets: NDArray[np.uint64]) -> list[Function]:
+def _target_names(binary: Binary | None, offsets: NDArray[np.uint64]) -> list[Function]:
     return [("", "")] * len(offsets) if binary is None else functions(binary, offsets)
 
 
-class Tree:
-    """Nodes by number, a function in the node that called it; the root is 0. Callers have smaller
-    numbers. A function that calls itself meanwhile makes no new node.
+class CallTree:
+    """Calling contexts of both recordings, by number.
+
+    Node 0 is the root; a caller has a smaller number than its callees. A recursive call stays in
+    the node of the function's first call.
     """
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, Function]] = [(-1, ("", ""))]
         self._numbers: dict[tuple[int, Function], int] = {}
 
-    def counts(
-        self, trace: Trace, streams: Sequence[Stream], found: Profile, files: Mapping[str, str]
+    def count_instructions(
+        self, trace: Trace, streams: Sequence[Stream], profile: Profile, files: Mapping[str, str]
     ) -> Counter[int]:
-        """Instructions of each node itself. `files` are called otherwise in the other recording.
-        Raises what decoding raises.
+        """Return the instructions of each node without its callees.
+
+        `files` maps file names to those of the other recording. Raises what decoding raises.
         """
-        own: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         named: dict[Place, Function] = {}
         for stream in streams:
-            ends, columns = followed(trace, stream, found)
+            ends, columns = followed(trace, stream, profile)
             known: dict[Place, Place] = {}
-            # one object for each, however often it is called
+            # equal locations share one object
             targets = [known.setdefault(target, target) for _, target in ends]
-            self._name(named, known.keys() - named.keys(), found, files)
+            self._name_locations(named, known.keys() - named.keys(), profile, files)
             nodes: list[int] = []
             rows = zip(columns["parent"], columns["call"], columns["own"], strict=True)
             for parent, call, count in rows:
-                above = nodes[parent] if parent < len(nodes) else 0
-                nodes.append(self._number(above, named[targets[call]]))
-                own[nodes[-1]] += count
+                parent_node = nodes[parent] if parent < len(nodes) else 0
+                nodes.append(self._node_number(parent_node, named[targets[call]]))
+                counts[nodes[-1]] += count
             stream.forget()
-        return own
+        return counts
 
-    def changes(self, left: Mapping[int, int], right: Mapping[int, int]) -> list[Change]:
-        """The nodes that only one has, each with all below it, and of the others those that have
-        another count themselves; the largest differences first. What is the path to the node, the
-        outermost function first.
+    def list_changes(self, left: Mapping[int, int], right: Mapping[int, int]) -> list[CountChange]:
+        """Return the contexts that differ, the largest differences first.
+
+        A context that only one recording has counts with all its callees; any other without them.
         """
-        whole = [self._summed(each) for each in (left, right)]
-        found = []
+        subtree_sums = [self._subtree_sums(each) for each in (left, right)]
+        profile = []
         for number, (parent, _) in enumerate(self._nodes[1:], 1):
-            sums = [each[number] for each in whole]
+            sums = [each[number] for each in subtree_sums]
             if not all(sums):
-                if any(sums) and (not parent or all(each[parent] for each in whole)):
-                    found.append(Change(self._path(number), *sums))
+                if any(sums) and (not parent or all(each[parent] for each in subtree_sums)):
+                    profile.append(CountChange(self._call_path(number), *sums))
             elif left.get(number, 0) != right.get(number, 0):
-                found.append(Change(self._path(number), left.get(number, 0), right.get(number, 0)))
-        return sorted(found, key=lambda each: (-abs(each.left - each.right), each.what))
+                profile.append(
+                    CountChange(self._call_path(number), left.get(number, 0), right.get(number, 0))
+                )
+        return sorted(profile, key=lambda each: (-abs(each.left - each.right), each.what))
 
-    def _number(self, above: int, function: Function) -> int:
-        key = above, function
+    def _node_number(self, parent_node: int, function: Function) -> int:
+        key = parent_node, function
         if key not in self._numbers:
             self._numbers[key] = len(self._nodes)
             self._nodes.append(key)
         return self._numbers[key]
 
-    def _summed(self, own: Mapping[int, int]) -> list[int]:
-        sums = [own.get(number, 0) for number in range(len(self._nodes))]
+    def _subtree_sums(self, counts: Mapping[int, int]) -> list[int]:
+        sums = [counts.get(number, 0) for number in range(len(self._nodes))]
         for number in range(len(sums) - 1, 0, -1):
             sums[self._nodes[number][0]] += sums[number]
         return sums
 
-    def _path(self, number: int) -> tuple[Function, ...]:
-        found = []
+    def _call_path(self, number: int) -> tuple[Function, ...]:
+        profile = []
         while number:
             number, function = self._nodes[number]
-            found.append(function)
-        return tuple(reversed(found))
+            profile.append(function)
+        return tuple(reversed(profile))
 
     @staticmethod
-    def _name(
-        named: dict[Place, Function], places: set[Place], found: Profile, files: Mapping[str, str]
+    def _name_locations(
+        named: dict[Place, Function],
+        unnamed: set[Place],
+        profile: Profile,
+        files: Mapping[str, str],
     ) -> None:
-        binaries = {each.number: each for each in found.binaries}
-        for number in {each.binary for each in places}:
-            own = [each for each in places if each.binary == number]
+        binaries = {each.number: each for each in profile.binaries}
+        for number in {each.binary for each in unnamed}:
+            locations = [each for each in unnamed if each.binary == number]
             binary = binaries.get(number)
             if binary is None:
-                named |= dict.fromkeys(own, ("", ""))
+                named |= dict.fromkeys(locations, ("", ""))
                 continue
-            offsets = np.array([each.offset for each in own], np.uint64)
+            offsets = np.array([each.offset for each in locations], np.uint64)
             names = [(name, files.get(file, file)) for name, file in functions(binary, offsets)]
-            named |= dict(zip(own, names, strict=True))
+            named |= dict(zip(locations, names, strict=True))

@@ -1,4 +1,9 @@
-"""Two recordings, thread by thread."""
+"""Compares two recordings, thread by thread.
+
+Threads are paired in the order in which they were started. For each pair: where the paths diverge
+(`paths`), with the instructions around it and what follows. If any path differs, or a file is
+another build, the counts of functions, calls and calling contexts are compared too (`counts`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,17 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rtit.diff.builds import Builds
-from rtit.diff.counts import Tree, changes, counts
-from rtit.diff.difference import STEPS, Difference, Later, Place, Thread
-from rtit.diff.paths import Later as Parted
-from rtit.diff.paths import Path, Side, compare
-from rtit.diff.text import text
+from rtit.diff.builds import BuildMatching
+from rtit.diff.counts import CallTree, count_functions, list_changes
+from rtit.diff.difference import (
+    DEFAULT_STEPS,
+    AfterDivergence,
+    Difference,
+    DivergencePlace,
+    ThreadDifference,
+)
+from rtit.diff.output import format_difference
+from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
 from rtit.profile.builder import profile
 from rtit.trace import Trace
 from rtit.trace.tables.batch import ErrorClass
@@ -22,132 +32,152 @@ from rtit.trace.tables.counts import further_rounds, sentences
 if TYPE_CHECKING:
     from rtit.trace import Stream
 
+_MIN_MATCH = 4
+"""Equal steps at which paths have reconverged, if steps are runs of instructions."""
+_MAX_PLACES = 10
 
-_ALIKE = 4
-"""Runs that are the same where paths meet again."""
-_NAMED = 10
 
-
-def diff(
+def diff_traces(
     left: Trace,
     right: Trace,
     streams: tuple[Sequence[Stream], Sequence[Stream]] | None = None,
     *,
-    steps: int = STEPS,
+    steps: int = DEFAULT_STEPS,
 ) -> Difference:
-    """Compare all streams, or these, in the order in which the threads were started. Addresses do
-    not count, but where in which file; of files that were built anew functions, by their names (see
-    `builds`). Raises what decoding raises.
+    """Return the difference of two recordings, or of these streams.
+
+    Positions are compared by file and offset, not by address; in files that are different builds,
+    by the names of functions (see `builds`). `steps` instructions are listed on each side of a
+    divergence. Raises what decoding raises.
     """
-    ours, theirs = (
-        streams if streams is not None else (left.select(apart=True), right.select(apart=True))
-    )
-    builds = Builds(left, right)
-    found = Difference(builds=[str(pair) for pair in builds.pairs])
-    lost: tuple[list[str], list[str]] = [], []
-    for pair in zip_longest(ours, theirs):
-        found.threads.append(_compared(builds, *pair, steps))
-        found.gaps.extend(_repeats((left, right), pair))
-        for told, stream in zip(lost, pair, strict=True):
-            told.extend(_lost(stream) if stream is not None else ())
+    if streams is None:
+        streams = left.select(apart=True), right.select(apart=True)
+    builds = BuildMatching(left, right)
+    difference = Difference(builds=[str(pair) for pair in builds.pairs])
+    losses: tuple[list[str], list[str]] = [], []
+    for pair in zip_longest(*streams):
+        difference.threads.append(_compare_threads(builds, *pair, steps))
+        difference.gaps.extend(_unknown_loops((left, right), pair))
+        for lines, stream in zip(losses, pair, strict=True):
+            lines.extend(_lost_bytes(stream) if stream is not None else ())
         for stream in filter(None, pair):
             stream.forget()
-    for side, trace, lines in (("first", left, lost[0]), ("second", right, lost[1])):
-        found.gaps.extend(f"{side}: {line}" for line in (*_problems(trace), *lines))
-    if not found.identical or builds.pairs:
-        _count(found, builds, (ours, theirs))
-    return found
+    for side, trace, lines in zip(("first", "second"), (left, right), losses, strict=True):
+        difference.gaps.extend(f"{side}: {line}" for line in (*_image_problems(trace), *lines))
+    if not difference.identical or builds.pairs:
+        _compare_counts(difference, builds, streams)
+    return difference
 
 
 def assert_same_path(
     left: Trace | str | os.PathLike[str], right: Trace | str | os.PathLike[str]
 ) -> None:
-    """That two recordings, or the files of such, have the same path, thread by thread. Raises
-    AssertionError with the first place where they part, or with what could not be decoded.
+    """Check that two recordings, or the files of recordings, have the same path in each thread.
+
+    Raises AssertionError with the first divergence, or with what could not be decoded.
     """
     with ExitStack() as stack:
         traces = [
             each if isinstance(each, Trace) else stack.enter_context(Trace(each))
             for each in (left, right)
         ]
-        found = diff(traces[0], traces[1])
-        if not found.identical or found.gaps:
-            raise AssertionError("\n".join(text(found)))
+        difference = diff_traces(traces[0], traces[1])
+        if not difference.identical or difference.gaps:
+            raise AssertionError("\n".join(format_difference(difference)))
 
 
-def _compared(builds: Builds, one: Stream | None, other: Stream | None, steps: int) -> Thread:
-    if one is None or other is None:
-        titles = (one.title if one else None), (other.title if other else None)
-        return Thread(*titles, 0, identical=False)
-    left, right = builds.left, builds.right
-    paths = Path(left, one, builds, 0), Path(right, other, builds, 1)
-    # Where functions are compared, each is told from others; runs of instructions occur again.
-    equal, parting, later = compare(*paths, steps, 1 if builds.pairs else _ALIKE)
-    if parting is None or later is None:
-        return Thread(one.title, other.title, equal, identical=True)
-    before, after = Side(left, one).around(parting, 0, steps)
-    _, instead = Side(right, other).around(parting, 1, steps)
-    named = _later(later, builds, (one, other))
-    return Thread(one.title, other.title, equal, False, before, (after, instead), named)
+def _compare_threads(
+    builds: BuildMatching, left: Stream | None, right: Stream | None, steps: int
+) -> ThreadDifference:
+    if left is None or right is None:
+        titles = (left.title if left else None), (right.title if right else None)
+        return ThreadDifference(*titles, 0, identical=False)
+    paths = (
+        ExecutionPath(builds.left, left, builds, 0),
+        ExecutionPath(builds.right, right, builds, 1),
+    )
+    # one function is a reliable match; the same run of instructions recurs in a loop
+    min_match = 1 if builds.pairs else _MIN_MATCH
+    equal, divergence, log = compare_paths(*paths, steps, min_match)
+    if divergence is None or log is None:
+        return ThreadDifference(left.title, right.title, equal, identical=True)
+    sides = DivergenceSide(builds.left, left), DivergenceSide(builds.right, right)
+    before, left_after = sides[0].instructions_around(divergence, 0, steps)
+    _, right_after = sides[1].instructions_around(divergence, 1, steps)
+    return ThreadDifference(
+        left.title,
+        right.title,
+        equal,
+        identical=False,
+        before=before,
+        after=(left_after, right_after),
+        later=_after_divergence(log, sides),
+    )
 
 
-def _later(later: Parted, builds: Builds, streams: tuple[Stream, Stream]) -> Later:
-    sides = [Side(*each) for each in zip((builds.left, builds.right), streams, strict=True)]
-    most = sorted(later.places, key=lambda each: -later.places[each])[:_NAMED]
+def _after_divergence(
+    log: DivergenceLog, sides: tuple[DivergenceSide, DivergenceSide]
+) -> AfterDivergence:
+    """Return the log with names in place of addresses, for the most frequent points."""
     places = []
-    for place in most:
-        times, ips = later.times[place], (place.left, place.right)
-        where = sides[0].step(place.last, times[0]) if place.last is not None else None
-        went = []
+    for point in sorted(log.points, key=lambda each: -log.points[each])[:_MAX_PLACES]:
+        times, ips = log.times[point], (point.left, point.right)
+        targets = []
         for number, (side, ip, time) in enumerate(zip(sides, ips, times, strict=True)):
             if ip is None:
-                went.append("")
+                targets.append("")
                 continue
-            at = side.behind(ip, time) if number == place.behind else ip
-            went.append(side.step(at, time).symbol)
-        symbol, source = (where.symbol, where.source) if where is not None else ("", "")
-        places.append(Place(later.places[place], symbol, source, *went))
-    whole = sum(later.places.values())
-    return Later(later.instructions, later.alone, whole, tuple(places), later.whole)
+            target = side.next_ip(ip, time) if number == point.behind else ip
+            targets.append(side.describe(target, time).symbol)
+        symbol = source = ""
+        if point.last is not None:
+            last = sides[0].describe(point.last, times[0])
+            symbol, source = last.symbol, last.source
+        places.append(DivergencePlace(log.points[point], symbol, source, *targets))
+    total = sum(log.points.values())
+    return AfterDivergence(log.instructions, log.alone, total, tuple(places), log.whole)
 
 
-def _count(
-    found: Difference, builds: Builds, streams: tuple[Sequence[Stream], Sequence[Stream]]
+def _compare_counts(
+    difference: Difference,
+    builds: BuildMatching,
+    streams: tuple[Sequence[Stream], Sequence[Stream]],
 ) -> None:
-    profiles = [
-        profile(trace, used)
-        for trace, used in zip((builds.left, builds.right), streams, strict=True)
-    ]
-    before, after = counts(profiles[0]), counts(profiles[1]).renamed(builds.names)
-    found.functions = changes(before.instructions, after.instructions)
-    found.calls = changes(before.calls, after.calls)
-    tree = Tree()
-    one = tree.counts(builds.left, streams[0], profiles[0], {})
-    other = tree.counts(builds.right, streams[1], profiles[1], builds.names)
-    found.contexts = tree.changes(one, other)
-    for side, each in zip(("first", "second"), profiles, strict=True):
-        found.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
-        found.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
+    left, right = profile(builds.left, streams[0]), profile(builds.right, streams[1])
+    before = count_functions(left)
+    after = count_functions(right).rename_files(builds.renamed_files)
+    difference.functions = list_changes(before.instructions, after.instructions)
+    difference.calls = list_changes(before.calls, after.calls)
+    tree = CallTree()
+    difference.contexts = tree.list_changes(
+        tree.count_instructions(builds.left, streams[0], left, {}),
+        tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
+    )
+    for side, each in (("first", left), ("second", right)):
+        difference.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
+        difference.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
 
 
-def _repeats(traces: tuple[Trace, Trace], pair: tuple[Stream | None, Stream | None]) -> list[str]:
-    """A sentence for each loop without packets, unless both went round equally often in all."""
+def _unknown_loops(
+    traces: tuple[Trace, Trace], pair: tuple[Stream | None, Stream | None]
+) -> list[str]:
+    """Return a sentence for each loop without packets, unless both sides iterated equally often."""
     lines, further = [], []
     for side, trace, stream in zip(("first", "second"), traces, pair, strict=True):
         if stream is None or next(stream.places_of(ErrorClass.REPEATS_UNKNOWN), None) is None:
             continue
         lines += [f"{side}: {stream.title}: {text}" for text in sentences(stream)]
         further.append(further_rounds(trace, stream, stream.counts().instructions))
-    is_known = len(further) == len(pair) and further[0] == further[1] is not None
-    return [] if is_known else lines
+    is_equal = len(further) == len(pair) and further[0] == further[1] is not None
+    return [] if is_equal else lines
 
 
-def _problems(trace: Trace) -> list[str]:
-    found = list(map(str, trace.image_problems))
-    return [*found, f"incomplete: {trace.incomplete}"] if trace.incomplete else found
+def _image_problems(trace: Trace) -> list[str]:
+    problems = list(map(str, trace.image_problems))
+    return [*problems, f"incomplete: {trace.incomplete}"] if trace.incomplete else problems
 
 
-def _lost(stream: Stream) -> list[str]:
+def _lost_bytes(stream: Stream) -> list[str]:
     first, size = None, 0
     for span in stream.spans():
         if span.is_gap:

@@ -1,25 +1,24 @@
-"""How much of a difference is shown, if nobody says.
-
-What two recordings do not share.
-"""
+"""The result of comparing two recordings. `rtit diff --json` prints these fields."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rtit.diff.counts import Change
-from rtit.diff.paths import Step
+from rtit.diff.counts import CountChange
+from rtit.diff.paths import ListedInstruction
 
-STEPS = 8
-"""Instructions on each side of the place where paths part."""
-TOP = 10
-"""Functions and calls whose counts differ."""
+DEFAULT_STEPS = 8
+"""Instructions that are listed on each side of a divergence."""
+DEFAULT_TOP = 10
+"""Functions, calls and contexts that are listed with their counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where two paths part `times` times: behind which function, `function+0x12` and `file.c:12`,
-    and where each went on, "" at an end.
+class DivergencePlace:
+    """A place where two paths diverge `times` times.
+
+    `symbol` (`function+0x12`) and `source` (`file.c:12`) are of the last equal instruction; `left`
+    and `right` are where each path continues, "" at its end.
     """
 
     times: int
@@ -30,62 +29,64 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """What follows where two paths part for the first time: so many `instructions` are equal again,
-    so many are in the one and the other `alone`; they part so many `times` in all, at these places,
-    the most frequent first, of which some are named. `whole`: up to the end of both.
+class AfterDivergence:
+    """What follows the first divergence of two paths.
+
+    `instructions` are equal again, `alone` are those that only one path has, of each. The paths
+    diverge `times` times; `places` are the most frequent. `whole`: the comparison went to the end
+    of both.
     """
 
     instructions: int
     alone: tuple[int, int]
     times: int
-    places: tuple[Place, ...]
+    places: tuple[DivergencePlace, ...]
     whole: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
-    """Two threads that were compared; `left` or `right` is None where there is only the other.
+class ThreadDifference:
+    """Two threads that were compared. `left` or `right` is None if only the other recording has it.
 
-    `instructions` are equal, from the first on. If the paths part then, `before` has the last of
-    these, as the left one has them, `after` what each did instead of the other, nothing at an end,
-    and `later` what became of them.
+    `instructions` are equal, from the first on. At the divergence, `before` has the last of them,
+    as the left thread ran them, and `after` the first that differ, of each; none at an end.
     """
 
     left: str | None
     right: str | None
     instructions: int
     identical: bool
-    before: tuple[Step, ...] = ()
-    after: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ())
-    later: Later | None = None
+    before: tuple[ListedInstruction, ...] = ()
+    after: tuple[tuple[ListedInstruction, ...], tuple[ListedInstruction, ...]] = ((), ())
+    later: AfterDivergence | None = None
 
 
 @dataclass(slots=True)
 class Difference:
-    """What two recordings do not share.
+    """The difference of two recordings.
 
-    `functions` (instructions), `calls` and `contexts` (instructions, by functions that were called
-    within one another, the outermost first; what only one has, with all below it) are counts that
-    differ, the largest difference first. `too_deep`: a sentence for either in which `contexts` has
-    not all calls. `builds`: of files that are other builds in the one than in the other, a sentence
-    each: how they are compared. `gaps`: what could not be decoded, which nobody compared.
+    Counts that differ, the largest difference first: `functions` (instructions), `calls`, and
+    `contexts` (instructions by calling context, the outermost function first; one that only one
+    recording has includes its callees).
     """
 
-    threads: list[Thread] = field(default_factory=list)
-    functions: list[Change] = field(default_factory=list)
-    calls: list[Change] = field(default_factory=list)
-    contexts: list[Change] = field(default_factory=list)
+    threads: list[ThreadDifference] = field(default_factory=list)
+    functions: list[CountChange] = field(default_factory=list)
+    calls: list[CountChange] = field(default_factory=list)
+    contexts: list[CountChange] = field(default_factory=list)
     too_deep: list[str] = field(default_factory=list)
+    """A sentence for each recording whose `contexts` lack some calls."""
     builds: list[str] = field(default_factory=list)
+    """A sentence for each pair of files that are different builds."""
     gaps: list[str] = field(default_factory=list)
+    """A sentence for each part that could not be decoded and is not compared."""
 
     @property
     def identical(self) -> bool:
-        """Whether every thread of either has the same path in the other."""
+        """Whether every thread has the same path in both recordings."""
         return all(each.identical for each in self.threads)
 
     @property
     def instructions(self) -> int:
-        """How many are equal, of all threads."""
+        """Equal instructions of all threads, up to the first divergence of each."""
         return sum(each.instructions for each in self.threads)

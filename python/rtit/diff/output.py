@@ -1,4 +1,4 @@
-"""A difference for people, and as JSON."""
+"""Prints the difference of two recordings as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rtit.diff.difference import TOP
-from rtit.diff.paths import assembly_of
+from rtit.diff.difference import DEFAULT_TOP
+from rtit.diff.paths import format_instructions
 
 if TYPE_CHECKING:
-    from rtit.diff.counts import Change, Function
-    from rtit.diff.difference import Difference, Later, Thread
+    from rtit.diff.counts import CountChange, Function
+    from rtit.diff.difference import AfterDivergence, Difference, ThreadDifference
 
 
-_PLACES = 5
-_SHOWN = 4
-"""Functions of a path, the innermost."""
+_MAX_PLACES = 5
+_MAX_FUNCTIONS = 4
+"""Functions of a calling context that are shown, the innermost."""
 
 
-def text(found: Difference, top: int = TOP) -> Iterator[str]:
-    """The lines; of changed counts the first `top`."""
+def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str]:
+    """Return the lines of a difference, with the `top` changed counts of each kind."""
     yield from found.builds
     for thread in found.threads:
-        yield from _thread(thread)
+        yield from _format_thread(thread)
     for what, changes in (
         ("instructions", found.functions),
         ("calls", found.calls),
         ("instructions, by who called whom", found.contexts),
     ):
-        yield from _changes(f"{what}: in one alone", [each for each in changes if each.alone], top)
-        yield from _changes(what, [each for each in changes if not each.alone], top)
+        yield from _format_changes(
+            f"{what}: in one alone", [each for each in changes if each.is_one_sided], top
+        )
+        yield from _format_changes(what, [each for each in changes if not each.is_one_sided], top)
     yield from found.too_deep
     if found.functions or found.calls or found.contexts:
         yield ""
@@ -45,8 +47,8 @@ def text(found: Difference, top: int = TOP) -> Iterator[str]:
         yield f"DIFFERENT: {parted} of {count} threads"
 
 
-def as_json(found: Difference) -> dict[str, Any]:
-    """All of it, for JSON."""
+def difference_json(found: Difference) -> dict[str, Any]:
+    """Return all of a difference as a JSON object."""
     return {
         "identical": found.identical,
         "instructions": found.instructions,
@@ -54,7 +56,7 @@ def as_json(found: Difference) -> dict[str, Any]:
     }
 
 
-def _thread(thread: Thread) -> Iterator[str]:
+def _format_thread(thread: ThreadDifference) -> Iterator[str]:
     if thread.left is None or thread.right is None:
         which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
         yield f"{title}: in the {which} alone"
@@ -64,21 +66,21 @@ def _thread(thread: Thread) -> Iterator[str]:
         yield f"{titles}: identical: {thread.instructions:,} instructions"
         return
     last = thread.before[-1] if thread.before else None
-    where = "at the beginning"
+    position = "at the beginning"
     if last is not None:
         source = f" ({last.source})" if last.source else ""
-        where = f"after {thread.instructions:,} equal instructions, at {last.symbol}{source}"
-    yield f"{titles}: they part {where}: {last.assembly if last else ''}".rstrip(": ")
-    for line in assembly_of(thread.before):
+        position = f"after {thread.instructions:,} equal instructions, at {last.symbol}{source}"
+    yield f"{titles}: they part {position}: {last.assembly if last else ''}".rstrip(": ")
+    for line in format_instructions(thread.before):
         yield f"    {line}"
     for mark, steps in zip("-+", thread.after, strict=True):
-        for line in assembly_of(steps) or ["the thread has ended"]:
+        for line in format_instructions(steps) or ["the thread has ended"]:
             yield f"  {mark} {line}"
     if thread.later is not None:
-        yield from _later(thread.later)
+        yield from _format_after_divergence(thread.later)
 
 
-def _later(later: Later) -> Iterator[str]:
+def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
     one, other = later.alone
     if later.whole or later.times > 1:
         yield (
@@ -89,24 +91,24 @@ def _later(later: Later) -> Iterator[str]:
         yield "  compared no further: they do not meet again soon, or part too often"
     if later.times == 1:
         return
-    for place in later.places[:_PLACES]:
+    for place in later.places[:_MAX_PLACES]:
         source = f" ({place.source})" if place.source else ""
-        ways = " | ".join(each or "the end" for each in (place.left, place.right))
-        yield f"  {place.times:8,} at {place.symbol or 'the beginning'}{source}: {ways}"
+        targets = " | ".join(each or "the end" for each in (place.left, place.right))
+        yield f"  {place.times:8,} at {place.symbol or 'the beginning'}{source}: {targets}"
 
 
-def _changes(what: str, changes: Sequence[Change], top: int) -> Iterator[str]:
+def _format_changes(what: str, changes: Sequence[CountChange], top: int) -> Iterator[str]:
     if not changes:
         return
     yield ""
     yield f"{'first':>14} {'second':>14} {'change':>14}  {what}"
     for each in changes[:top]:
-        shown = each.what[-_SHOWN:]
-        names = ["..."] if len(each.what) > _SHOWN else []
+        shown = each.what[-_MAX_FUNCTIONS:]
+        names = ["..."] if len(each.what) > _MAX_FUNCTIONS else []
         for function, following in zip(shown, [*shown[1:], None], strict=True):
-            # of functions of one file the last has its name
+            # the last of consecutive functions of one file shows its name
             same = following is not None and following[1] == function[1]
-            names.append(function[0] if same and function[0] else _name(function))
+            names.append(function[0] if same and function[0] else _function_label(function))
         yield (
             f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {' -> '.join(names)}"
         )
@@ -114,7 +116,7 @@ def _changes(what: str, changes: Sequence[Change], top: int) -> Iterator[str]:
         yield f"{'':46}... and {len(changes) - top:,} more"
 
 
-def _name(function: Function) -> str:
+def _function_label(function: Function) -> str:
     name, file = function
     if not file:
         return "elsewhere"
