@@ -297,17 +297,17 @@ def _target(folder: Path) -> Target:
         out.mmap2(7, 7, 2, 0x1000, 0x1000, 0, 5, 2, 8, 1, 4711, 0, str(code))
         out.itrace_start(7, 7, 2)
         out.auxtrace(7, 7, packets(Choices(b"\1\30\1\2" * 12), 0x1000), None, 0x3000)
-    return Target(Trace(path), last=1 << 20, tell=lambda _: None)
+    return Target(Trace(path), max_instructions=1 << 20, report=lambda _: None)
 
 
 def read_gdb(data: bytes, folder: Path) -> None:
     """Lines that a debugger sends, framed but for those that begin with a tab: each is answered."""
-    from rtit.gdb.protocol import Session, framed
+    from rtit.gdb.protocol import GdbSession, frame_packet
 
-    session = Session(_target(folder))
+    session = GdbSession(_target(folder))
     for line in data.split(b"\n")[:40]:
         raw = line[:1] == b"\t"
-        answer = session.feed(line[1:] if raw else framed(line))
+        answer = session.feed(line[1:] if raw else frame_packet(line))
         require(raw or bool(answer) or session.closed, "no answer")
         require(len(answer) < 1 << 20, "an answer that gdb does not take")
         if session.closed:

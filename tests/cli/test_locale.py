@@ -134,7 +134,7 @@ def test_a_pack_is_that_of_any_locale(recorded: Recorded) -> None:
 
 def test_gdb_gets_the_name_of_the_program(recorded: Recorded) -> None:
     try:
-        if not find_gdb().has_pt:
+        if not find_gdb().has_libipt:
             pytest.skip("gdb was built without libipt")
     except UnsupportedError as error:
         pytest.skip(str(error))

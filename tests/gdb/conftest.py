@@ -1,4 +1,4 @@
-"""A gdb, and a recording for many tests."""
+"""The installed gdb, and a recording that several tests use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from support.gdb import record_program
 
 @pytest.fixture(scope="session")
 def gdb() -> None:
-    """A gdb that reads PT is installed."""
+    """Skip unless a gdb that reads PT is installed."""
     try:
-        if not find_gdb().has_pt:
+        if not find_gdb().has_libipt:
             pytest.skip("gdb was built without libipt")
     except UnsupportedError as error:
         pytest.skip(str(error))
@@ -24,7 +24,7 @@ def gdb() -> None:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PIE that crashes in a shared object."""
+    """Record a PIE that crashes in a shared object."""
     flags = ["-g", "-O1", "-fno-inline", "-fno-optimize-sibling-calls"]
     try:
         part = compiled(

@@ -1,4 +1,4 @@
-"""Recordings in the gdb that is installed."""
+"""Recordings in the installed gdb."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("gdb")
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
 @pytest.mark.parametrize("backend", ["auto", "ptrace"])
-def test_count_and_function_of_a_crash(
+def test_crash_has_all_instructions_and_its_source_line(
     program: ProgramBuilder, tmp_path: Path, backend: str, form: str
 ) -> None:
     exe = program("crash_late")
@@ -40,78 +40,80 @@ def test_count_and_function_of_a_crash(
     assert said.frames == ["main"]
     assert re.search(r"crash_late.c:\d+\n\d+\s+\*nowhere = value;", said.out)
     whole = f"all {executed_instructions(truth):,} instructions, to SIGSEGV at address 0x0"
-    assert whole in said.err
-    assert said.status == 0
+    assert whole in session.err
+    assert session.status == 0
 
 
 @pytest.mark.parametrize("command", ["", "''", "'"])
-def test_no_gdb_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_gdb_command_is_a_usage_error(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["gdb", "no such file", "--gdb", command]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"rtit gdb: --gdb {command!r}")
     assert said.count("\n") == 2  # with the usage
 
 
-def test_a_breakpoint_is_hit_backwards(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_breakpoint_is_hit_in_reverse(program: ProgramBuilder, tmp_path: Path) -> None:
     """main calls `some` fifty times, and each calls through a pointer thirty times."""
     data = record_program(tmp_path, program("crash_late"))
     back = ["reverse-continue"] * 52
-    said = run_gdb(data, "break some", *back, "bt")
-    assert len(BREAKPOINT_HIT.findall(said.out)) == 50
-    assert "No more reverse-execution history" in said.out
-    said = run_gdb(data, "break some", "reverse-continue", "bt")
-    assert said.frames == ["some", "main"]
-    said = run_gdb(data, "tbreak some", "reverse-continue", "delete", "reverse-finish", "bt")
-    assert said.frames == ["main"]
-    assert "value = some(value);" in said.out
+    session = run_gdb(data, "break some", *back, "bt")
+    assert len(BREAKPOINT_HIT.findall(session.out)) == 50
+    assert "No more reverse-execution history" in session.out
+    session = run_gdb(data, "break some", "reverse-continue", "bt")
+    assert session.frames == ["some", "main"]
+    session = run_gdb(data, "tbreak some", "reverse-continue", "delete", "reverse-finish", "bt")
+    assert session.frames == ["main"]
+    assert "value = some(value);" in session.out
 
 
-def test_a_pie_with_a_shared_object(shared: Path) -> None:
-    said = run_gdb(shared, "info record", "bt", "info sharedlibrary", "up 4", "info line")
-    assert said.recorded == (executed_instructions(shared.with_name("truth")), 0)
-    # As the calls were, with whoever called main behind it.
-    assert said.frames[:5] == ["deeper"] * 4 + ["main"]
-    assert "return (sum + deeper((int *)16, argc + 2)) & 7;" in said.out
-    assert re.search(r"Yes .*/shared_part-", said.out)
-    said = run_gdb(shared, "break scale", *["reverse-continue"] * 10, "bt")
-    assert len(BREAKPOINT_HIT.findall(said.out)) == 10
-    assert [each for each in said.frames if "@plt" not in each][:3] == ["scale", "step", "main"]
-    said = run_gdb(shared, "reverse-stepi", "bt", "show remotetimeout")
-    assert said.frames[:4] == ["deeper"] * 4
-    # an answer that takes longer than gdb waits would be taken for the next one's
-    assert "to respond is 3600" in said.out
+def test_pie_with_shared_object_has_frames_of_both(shared: Path) -> None:
+    session = run_gdb(shared, "info record", "bt", "info sharedlibrary", "up 4", "info line")
+    assert session.recorded == (executed_instructions(shared.with_name("truth")), 0)
+    # after main come the functions of the C library that called it
+    assert session.frames[:5] == ["deeper"] * 4 + ["main"]
+    assert "return (sum + deeper((int *)16, argc + 2)) & 7;" in session.out
+    assert re.search(r"Yes .*/shared_part-", session.out)
+    session = run_gdb(shared, "break scale", *["reverse-continue"] * 10, "bt")
+    assert len(BREAKPOINT_HIT.findall(session.out)) == 10
+    assert [each for each in session.frames if "@plt" not in each][:3] == ["scale", "step", "main"]
+    session = run_gdb(shared, "reverse-stepi", "bt", "show remotetimeout")
+    assert session.frames[:4] == ["deeper"] * 4
+    # gdb would match a reply after its timeout to its next request
+    assert "to respond is 3600" in session.out
 
 
-def test_calls_that_have_not_returned(shared: Path) -> None:
-    """And no other: the functions of the C library that called main have names of their own."""
+def test_open_calls_are_the_stack_at_the_crash(shared: Path) -> None:
+    """No call that returned is among them; callers of main are functions of the C library."""
     names = caller_names(shared)
     assert names[:4] == ["deeper", "deeper", "deeper", "main"]
     assert names[-1] == "_start"
     assert all("start" in each for each in names[4:])
 
 
-def test_what_is_known_and_what_is_not(shared: Path) -> None:
-    said = run_gdb(shared, "p $rax", "p/x $pc", "x/2i deeper", "p *(char *)$sp", "set var $pc=1")
-    assert "$1 = <unavailable>" in said.out
-    pc = re.search(r"^\$2 = 0x([0-9a-f]+)$", said.out, re.MULTILINE)
+def test_pc_and_code_are_known_data_is_unavailable(shared: Path) -> None:
+    session = run_gdb(shared, "p $rax", "p/x $pc", "x/2i deeper", "p *(char *)$sp", "set var $pc=1")
+    assert "$1 = <unavailable>" in session.out
+    pc = re.search(r"^\$2 = 0x([0-9a-f]+)$", session.out, re.MULTILINE)
     assert pc is not None
     with rtit.Trace(shared) as trace:
         [ended] = trace.endings
         assert ended.ending.fault is not None
         assert int(pc[1], 16) == ended.ending.fault.ip
-    assert "<deeper>:" in said.out
-    # What it was is nowhere; and nothing can be changed.
-    assert "$3" not in said.out
-    assert said.err.count("\n") >= 2
+    assert "<deeper>:" in session.out
+    # memory of the stack is not recorded, and registers cannot be changed
+    assert "$3" not in session.out
+    assert session.err.count("\n") >= 2
 
 
-def test_functions_in_their_order(shared: Path) -> None:
-    said = run_gdb(shared, "record function-call-history /c")
-    named = re.findall(r"^\d+\t +(\w+)$", said.out, re.MULTILINE)
-    assert named[-4:] == ["deeper"] * 4, said.out
+def test_function_call_history_ends_in_recursion(shared: Path) -> None:
+    session = run_gdb(shared, "record function-call-history /c")
+    named = re.findall(r"^\d+\t +(\w+)$", session.out, re.MULTILINE)
+    assert named[-4:] == ["deeper"] * 4, session.out
 
 
-def test_no_symbols(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_stripped_program_has_frames_without_names(program: ProgramBuilder, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(program("crash_late"), stripped)
     strip = shutil.which("strip")
@@ -119,13 +121,13 @@ def test_no_symbols(program: ProgramBuilder, tmp_path: Path) -> None:
         pytest.skip("strip is not installed")
     subprocess.run([strip, str(stripped)], check=True)
     data = record_program(tmp_path, stripped, truth=tmp_path / "truth")
-    said = run_gdb(data, "info record", "bt", "reverse-stepi", "x/i $pc")
-    assert said.recorded == (executed_instructions(tmp_path / "truth"), 0)
-    assert set(said.frames) == {"??"}
-    assert re.search(r"^=> 0x[0-9a-f]+:\tmov ", said.out, re.MULTILINE)
+    session = run_gdb(data, "info record", "bt", "reverse-stepi", "x/i $pc")
+    assert session.recorded == (executed_instructions(tmp_path / "truth"), 0)
+    assert set(session.frames) == {"??"}
+    assert re.search(r"^=> 0x[0-9a-f]+:\tmov ", session.out, re.MULTILINE)
 
 
-def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
+def test_gdb_without_libipt_gets_blocks(shared: Path, tmp_path: Path) -> None:
     real = shutil.which("gdb")
     fake = tmp_path / "gdb"
     fake.write_text(
@@ -142,8 +144,8 @@ def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Signals) -> None:
-    # longer than the path of a socket may be
+def test_signal_to_server_ends_gdb(shared: Path, tmp_path: Path, number: signal.Signals) -> None:
+    # longer than the path of a socket can be
     temporary = tmp_path / ("temporary" * 12)
     temporary.mkdir()
     with subprocess.Popen(
@@ -163,14 +165,14 @@ def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Sign
             if line == b"ready\n":
                 break
         server.send_signal(number)
-        # gdb has this pipe, too: it closes when both are gone.
+        # gdb shares this pipe, which closes when both have exited
         server.stdout.read()
         assert server.wait(300) == 128 + number
     assert not [*temporary.iterdir()]
 
 
-def test_one_that_comes_over_the_network(shared: Path) -> None:
-    gdb = find_gdb().words[0]
+def test_listen_serves_gdb_over_tcp(shared: Path) -> None:
+    gdb = find_gdb().argv[0]
     with subprocess.Popen(
         [*RTIT, "gdb", "--listen", "0", str(shared)], stderr=subprocess.PIPE, text=True
     ) as server:

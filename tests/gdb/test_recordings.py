@@ -1,4 +1,4 @@
-"""Recordings that end early, have gaps or several threads, in the gdb that is installed."""
+"""Recordings that end early, have gaps or several threads, in the installed gdb."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from support.recordings import RTIT, Recorder, thread_ends
 pytestmark = pytest.mark.usefixtures("gdb")
 
 
-def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path) -> None:
-    """It stands at what a longer recording executed next, also behind calls, returns and jumps."""
+def test_pc_after_stop_is_next_executed_instruction(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """A longer recording shows the next instruction, also after calls, returns and jumps."""
     exe, most = program("recursion"), 40
 
     def until(count: int) -> tuple[list[int], int | None]:
-        """The IPs that were executed, and where it stands."""
+        """Return the executed IPs, and the PC at the end."""
         data = record_program(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
         with rtit.Trace(data) as trace:
-            target = Target(trace, last=1000, tell=lambda _: None)
+            target = Target(trace, max_instructions=1000, report=lambda _: None)
             [stream] = trace.streams
             ips = [ip for batch in stream.instructions() for ip in batch.ip.tolist()]
             return ips, target.pc(target.tid)
@@ -44,22 +46,24 @@ def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path)
     assert elsewhere >= 3
 
 
-def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Path) -> None:
-    """It stands at what a longer recording executed next; the crash came later."""
+def test_pc_after_size_limit_is_next_executed_instruction(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """A longer recording shows the next instruction; the crash is not reached."""
     exe = program("crash_late")
 
     def executed(size: int | None = None) -> tuple[list[int], int | None, int]:
         event = "intel_pt/cyc,noretcomp,psb_period=0/u"
         data = record_program(tmp_path, exe, event=event, size_limits=SizeLimits(max_size=size))
         with rtit.Trace(data) as trace:
-            target = Target(trace, last=1000, tell=lambda _: None)
+            target = Target(trace, max_instructions=1000, report=lambda _: None)
             ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
             return ips, target.pc(target.tid), target.signal(target.tid)
 
     whole, _, signalled = executed()
     assert signalled == signal.SIGSEGV
     turned = 0
-    for size in range(1 << 14, 20 << 10, 400):  # where it is cut is also a matter of paths
+    for size in range(1 << 14, 20 << 10, 400):  # the cut also depends on the length of paths
         if turned and size > 17 << 10:
             break
         own, pc, signalled = executed(size)
@@ -74,28 +78,28 @@ def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Pat
 
 @pytest.mark.parametrize("backend", ["auto", "ptrace"])
 @pytest.mark.parametrize("stop", ["+500", "some"])
-def test_a_crash_behind_the_end_of_the_trace(
+def test_crash_after_end_of_trace_is_not_the_pc(
     program: ProgramBuilder, tmp_path: Path, stop: str, backend: str
 ) -> None:
-    """It stands where tracing ended: what led from there to the crash is not known."""
+    """The PC is where tracing ended; the path from there to the crash is unknown."""
     data = record_program(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
-    said = run_gdb(data, "p $_siginfo", "info record", "bt", "info line")
-    assert "came later, and what led there was not traced" in said.err
-    assert ", to SIGSEGV" not in said.err
+    session = run_gdb(data, "p $_siginfo", "info record", "bt", "info line")
+    assert "came later, and what led there was not traced" in session.err
+    assert ", to SIGSEGV" not in session.err
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
         assert ended.ending.fault is not None
-        target = Target(trace, last=1000, tell=lambda _: None)
+        target = Target(trace, max_instructions=1000, report=lambda _: None)
         assert target.pc(target.tid) != ended.ending.fault.ip
         assert target.signal(target.tid) == 5
         instructions = trace.streams[0].counts().instructions
-    assert said.recorded == (instructions, 0)
-    assert "*nowhere = value;" not in said.out
-    assert said.status == 0
+    assert session.recorded == (instructions, 0)
+    assert "*nowhere = value;" not in session.out
+    assert session.status == 0
 
 
-def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> None:
-    """The exit code tells of all threads that were looked at."""
+def test_gap_in_any_viewed_thread_sets_exit_code(program: ProgramBuilder, tmp_path: Path) -> None:
+    """The exit code covers all threads that gdb read."""
     data = record_program(tmp_path, program("crash_thread"), event="intel_pt/psb_period=0/u")
     assert run_gdb(data, "thread apply all -s bt").status == 0
     with rtit.Trace(data) as trace:
@@ -109,19 +113,19 @@ def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> Non
     assert run_gdb(data, "thread apply all -s bt").status == 3
 
 
-def test_several_threads(program: ProgramBuilder, tmp_path: Path) -> None:
-    """The second one crashes, while the first waits for it."""
+def test_threads_have_their_own_paths_and_frames(program: ProgramBuilder, tmp_path: Path) -> None:
+    """The second thread crashes while the first waits for it."""
     data = record_program(tmp_path, program("crash_thread"), truth=tmp_path / "truth")
-    said = run_gdb(data, "bt", "info record", "info threads", "thread apply all -s bt")
-    assert said.frames[0] == "fail"
+    session = run_gdb(data, "bt", "info record", "info threads", "thread apply all -s bt")
+    assert session.frames[0] == "fail"
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
         assert len(trace.streams) == 2
     counts = thread_ends(tmp_path / "truth")
-    assert said.recorded == (counts[ended.tid][1], 0)
-    listed = re.findall(r"^[* ] +\d+ +Thread (\d+) ", said.out, re.MULTILINE)
+    assert session.recorded == (counts[ended.tid][1], 0)
+    listed = re.findall(r"^[* ] +\d+ +Thread (\d+) ", session.out, re.MULTILINE)
     assert set(listed) == set(map(str, counts))
-    assert "main" in said.frames
+    assert "main" in session.frames
     [other] = counts.keys() - {ended.tid}
     said = run_gdb(data, "info record", "bt", options=("--tid", str(other)))
     assert said.recorded == (counts[other][1], 0)
@@ -143,7 +147,7 @@ def test_threads_that_share_cpus(
         assert f"all {instructions:,} instructions, as blocks" in said.err
 
 
-def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_recording_of_killed_recorder_is_replayed(program: ProgramBuilder, tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [*RTIT, "record", "--backend", "ptrace", "-q", "-o", str(data)]
     package = str(Path(rtit.__file__).parent.parent)
@@ -158,40 +162,40 @@ def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> 
     with rtit.Trace(data) as trace:
         assert trace.incomplete
         instructions = trace.streams[0].counts().instructions
-    said = run_gdb(data, "info record", "bt")
-    assert said.status == 3
-    assert "is incomplete" in said.err
-    count, gaps = said.recorded
-    # Where the packets end libipt may go on to the branch that needs the next.
+    session = run_gdb(data, "info record", "bt")
+    assert session.status == 3
+    assert "is incomplete" in session.err
+    count, gaps = session.recorded
+    # libipt may continue after the last packet up to the branch that needs the next one
     assert gaps == 0
     assert abs(instructions - count) < 10
-    assert set(said.frames) <= {"step", "main", "_start", "??"}
+    assert set(session.frames) <= {"step", "main", "_start", "??"}
 
 
-def test_a_program_that_was_built_again(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_rebuilt_program_is_reported(program: ProgramBuilder, tmp_path: Path) -> None:
     exe = tmp_path / "exe"
     shutil.copy(program("crash_late"), exe)
     data = record_program(tmp_path, exe)
     exe.write_bytes(exe.read_bytes()[:5000])
-    said = run_gdb(data, "bt")
-    assert said.status == 3
-    assert str(exe) in said.err
+    session = run_gdb(data, "bt")
+    assert session.status == 3
+    assert str(exe) in session.err
 
 
-def test_behind_an_exec(program: ProgramBuilder, tmp_path: Path) -> None:
-    """What the program before it did has other code at the same addresses."""
+def test_path_starts_after_exec(program: ProgramBuilder, tmp_path: Path) -> None:
+    """The program before the exec has other code at the same addresses."""
     exe = program("crash_late")
     truth = tmp_path / "truth"
     record_program(tmp_path, exe, truth=truth)
     (tmp_path / "again").mkdir()
     data = record_program(tmp_path / "again", exe, "and", "again")
-    said = run_gdb(data, "info record", "bt")
-    assert said.recorded == (executed_instructions(truth), 0)
-    assert said.frames == ["main"]
+    session = run_gdb(data, "info record", "bt")
+    assert session.recorded == (executed_instructions(truth), 0)
+    assert session.frames == ["main"]
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
-def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
+def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     exe, truth = program("crash_late"), tmp_path / "truth"
     data = record_program(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
     with rtit.Trace(data) as trace:
@@ -207,10 +211,10 @@ def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     count, gaps = said.recorded
     assert gaps >= 1
     assert 0 < count < executed_instructions(truth)
-    assert said.frames == ["main"]
-    assert said.status == 3
-    assert "something is missing in 1 place\n" in said.err
-    # main was called before it: nothing is known of that any more.
+    assert session.frames == ["main"]
+    assert session.status == 3
+    assert "something is missing in 1 place\n" in session.err
+    # main was called before the gap, so the call is unknown
     assert caller_names(data) == []
 
 
@@ -229,7 +233,7 @@ def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, fo
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
-def test_the_end_alone(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
+def test_last_limits_instructions(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     data = record_program(
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", truth=tmp_path / "truth"
     )
@@ -238,5 +242,5 @@ def test_the_end_alone(program: ProgramBuilder, tmp_path: Path, form: str) -> No
     count, gaps = said.recorded
     assert gaps == 0
     assert 2000 <= count < whole / 2
-    assert f"the last {count:,} of {whole:,} instructions" in said.err
-    assert said.frames == ["main"]
+    assert f"the last {count:,} of {whole:,} instructions" in session.err
+    assert session.frames == ["main"]

@@ -1,4 +1,4 @@
-"""What gdb, or anybody else who found the port, may send."""
+"""The remote protocol, with valid and with arbitrary input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ import rtit
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.errors import RtitError
-from rtit.gdb.protocol import PACKET, Noise, Reader, Session, escaped, framed
+from rtit.gdb.protocol import (
+    MAX_PACKET,
+    FrameError,
+    GdbSession,
+    PacketReader,
+    escape_payload,
+    frame_packet,
+)
 from rtit.gdb.target import Target
 from support.recordings import record_to_end
 
@@ -40,11 +47,11 @@ Ask = Callable[[bytes], bytes]
 
 @pytest.fixture
 def ask(target: Target) -> Ask:
-    """Sends one packet to a session and gives what comes back, unframed and unescaped."""
-    session = Session(target)
+    """Send one packet to a session and return the payload of its reply."""
+    session = GdbSession(target)
 
     def asked(packet: bytes) -> bytes:
-        [answer] = Reader().feed(session.feed(framed(packet)))
+        [answer] = PacketReader().feed(session.feed(frame_packet(packet)))
         assert isinstance(answer, bytes)
         return re.sub(rb"\}(.)", lambda found: bytes([found[1][0] ^ 0x20]), answer, flags=re.DOTALL)
 
@@ -52,7 +59,7 @@ def ask(target: Target) -> Ask:
 
 
 def whole(ask: Ask, name: bytes, annex: bytes = b"", size: int = 100) -> bytes:
-    """A document, read in parts."""
+    """Return a qXfer object, read in parts."""
     text = b""
     while True:
         part = ask(b"qXfer:%b:read:%b:%x,%x" % (name, annex, len(text), size))
@@ -63,30 +70,30 @@ def whole(ask: Ask, name: bytes, annex: bytes = b"", size: int = 100) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=40)), st.data())
-def test_packets_come_whole_however_they_are_cut(packets: list[bytes], data: st.DataObject) -> None:
-    stream = b"+".join(framed(escaped(each)) for each in packets)
-    reader, found, at = Reader(), list[bytes | Noise](), 0
+def test_packets_are_found_in_any_pieces(packets: list[bytes], data: st.DataObject) -> None:
+    stream = b"+".join(frame_packet(escape_payload(each)) for each in packets)
+    reader, found, at = PacketReader(), list[bytes | FrameError](), 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream)))
         found += reader.feed(stream[at : at + size])
         at += size
-    assert found == [escaped(each) for each in packets]
+    assert found == [escape_payload(each) for each in packets]
 
 
 @given(st.binary(max_size=20))
 def test_a_wrong_checksum_is_noticed(payload: bytes) -> None:
-    frame = framed(escaped(payload))
+    frame = frame_packet(escape_payload(payload))
     wrong = frame[:-2] + b"%02x" % (int(frame[-2:], 16) ^ 1)
-    assert [*Reader().feed(wrong + framed(b"g"))] == [Noise.BROKEN, b"g"]
+    assert [*PacketReader().feed(wrong + frame_packet(b"g"))] == [FrameError.BROKEN, b"g"]
 
 
 def test_a_packet_without_end_is_given_up() -> None:
-    reader, found = Reader(), list[bytes | Noise]()
+    reader, found = PacketReader(), list[bytes | FrameError]()
     for _ in range(100):
         found += reader.feed(b"$" + b"m" * 1000)
-    assert Noise.TOO_LONG in found
-    assert [*Reader().feed(framed(b"m" * PACKET))] == [b"m" * PACKET]
-    assert [*Reader().feed(framed(b"m" * (PACKET + 1)))] == [Noise.TOO_LONG]
+    assert FrameError.TOO_LONG in found
+    assert [*PacketReader().feed(frame_packet(b"m" * MAX_PACKET))] == [b"m" * MAX_PACKET]
+    assert [*PacketReader().feed(frame_packet(b"m" * (MAX_PACKET + 1)))] == [FrameError.TOO_LONG]
 
 
 @given(
@@ -94,7 +101,7 @@ def test_a_packet_without_end_is_given_up() -> None:
         st.one_of(
             st.binary(max_size=30),
             st.builds(
-                lambda name, rest: framed(name + rest),
+                lambda name, rest: frame_packet(name + rest),
                 st.sampled_from(NAMES),
                 st.one_of(st.binary(max_size=12), st.from_regex(rb"[0-9a-f]{1,17},[0-9a-f]{1,5}")),
             ),
@@ -102,16 +109,16 @@ def test_a_packet_without_end_is_given_up() -> None:
         max_size=8,
     )
 )
-def test_any_bytes_have_an_answer(target: Target, sent: list[bytes]) -> None:
-    session = Session(target)
+def test_any_bytes_get_valid_replies(target: Target, sent: list[bytes]) -> None:
+    session = GdbSession(target)
     for each in sent:
         answer = session.feed(each)
         assert ANSWER.fullmatch(answer), answer
-        assert len(answer) <= (PACKET + 8) * (each.count(b"#") + 1)
-    # And it goes on.
+        assert len(answer) <= (MAX_PACKET + 8) * (each.count(b"#") + 1)
+    # a new session still answers
     if not session.closed:
-        session = Session(target)
-        assert b"PacketSize" in session.feed(framed(b"qSupported"))
+        session = GdbSession(target)
+        assert b"PacketSize" in session.feed(frame_packet(b"qSupported"))
 
 
 @pytest.mark.parametrize(
@@ -142,32 +149,32 @@ def test_any_bytes_have_an_answer(target: Target, sent: list[bytes]) -> None:
         b"qRcmd," + (b"callers " + b"1" * 5000).hex().encode(),
     ],
 )
-def test_malformed(ask: Ask, packet: bytes) -> None:
+def test_malformed_packet_gets_e22(ask: Ask, packet: bytes) -> None:
     assert ask(packet) == b"E22"
 
 
 @pytest.mark.parametrize(
     "packet", [b"", b"vMustReplyEmpty", b"qXfer:auxv:write::0:0", b"vCont?", b"qCRC:1000,10"]
 )
-def test_never_heard_of(ask: Ask, packet: bytes) -> None:
+def test_unknown_packet_gets_empty_reply(ask: Ask, packet: bytes) -> None:
     assert ask(packet) == b""
 
 
-def test_nothing_can_be_changed(ask: Ask) -> None:
+def test_writes_are_refused(ask: Ask) -> None:
     for packet in (b"G00", b"P0=0000000000000000", b"M0,1:00", b"X0,0:"):
         assert ask(packet) == b"E01"
 
 
-def test_memory(ask: Ask, target: Target) -> None:
+def test_memory_of_read_only_segments_is_known(ask: Ask, target: Target) -> None:
     main = target.program.main
     assert main is not None
     assert main.path.endswith("/true")
     contents = Path(main.path).read_bytes()
-    # The file's head is mapped, read-only, where its addresses begin.
+    # the ELF header is mapped read-only at the load bias
     assert bytes.fromhex(ask(b"m%x,40" % main.bias).decode()) == contents[:64]
     for segment in main.headers.segments:
-        answer = ask(b"m%x,20" % main.at(segment.address))
-        if segment.flags & 2:  # writable: nobody knows what was there in the end
+        answer = ask(b"m%x,20" % main.address_of(segment.address))
+        if segment.flags & 2:  # writable: its content at the end is unknown
             assert answer == b"E14"
         else:
             assert bytes.fromhex(answer.decode()) == contents[segment.offset :][:32]
@@ -176,12 +183,12 @@ def test_memory(ask: Ask, target: Target) -> None:
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
-def test_memory_anywhere(target: Target, address: int, size: int) -> None:
+def test_memory_read_never_exceeds_size(target: Target, address: int, size: int) -> None:
     assert len(target.program.read(address, size)) <= size
 
 
-def test_registers(ask: Ask, target: Target) -> None:
-    """As many as the description has, and the IP alone is known."""
+def test_only_the_pc_is_known(ask: Ask, target: Target) -> None:
+    """Registers have the sizes of the target description; all but the PC are unknown."""
     tree = ET.fromstring(whole(ask, b"features", b"target.xml"))
     sizes = [(each.get("name"), int(each.get("bitsize", 0))) for each in tree.iter("reg")]
     text = ask(b"g").decode()
@@ -197,7 +204,7 @@ def test_registers(ask: Ask, target: Target) -> None:
         at += size // 4
 
 
-def test_documents(ask: Ask, target: Target) -> None:
+def test_qxfer_objects_are_equal_in_any_part_size(ask: Ask, target: Target) -> None:
     for name, annex in ((b"threads", b""), (b"libraries-svr4", b""), (b"btrace-conf", b"")):
         assert whole(ask, name, annex) == whole(ask, name, annex, 1 << 16)
     threads = ET.fromstring(whole(ask, b"threads"))
@@ -208,7 +215,7 @@ def test_documents(ask: Ask, target: Target) -> None:
     names = [Path(each.get("name", "")).name for each in libraries]
     assert "libc.so.6" in names
     assert "true" not in names
-    for each in libraries:  # a file's first address is where its ELF header is
+    for each in libraries:  # the first address of a file is that of its ELF header
         head = ask(b"m%x,4" % int(each.get("l_addr", ""), 16))
         assert bytes.fromhex(head.decode()) == b"\x7fELF"
     pt = ET.fromstring(whole(ask, b"btrace", b"all", 1 << 12)).findtext("pt/raw")
@@ -218,32 +225,32 @@ def test_documents(ask: Ask, target: Target) -> None:
     assert len(ET.fromstring(whole(ask, b"btrace", b"delta"))) == 0
 
 
-def test_an_error_with_what_frames_a_packet(
+def test_error_text_with_frame_characters_is_sanitized(
     target: Target, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a path may have it."""
+    """A path in an error may have `#`, `$`, `}` or `*`."""
 
     def fail(_: int) -> str:
         raise RtitError("/tmp/a#1$}*2: no such thing")
 
-    monkeypatch.setattr(target, "branches", fail)
+    monkeypatch.setattr(target, "branch_trace", fail)
     assert ask(b"qXfer:btrace:read:all:0,100") == b"E./tmp/a?1???2: no such thing"
 
 
-def test_the_end(target: Target) -> None:
-    for packet, said in ((b"D", b"+$OK#9a"), (b"k", b"+"), (b"vKill;1", b"+$OK#9a")):
-        session = Session(target)
-        assert session.feed(framed(packet)) == said
+def test_detach_and_kill_close_the_session(target: Target) -> None:
+    for packet, sanitize_text in ((b"D", b"+$OK#9a"), (b"k", b"+"), (b"vKill;1", b"+$OK#9a")):
+        session = GdbSession(target)
+        assert session.feed(frame_packet(packet)) == sanitize_text
         assert session.closed
 
 
-def test_without_acknowledgements(target: Target) -> None:
-    session = Session(target)
-    assert session.feed(framed(b"QStartNoAckMode")) == b"+$OK#9a"
-    assert session.feed(framed(b"qC")).startswith(b"$QC")
-    assert session.feed(b"$qC#00") == framed(b"E22")
+def test_no_ack_mode_stops_acknowledgements(target: Target) -> None:
+    session = GdbSession(target)
+    assert session.feed(frame_packet(b"QStartNoAckMode")) == b"+$OK#9a"
+    assert session.feed(frame_packet(b"qC")).startswith(b"$QC")
+    assert session.feed(b"$qC#00") == frame_packet(b"E22")
 
 
-def test_there_is_nothing_behind_the_end(ask: Ask) -> None:
+def test_resume_replies_end_of_replay_log(ask: Ask) -> None:
     for packet in (b"c", b"s", b"C05", b"S05"):
         assert b"replaylog:end;" in ask(packet)

@@ -83,6 +83,6 @@ def executed_instructions(truth: Path) -> int:
 def caller_names(data: Path) -> list[str]:
     """Return the names of the functions on the stack of the thread that crashed."""
     with rtit.Trace(data) as trace:
-        target = Target(trace, last=1 << 40, tell=lambda _: None)
+        target = Target(trace, max_instructions=1 << 40, report=lambda _: None)
         found = target.callers(target.tid)
         return [trace.symbols.lookup(target.tid, 1 << 62, each).name for each in found]

@@ -1,1 +1,1 @@
-"""A recording for gdb: a remote server that answers with what was recorded."""
+"""A remote server for gdb that answers from a recording."""

@@ -1,4 +1,4 @@
-"""The gdb that is installed here: what it can, and how it is started."""
+"""The installed gdb: its capabilities and its command line."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from pathlib import Path
 
 from rtit.errors import UnsupportedError, UsageError
 
-_SCRIPT = Path(__file__).with_name("callers_in_gdb.py")
+_SCRIPT = Path(__file__).with_name("gdb_unwinder.py")
 
-_FIRST = ("-iex", "set sysroot /", "-iex", "set remotetimeout 3600")
-"""Before anything else. An answer may take decoding a whole stream; gdb would take one that comes
-after two seconds for that to its next question.
+_SETTINGS = ("-iex", "set sysroot /", "-iex", "set remotetimeout 3600")
+"""First commands of gdb. A reply may take as long as decoding a stream; with the default timeout of
+two seconds gdb would match it to its next request.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Debugger:
-    """`words` start it. `has_pt`: it was built with libipt; `has_python`: with its Python."""
+    """A gdb: its command line, and its capabilities."""
 
-    words: tuple[str, ...]
-    has_pt: bool
+    argv: tuple[str, ...]
+    has_libipt: bool
+    """Whether it can decode PT packets."""
     has_python: bool
+    """Whether it runs Python scripts."""
 
     def command(
         self, socket: str, program: str | None, commands: Sequence[str], *, batch: bool
     ) -> list[str]:
-        """To talk to the server at this socket about this program, and to begin with commands."""
-        words = [*self.words, "-q", *_FIRST, "-ex", f"target remote {socket}"]
+        """Return the command line of a gdb that connects to the socket and runs the commands."""
+        words = [*self.argv, "-q", *_SETTINGS, "-ex", f"target remote {socket}"]
         if self.has_python:
             words += ["-x", str(_SCRIPT)]
         words += [word for each in commands for word in ("-ex", each)]
@@ -39,10 +41,10 @@ class Debugger:
 
 
 def find_gdb(command: str = "gdb") -> Debugger:
-    """Look for gdb and ask it what it can; `command` may have options, as a shell takes them.
+    """Return the gdb that `command` names; the command may have options, in shell syntax.
 
-    Raises UnsupportedError if it is not there, or knows no XML, in which traces come; UsageError
-    if `command` is no command.
+    Raises UnsupportedError if gdb is not installed or was built without XML, which traces need;
+    UsageError if `command` names no program.
     """
     try:
         words = shlex.split(command)
@@ -50,14 +52,14 @@ def find_gdb(command: str = "gdb") -> Debugger:
         raise UsageError(f"--gdb {command!r}: {error}") from None
     if not words or not words[0]:
         raise UsageError(f"--gdb {command!r} names no program")
-    name, *more = words
+    name, *options = words
     path = shutil.which(name)
     if path is None:
         raise UnsupportedError(
             f"{name} is not installed; --listen serves one that is elsewhere (Debian: gdb)"
         )
     try:
-        asked = subprocess.run(
+        result = subprocess.run(
             [path, "-nx", "--configuration"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -68,11 +70,11 @@ def find_gdb(command: str = "gdb") -> Debugger:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(f"{path} cannot be run: {error}") from error
-    options = asked.stdout.split()
-    if "--without-expat" in options:
+    configuration = result.stdout.split()
+    if "--without-expat" in configuration:
         raise UnsupportedError(f"{path} was built without expat: it cannot read a trace")
     return Debugger(
-        (path, *more),
-        has_pt="--with-intel-pt" in options,
-        has_python="--without-python" not in options and "--with-python" in asked.stdout,
+        (path, *options),
+        has_libipt="--with-intel-pt" in configuration,
+        has_python="--without-python" not in configuration and "--with-python" in result.stdout,
     )

@@ -1,4 +1,8 @@
-"""The program of a process: which files are loaded where, and what its memory holds for sure."""
+"""A process at the end of its recording: loaded files, auxiliary vector, and known memory.
+
+A trace has no data. Memory is known where code was recorded, and where a file is mapped that the
+process cannot write.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +14,46 @@ from pathlib import Path
 from rtit.errors import ImageError
 from rtit.image import Headers, Image, Images, Mapping, has_file, read_headers
 
-_ALL = 1 << 64
+_ADDRESS_SPACE = 1 << 64
 _PAGE = 4096
 _WRITABLE = 2
-_MOST_READ = 1 << 20
-_COMM = 15
+_MAX_READ = 1 << 20
+_MAX_COMM = 15
 """Characters of a thread's name."""
-# auxiliary vector: the type of each entry
-_NULL, _PHDR, _PHENT, _PHNUM, _PAGESZ, _BASE, _ENTRY = 0, 3, 4, 5, 6, 7, 9
+# types of auxiliary vector entries
+_AT_NULL, _AT_PHDR, _AT_PHENT, _AT_PHNUM, _AT_PAGESZ, _AT_BASE, _AT_ENTRY = 0, 3, 4, 5, 6, 7, 9
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A file: where it was recorded and where it is now, its headers, and by how much its addresses
-    were moved.
-    """
+class LoadedFile:
+    """A mapped file: its recorded and its current path, its headers, and its load bias."""
 
-    recorded: str
+    recorded_path: str
     path: str
     headers: Headers
     bias: int
 
-    def at(self, address: int) -> int:
-        """Where it lies in memory what the file has at `address`."""
-        return (address + self.bias) % _ALL
+    def address_of(self, address: int) -> int:
+        """Return the memory address of an address in the file."""
+        return (address + self.bias) % _ADDRESS_SPACE
 
 
 class Program:
-    """What process `pid` had in its memory in the end. `name` is that of its first thread.
-
-    `files` are loaded, in order of address, `main` is the program among them, None if none is
-    known; `problems`: what is not known of others.
-    """
+    """The files and the memory of a process at the end of the recording."""
 
     def __init__(self, images: Images, pid: int, name: str) -> None:
         self._image = images.image(pid)
-        self.files: list[Loaded] = []
+        self.files: list[LoadedFile] = []
         self.problems: list[str] = []
-        found: dict[tuple[str, int], Loaded] = {}
-        for mapping in self._image.mappings.covering(0, _ALL - 1):
-            self._take(images, mapping, found)
+        found: dict[tuple[str, int], LoadedFile] = {}
+        for mapping in self._image.mappings.covering(0, _ADDRESS_SPACE - 1):
+            self._add_file(images, mapping, found)
         self.files = list(found.values())
-        self.main = max(self.files, key=lambda each: _rank(each, name), default=None)
+        self.main = max(self.files, key=lambda each: _program_rank(each, name), default=None)
 
-    def _take(self, images: Images, mapping: Mapping, found: dict[tuple[str, int], Loaded]) -> None:
+    def _add_file(
+        self, images: Images, mapping: Mapping, found: dict[tuple[str, int], LoadedFile]
+    ) -> None:
         if mapping.problem is not None or not has_file(mapping.path):
             return
         known = images.files.symbols(mapping.path, mapping.build_id)
@@ -65,45 +65,42 @@ class Program:
             return
         bias = headers.bias(mapping.offset, mapping.end - mapping.start, mapping.start)
         if bias is not None:
-            loaded = Loaded(mapping.path, os.path.realpath(path), headers, bias)
+            loaded = LoadedFile(mapping.path, os.path.realpath(path), headers, bias)
             found.setdefault((loaded.path, bias), loaded)
 
     @property
     def image(self) -> Image:
-        """Its code over time."""
+        """The code of the process over time."""
         return self._image
 
     @property
-    def libraries(self) -> list[Loaded]:
-        """The files beside the program."""
+    def libraries(self) -> list[LoadedFile]:
+        """Files other than the program."""
         return [each for each in self.files if each is not self.main]
 
     def auxv(self) -> bytes:
-        """Its auxiliary vector, as far as it follows from where the program is."""
-        entries = [(_PAGESZ, _PAGE)]
+        """Return the auxiliary vector, as far as the load addresses determine it."""
+        entries = [(_AT_PAGESZ, _PAGE)]
         if self.main is not None:
             headers = self.main.headers
-            entries.append((_ENTRY, self.main.at(headers.entry)))
+            entries.append((_AT_ENTRY, self.main.address_of(headers.entry)))
             if headers.table:
-                table = self.main.at(headers.table)
-                entries += [(_PHDR, table), (_PHENT, 56), (_PHNUM, headers.count)]
+                table = self.main.address_of(headers.table)
+                entries += [(_AT_PHDR, table), (_AT_PHENT, 56), (_AT_PHNUM, headers.count)]
             loader = next((each for each in self.libraries if _is_loader(each)), None)
             if loader is not None:
-                entries.append((_BASE, loader.bias % _ALL))
-        return b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (_NULL, 0)])
+                entries.append((_AT_BASE, loader.bias % _ADDRESS_SPACE))
+        return b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (_AT_NULL, 0)])
 
     def read(self, address: int, size: int) -> bytes:
-        """What was at `address` in the end: `size` bytes, fewer up to the first that is not known.
-
-        Code is known, and what the files say that nobody could write.
-        """
-        size = min(size, _MOST_READ, _ALL - address)
+        """Return up to `size` bytes at `address`, up to the first unknown byte."""
+        size = min(size, _MAX_READ, _ADDRESS_SPACE - address)
         data = b""
         while len(data) < size:
-            more = self._read(address + len(data), size - len(data))
-            if not more:
+            chunk = self._read(address + len(data), size - len(data))
+            if not chunk:
                 break
-            data += more
+            data += chunk
         return data
 
     def _read(self, address: int, size: int) -> bytes:
@@ -111,17 +108,17 @@ class Program:
             return code
         for each in self.files:
             for segment in each.headers.segments:
-                # The kernel maps whole pages of the file.
+                # the kernel maps whole pages of the file
                 before = segment.address % _PAGE
-                at = (address - each.at(segment.address) + before) % _ALL
+                at = (address - each.address_of(segment.address) + before) % _ADDRESS_SPACE
                 if segment.flags & _WRITABLE or at >= before + segment.size:
                     continue
                 size = min(size, before + segment.size - at)
-                return _part(each.path, segment.offset - before + at, size)
+                return _read_file(each.path, segment.offset - before + at, size)
         return b""
 
 
-def _part(path: str, offset: int, size: int) -> bytes:
+def _read_file(path: str, offset: int, size: int) -> bytes:
     try:
         with Path(path).open("rb") as file:
             file.seek(offset)
@@ -130,11 +127,11 @@ def _part(path: str, offset: int, size: int) -> bytes:
         return b""
 
 
-def _rank(file: Loaded, name: str) -> tuple[bool, bool, bool]:
-    """How much speaks for a file to be the program."""
-    base = os.path.basename(file.recorded)[:_COMM]  # noqa: PTH119 - a name, not a file
-    return file.headers.is_program, base == name[:_COMM], file.headers.has_loader
+def _program_rank(file: LoadedFile, name: str) -> tuple[bool, bool, bool]:
+    """Return a sort key by which the program is the largest of the loaded files."""
+    base = os.path.basename(file.recorded_path)[:_MAX_COMM]  # noqa: PTH119 - a name, not a file
+    return file.headers.is_program, base == name[:_MAX_COMM], file.headers.has_loader
 
 
-def _is_loader(file: Loaded) -> bool:
-    return not file.headers.has_loader and Path(file.recorded).name.startswith("ld")
+def _is_loader(file: LoadedFile) -> bool:
+    return not file.headers.has_loader and Path(file.recorded_path).name.startswith("ld")

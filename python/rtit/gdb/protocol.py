@@ -1,11 +1,10 @@
-"""Packets of gdb's remote protocol ("Overview" of that appendix of gdb's manual): bytes in, packets
-out. Nothing in here waits or raises.
+"""The remote serial protocol of gdb: bytes in, reply bytes out, no I/O.
 
-One conversation with gdb: what it sends in, what it is to get out.
+`PacketReader` finds packets in a byte stream; `GdbSession` answers them for a `Target`. Packets are
+described in the appendix "Remote Protocol" of gdb's manual.
 
-Nothing that it sends is trusted: what is malformed has an error for an answer (E22), what is not
-known to be in memory another (E14), and what nobody has heard of an empty one, as the protocol
-wants it.
+Input is not trusted. A malformed packet gets the error E22, a read of unknown memory E14, and an
+unknown packet an empty reply, as the protocol requires.
 """
 
 from __future__ import annotations
@@ -19,74 +18,78 @@ from rtit.gdb import qxfer
 from rtit.gdb.target import Target
 from rtit.readable import readable
 
-PACKET = 0x4000
-"""Bytes that a packet may have between `$` and `#`."""
+MAX_PACKET = 0x4000
+"""Bytes between `$` and `#` of a packet."""
 _ESCAPE = b"}"
 _SPECIAL = {octet: _ESCAPE + bytes([octet ^ 0x20]) for octet in b"#$*}"}
 
 
-class Noise(Enum):
-    """What is no packet."""
+class FrameError(Enum):
+    """A frame that is not a valid packet."""
 
-    BROKEN = 1  # its checksum is another, or there is none
+    BROKEN = 1  # the checksum is wrong or missing
     TOO_LONG = 2
 
 
-class Reader:
-    """Takes what comes over a connection, in pieces of any size."""
+class PacketReader:
+    """Finds packets in the bytes of a connection, which arrive in pieces of any size."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._unread = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[bytes | Noise]:
-        """The packets that are whole now, without their frames. What is between packets, as
-        acknowledgements are, is passed over. Behind one that is too long nothing can be read.
+    def feed(self, data: bytes) -> Iterator[bytes | FrameError]:
+        """Return the payloads of the packets that are complete.
+
+        Skips bytes between packets, such as acknowledgements. After a packet that is too long,
+        nothing more can be read.
         """
-        self._rest += data
+        self._unread += data
         while True:
-            start = self._rest.find(b"$")
+            start = self._unread.find(b"$")
             if start < 0:
-                self._rest.clear()
+                self._unread.clear()
                 return
-            del self._rest[:start]
-            end = self._rest.find(b"#", 0, PACKET + 2)
-            if end < 0 and len(self._rest) > PACKET + 1:
-                self._rest.clear()
-                yield Noise.TOO_LONG
+            del self._unread[:start]
+            end = self._unread.find(b"#", 0, MAX_PACKET + 2)
+            if end < 0 and len(self._unread) > MAX_PACKET + 1:
+                self._unread.clear()
+                yield FrameError.TOO_LONG
                 return
-            if end < 0 or len(self._rest) < end + 3:
+            if end < 0 or len(self._unread) < end + 3:
                 return
-            packet, told = bytes(self._rest[1:end]), bytes(self._rest[end + 1 : end + 3])
-            del self._rest[: end + 3]
-            yield packet if told.lower() == b"%02x" % _sum(packet) else Noise.BROKEN
+            packet, checksum = bytes(self._unread[1:end]), bytes(self._unread[end + 1 : end + 3])
+            del self._unread[: end + 3]
+            yield packet if checksum.lower() == b"%02x" % _checksum(packet) else FrameError.BROKEN
 
 
-def framed(payload: bytes) -> bytes:
-    """A packet with this payload, in which what the frame is made of is escaped."""
-    return b"$%b#%02x" % (payload, _sum(payload))
+def frame_packet(payload: bytes) -> bytes:
+    """Return a packet with this payload, which is already escaped."""
+    return b"$%b#%02x" % (payload, _checksum(payload))
 
 
-def escaped(data: bytes) -> bytes:
-    """Bytes as a payload can hold them: up to twice as many."""
+def escape_payload(data: bytes) -> bytes:
+    """Return bytes as a payload can hold them, at most twice as long."""
     if not any(octet in data for octet in _SPECIAL):
         return data
     return b"".join(_SPECIAL.get(octet, bytes([octet])) for octet in data)
 
 
-def said(text: bytes) -> bytes:
-    """A text for people as a payload can hold it: gdb shows it as it is."""
+def sanitize_text(text: bytes) -> bytes:
+    """Return a text as a payload can hold it, with `?` for special characters: gdb shows it as it
+    is.
+    """
     return bytes(ord("?") if octet in _SPECIAL else octet for octet in text)
 
 
-def _sum(payload: bytes) -> int:
+def _checksum(payload: bytes) -> int:
     return sum(payload) & 0xFF
 
 
-_MALFORMED, _FAULT = b"E22", b"E14"
-_OK, _UNKNOWN = b"OK", b""
+_ERROR_MALFORMED, _ERROR_MEMORY = b"E22", b"E14"
+_OK, _UNSUPPORTED = b"OK", b""
 _NUMBER = re.compile(rb"[0-9a-fA-F]{1,16}")
 _FEATURES = (
-    f"PacketSize={PACKET:x}",
+    f"PacketSize={MAX_PACKET:x}",
     "QStartNoAckMode+",
     *(f"qXfer:{name}:read+" for name in ("features", "auxv", "libraries-svr4", "threads")),
     *(f"qXfer:{name}:read+" for name in ("exec-file", "btrace", "btrace-conf")),
@@ -96,119 +99,119 @@ _FEATURES = (
     "Qbtrace-conf:pt:size+",
     "Qbtrace-conf:bts:size+",
 )
-_HELP = "callers [TID]: where the calls that were open in the end return to, as addresses\n"
+_HELP = "callers [TID]: return addresses of the calls that had not returned at the end\n"
 
 
-class Malformed(Exception):  # noqa: N818 - it never leaves this file
-    """What gdb sent cannot be understood."""
+class MalformedPacketError(Exception):
+    """The syntax or a value of a packet is invalid."""
 
 
-class Session:
-    """`feed` it what comes; `closed` is set once gdb has gone."""
+class GdbSession:
+    """One connection of gdb. `closed` is set when gdb detaches or kills."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._reader = Reader()
-        self._acks = True
+        self._reader = PacketReader()
+        self._sends_acks = True
         self._thread = target.tid
-        self._document: tuple[bytes, int, bytes] | None = None
+        self._cached_object: tuple[bytes, int, bytes] | None = None
         self.closed = False
 
     def feed(self, data: bytes) -> bytes:
-        """What to answer."""
-        answers = []
+        """Return the replies to the packets that `data` completes."""
+        replies = []
         for packet in self._reader.feed(data):
-            if packet is Noise.TOO_LONG:
+            if packet is FrameError.TOO_LONG:
                 self.closed = True
-            elif isinstance(packet, Noise):
-                answers.append(b"-" if self._acks else framed(_MALFORMED))
+            elif isinstance(packet, FrameError):
+                replies.append(b"-" if self._sends_acks else frame_packet(_ERROR_MALFORMED))
             else:
-                answers.append(b"+" if self._acks else b"")
-                answer = self._answer(packet)
-                if answer is not None:
-                    answers.append(framed(answer))
+                replies.append(b"+" if self._sends_acks else b"")
+                reply = self._reply(packet)
+                if reply is not None:
+                    replies.append(frame_packet(reply))
             if self.closed:
                 break
-        return b"".join(answers)
+        return b"".join(replies)
 
-    def _answer(self, packet: bytes) -> bytes | None:
+    def _reply(self, packet: bytes) -> bytes | None:
         try:
-            for name, answer in _ANSWERS:
+            for name, handler in _HANDLERS:
                 if packet.startswith(name):
-                    return answer(self, packet[len(name) :])
-        except Malformed:
-            return _MALFORMED
+                    return handler(self, packet[len(name) :])
+        except MalformedPacketError:
+            return _ERROR_MALFORMED
         except RtitError as error:
-            return b"E." + said(readable(str(error), "ascii").encode())
-        return _UNKNOWN
+            return b"E." + sanitize_text(readable(str(error), "ascii").encode())
+        return _UNSUPPORTED
 
-    # What each packet asks for: the rest of it in, the answer out.
+    # Handlers: each gets the packet after its name, and returns the payload of the reply.
 
-    def _supported(self, _: bytes) -> bytes:
+    def _reply_supported(self, _: bytes) -> bytes:
         return ";".join(_FEATURES).encode()
 
-    def _no_acks(self, _: bytes) -> bytes:
-        self._acks = False
+    def _stop_acks(self, _: bytes) -> bytes:
+        self._sends_acks = False
         return _OK
 
-    def _stopped(self, _: bytes) -> bytes:
+    def _reply_stop_reason(self, _: bytes) -> bytes:
         tid = self._target.tid
         self._thread = tid
         return b"T%02xthread:%x;" % (self._target.signal(tid), tid)
 
-    def _resume(self, _: bytes) -> bytes:
-        """There is nothing behind the end."""
+    def _reply_end_of_replay(self, _: bytes) -> bytes:
+        """The end of the recording is also the end of execution."""
         return b"T05thread:%x;replaylog:end;" % self._thread
 
-    def _choose(self, rest: bytes) -> bytes:
-        if rest[:1] not in (b"g", b"c"):
-            raise Malformed
-        if rest[1:] not in (b"0", b"-1"):
-            tid = self._tid(rest[1:])
-            if rest[:1] == b"g":
+    def _select_thread(self, arguments: bytes) -> bytes:
+        if arguments[:1] not in (b"g", b"c"):
+            raise MalformedPacketError
+        if arguments[1:] not in (b"0", b"-1"):
+            tid = self._parse_thread(arguments[1:])
+            if arguments[:1] == b"g":
                 self._thread = tid
         return _OK
 
-    def _alive(self, rest: bytes) -> bytes:
-        self._tid(rest)
+    def _check_thread(self, arguments: bytes) -> bytes:
+        self._parse_thread(arguments)
         return _OK
 
-    def _current(self, rest: bytes) -> bytes:
-        return b"QC%x" % self._thread if not rest else _UNKNOWN  # qCRC: asks for something else
+    def _reply_current_thread(self, arguments: bytes) -> bytes:
+        return b"QC%x" % self._thread if not arguments else _UNSUPPORTED  # qCRC is another packet
 
-    def _threads(self, _: bytes) -> bytes:
-        """In full, for a gdb that does not read the document."""
+    def _list_threads(self, _: bytes) -> bytes:
+        """Reply with all thread ids, for a gdb that does not read the XML object."""
         tids, text = list(self._target.threads), b""
-        while tids and len(text) < PACKET - 20:
+        while tids and len(text) < MAX_PACKET - 20:
             text += b",%x" % tids.pop(0)
         return b"m" + text[1:]
 
-    def _no_more_threads(self, _: bytes) -> bytes:
+    def _end_thread_list(self, _: bytes) -> bytes:
         return b"l"
 
-    def _registers(self, _: bytes) -> bytes:
+    def _read_registers(self, _: bytes) -> bytes:
         return "".join(self._target.registers(self._thread)).encode()
 
-    def _register(self, rest: bytes) -> bytes:
-        values, number = self._target.registers(self._thread), _number(rest)
+    def _read_register(self, arguments: bytes) -> bytes:
+        values, number = self._target.registers(self._thread), _parse_number(arguments)
         if number >= len(values):
-            raise Malformed
+            raise MalformedPacketError
         return values[number].encode()
 
-    def _memory(self, rest: bytes) -> bytes:
-        address, size = _two(rest)
-        found = self._target.program.read(address, min(size, PACKET // 2))
-        return found.hex().encode() if found or not size else _FAULT
+    def _read_memory(self, arguments: bytes) -> bytes:
+        address, size = _parse_pair(arguments)
+        found = self._target.program.read(address, min(size, MAX_PACKET // 2))
+        return found.hex().encode() if found or not size else _ERROR_MEMORY
 
-    def _refuse(self, _: bytes) -> bytes:
-        """Nothing can be changed."""
+    def _refuse_write(self, _: bytes) -> bytes:
+        """Registers and memory of a recording cannot be changed."""
         return b"E01"
 
-    def _agree(self, _: bytes) -> bytes:
-        """A breakpoint counts in gdb's own walk along the trace, and nothing else runs."""
+    def _accept(self, _: bytes) -> bytes:
+        """Accept a breakpoint, which gdb itself applies when it replays, or a trace request."""
         return _OK
 
-    def _attached(self, _: bytes) -> bytes:
+    def _reply_attached(self, _: bytes) -> bytes:
         return b"1"
 
     def _detach(self, _: bytes) -> bytes:
@@ -218,98 +221,98 @@ class Session:
     def _kill(self, _: bytes) -> None:
         self.closed = True
 
-    def _transfer(self, rest: bytes) -> bytes:
-        match rest.split(b":"):
-            case [name, b"read", annex, place]:
-                offset, size = _two(place)
-                document = self._whole(name, annex)
+    def _read_object(self, arguments: bytes) -> bytes:
+        match arguments.split(b":"):
+            case [name, b"read", annex, range_]:
+                offset, size = _parse_pair(range_)
+                content = self._object_content(name, annex)
             case _:
-                return _UNKNOWN
-        part = document[offset : offset + min(size, PACKET // 2)]
-        more = offset + len(part) < len(document)
-        return (b"m" if more else b"l") + escaped(part)
+                return _UNSUPPORTED
+        part = content[offset : offset + min(size, MAX_PACKET // 2)]
+        more = offset + len(part) < len(content)
+        return (b"m" if more else b"l") + escape_payload(part)
 
-    def _whole(self, name: bytes, annex: bytes) -> bytes:
-        """A document; the last one is kept, for it is read in parts."""
+    def _object_content(self, name: bytes, annex: bytes) -> bytes:
+        """Return a qXfer object. The branch trace is cached, because gdb reads it in parts."""
         if name == b"btrace":
-            if annex != b"all":  # what is new
-                return qxfer.no_trace().encode()
-            if self._document is None or self._document[:2] != (name, self._thread):
-                text = self._target.branches(self._thread).encode()
-                self._document = name, self._thread, text
-            return self._document[2]
+            if annex != b"all":  # only what is new
+                return qxfer.empty_trace().encode()
+            if self._cached_object is None or self._cached_object[:2] != (name, self._thread):
+                text = self._target.branch_trace(self._thread).encode()
+                self._cached_object = name, self._thread, text
+            return self._cached_object[2]
         if name == b"btrace-conf":
             return self._target.configuration(self._thread).encode()
-        found = self._target.document(name.decode("ascii", "replace"))
+        found = self._target.qxfer_object(name.decode("ascii", "replace"))
         if found is None:
-            raise Malformed
+            raise MalformedPacketError
         return found
 
-    def _monitor(self, rest: bytes) -> bytes:
-        """A command that gdb passes on."""
+    def _run_monitor_command(self, arguments: bytes) -> bytes:
+        """Run a command of gdb's `monitor`."""
         try:
-            words = bytes.fromhex(rest.decode("ascii")).decode("ascii").split()
+            words = bytes.fromhex(arguments.decode("ascii")).decode("ascii").split()
         except ValueError:
-            raise Malformed from None
+            raise MalformedPacketError from None
         text = _HELP
         if words[:1] == ["callers"] and len(words) <= 2:
             tid = self._thread
             if len(words) == 2:
-                named = {str(each): each for each in self._target.threads}
-                if words[1] not in named:
-                    raise Malformed
-                tid = named[words[1]]
+                tids = {str(each): each for each in self._target.threads}
+                if words[1] not in tids:
+                    raise MalformedPacketError
+                tid = tids[words[1]]
             text = "".join(f"{each:#x}\n" for each in self._target.callers(tid))
         return text.encode().hex().encode() or _OK
 
-    def _tid(self, text: bytes) -> int:
-        tid = _number(text)
+    def _parse_thread(self, text: bytes) -> int:
+        tid = _parse_number(text)
         if tid not in self._target.threads:
-            raise Malformed
+            raise MalformedPacketError
         return tid
 
 
-_ANSWERS: tuple[tuple[bytes, Callable[[Session, bytes], bytes | None]], ...] = (
-    (b"qSupported", Session._supported),
-    (b"QStartNoAckMode", Session._no_acks),
-    (b"qXfer:", Session._transfer),
-    (b"qRcmd,", Session._monitor),
-    (b"qAttached", Session._attached),
-    (b"qC", Session._current),
-    (b"qfThreadInfo", Session._threads),
-    (b"qsThreadInfo", Session._no_more_threads),
-    (b"Qbtrace", Session._agree),
-    (b"?", Session._stopped),
-    (b"H", Session._choose),
-    (b"T", Session._alive),
-    (b"g", Session._registers),
-    (b"p", Session._register),
-    (b"m", Session._memory),
-    (b"G", Session._refuse),
-    (b"P", Session._refuse),
-    (b"M", Session._refuse),
-    (b"X", Session._refuse),
-    (b"Z", Session._agree),
-    (b"z", Session._agree),
-    (b"vKill", Session._detach),
-    (b"D", Session._detach),
-    (b"k", Session._kill),
-    (b"c", Session._resume),
-    (b"C", Session._resume),
-    (b"s", Session._resume),
-    (b"S", Session._resume),
+_HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...] = (
+    (b"qSupported", GdbSession._reply_supported),
+    (b"QStartNoAckMode", GdbSession._stop_acks),
+    (b"qXfer:", GdbSession._read_object),
+    (b"qRcmd,", GdbSession._run_monitor_command),
+    (b"qAttached", GdbSession._reply_attached),
+    (b"qC", GdbSession._reply_current_thread),
+    (b"qfThreadInfo", GdbSession._list_threads),
+    (b"qsThreadInfo", GdbSession._end_thread_list),
+    (b"Qbtrace", GdbSession._accept),
+    (b"?", GdbSession._reply_stop_reason),
+    (b"H", GdbSession._select_thread),
+    (b"T", GdbSession._check_thread),
+    (b"g", GdbSession._read_registers),
+    (b"p", GdbSession._read_register),
+    (b"m", GdbSession._read_memory),
+    (b"G", GdbSession._refuse_write),
+    (b"P", GdbSession._refuse_write),
+    (b"M", GdbSession._refuse_write),
+    (b"X", GdbSession._refuse_write),
+    (b"Z", GdbSession._accept),
+    (b"z", GdbSession._accept),
+    (b"vKill", GdbSession._detach),
+    (b"D", GdbSession._detach),
+    (b"k", GdbSession._kill),
+    (b"c", GdbSession._reply_end_of_replay),
+    (b"C", GdbSession._reply_end_of_replay),
+    (b"s", GdbSession._reply_end_of_replay),
+    (b"S", GdbSession._reply_end_of_replay),
 )
-"""The first that a packet begins with says what it is."""
+"""Handlers by prefix of the packet; the first match applies."""
 
 
-def _number(text: bytes) -> int:
+def _parse_number(text: bytes) -> int:
     if _NUMBER.fullmatch(text) is None:
-        raise Malformed
+        raise MalformedPacketError
     return int(text, 16)
 
 
-def _two(text: bytes) -> tuple[int, int]:
+def _parse_pair(text: bytes) -> tuple[int, int]:
     first, comma, second = text.partition(b",")
     if not comma:
-        raise Malformed
-    return _number(first), _number(second)
+        raise MalformedPacketError
+    return _parse_number(first), _parse_number(second)

@@ -1,4 +1,4 @@
-"""Waiting for gdb, and talking to it: the side of a conversation that has a socket."""
+"""Serves gdb over a socket."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ import socket
 from collections.abc import Callable
 
 from rtit.errors import UsageError
-from rtit.gdb.protocol import Session
+from rtit.gdb.protocol import GdbSession
 from rtit.gdb.target import Target
 
-_PART = 1 << 16
-_WAIT = 0.2
+_RECEIVE_BYTES = 1 << 16
+_POLL_SECONDS = 0.2
 
 
-def listening(place: str) -> socket.socket:
-    """A socket at `[HOST:]PORT`, without a host for this machine alone. Raises UsageError,
-    OSError.
+def open_listener(address: str) -> socket.socket:
+    """Return a socket that listens at `[HOST:]PORT`; without HOST, on the loopback interface.
+
+    Raises UsageError, OSError.
     """
-    host, _, port = place.rpartition(":")
+    host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"where to listen is [HOST:]PORT, not {place!r}")
-    name = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    return socket.create_server((name, int(port)), family=_family(name))
+        raise UsageError(f"the address to listen at is [HOST:]PORT, not {address!r}")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    return socket.create_server((host, int(port)), family=_address_family(host))
 
 
-def _family(name: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in name else socket.AF_INET
+def _address_family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def accepted(listener: socket.socket, going_on: Callable[[], bool]) -> socket.socket | None:
-    """The next connection; None once nothing goes on that could make one."""
-    listener.settimeout(_WAIT)
-    while going_on():
+def accept_connection(
+    listener: socket.socket, is_running: Callable[[], bool]
+) -> socket.socket | None:
+    """Return the next connection; None once `is_running` returns False."""
+    listener.settimeout(_POLL_SECONDS)
+    while is_running():
         try:
             connection, _ = listener.accept()
         except TimeoutError:
@@ -41,13 +44,13 @@ def accepted(listener: socket.socket, going_on: Callable[[], bool]) -> socket.so
     return None
 
 
-def talk(connection: socket.socket, target: Target) -> None:
-    """Answer until gdb goes away."""
-    session = Session(target)
+def serve_connection(connection: socket.socket, target: Target) -> None:
+    """Answer packets until gdb disconnects."""
+    session = GdbSession(target)
     with connection:
         while not session.closed:
             try:
-                data = connection.recv(_PART)
+                data = connection.recv(_RECEIVE_BYTES)
                 if not data:
                     return
                 connection.sendall(session.feed(data))

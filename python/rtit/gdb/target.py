@@ -1,4 +1,9 @@
-"""A process as it was recorded: what gdb is told when it asks."""
+"""A recorded process as a gdb target: threads, registers, memory, branch traces.
+
+Only the program counter is known at the end of a recording. It is taken from the fault that ended
+the process, from the events after the last row, from the last branch, or it is the instruction
+after the last one that executed.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +15,32 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
 from rtit.gdb import qxfer
-from rtit.gdb.calls import callers, next_ip
-from rtit.gdb.path import Path
+from rtit.gdb.open_calls import next_ip, open_call_returns
 from rtit.gdb.program import Program
+from rtit.gdb.thread_path import ThreadPath
 from rtit.readable import readable
 from rtit.views.trace_tail import Crash, find_crashes
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
-_KEPT = 8
-"""Paths that are held at once."""
-_MOST_CALLERS = 1024
-TRAP = 5
-_SIGNALS: dict[int, int] = {signal.SIGBUS: 10, signal.SIGSYS: 12}
-"""Those that a fault may give and that gdb numbers otherwise than Linux."""
+_MAX_PATHS = 8
+"""Decoded paths that are kept."""
+_MAX_CALLERS = 1024
+_SIGTRAP = 5
+_GDB_SIGNALS: dict[int, int] = {signal.SIGBUS: 10, signal.SIGSYS: 12}
+"""Signals of faults that gdb and Linux number differently."""
 
 
 class Target:
-    """The threads of one process. `form`: "pt", the packets where they can be given, or "bts", the
-    runs of instructions that were decoded from them; `last`: so many instructions of a thread, or
-    some more; `tell` is called with a sentence for people.
+    """The threads of one process.
 
-    `tid` is the thread to look at first; without one it is that which crashed, else the first.
-    Raises UsageError if there is no such thread, UnsupportedError for raw PT.
+    `trace_format` is "pt" (PT packets, if the thread has a stream of its own) or "bts" (decoded
+    runs of instructions). gdb gets the last `max_instructions` of each thread, or some more.
+    `report` is called with messages for the user.
+
+    `tid` is the selected thread; by default the one that crashed, else the first. Raises UsageError
+    if there is no such thread, UnsupportedError for raw PT.
     """
 
     def __init__(
@@ -41,159 +48,165 @@ class Target:
         trace: Trace,
         tid: int | None = None,
         *,
-        form: str = "pt",
-        last: int,
-        tell: Callable[[str], None],
+        trace_format: str = "pt",
+        max_instructions: int,
+        report: Callable[[str], None],
     ) -> None:
         streams = [each for each in trace.threads if each.tid > 0]
         if not streams:
             why = f" (incomplete: {trace.incomplete})" if trace.incomplete else ""
-            raise UnsupportedError(f"{trace.path}: it is not known which threads were traced{why}")
-        found = find_crashes(trace, streams)
+            raise UnsupportedError(f"{trace.path}: the traced threads are unknown{why}")
+        crashes = find_crashes(trace, streams)
         if tid is None:
-            tid = found[0].tid if found else streams[0].tid
-        own = [each for each in streams if each.tid == tid]
-        if not own:
-            known = ", ".join(map(str, dict.fromkeys(each.tid for each in streams)))
-            raise UsageError(f"there is no thread {tid}; there are {known}")
-        self._crashes: dict[int, Crash] = {each.tid: each for each in found}
-        self.pid, self.tid = own[-1].pid, tid
+            tid = crashes[0].tid if crashes else streams[0].tid
+        thread_streams = [each for each in streams if each.tid == tid]
+        if not thread_streams:
+            tids = ", ".join(map(str, dict.fromkeys(each.tid for each in streams)))
+            raise UsageError(f"there is no thread {tid}; there are {tids}")
+        self._crashes: dict[int, Crash] = {each.tid: each for each in crashes}
+        self.pid, self.tid = thread_streams[-1].pid, tid
         self.threads: dict[int, list[Stream]] = {}
         for each in streams:
             if each.pid == self.pid:
                 self.threads.setdefault(each.tid, []).append(each)
         self.trace = trace
-        self._form, self._last, self._tell = form, last, tell
-        self._paths: OrderedDict[int, Path] = OrderedDict()
-        self._next: dict[int, int | None] = {}
-        self._told: dict[int, int | None] = {}
-        self._left: set[int] = set()
-        self._described: set[int] = set()
+        self._trace_format, self._max_instructions, self._report = (
+            trace_format,
+            max_instructions,
+            report,
+        )
+        self._paths: OrderedDict[int, ThreadPath] = OrderedDict()
+        self._next_ip_in_memory: dict[int, int | None] = {}
+        self._next_traced_ip: dict[int, int | None] = {}
+        self._left_traced_code: set[int] = set()
+        self._reported: set[int] = set()
         self.gaps: set[int] = set()
-        """The threads of which something is missing, of those that were decoded."""
+        """Decoded threads in which execution may be missing."""
         names = {process.pid: process.name for process in trace.processes}
         self.program = Program(trace.images, self.pid, names.get(self.pid, ""))
-        self._since = trace.images.mappings(self.pid).life
+        self._start_time = trace.images.mappings(self.pid).life
 
     def name(self, tid: int) -> str:
-        """What the thread was called, "" if nothing is known."""
+        """Return the name of a thread; "" if it is unknown."""
         return self.threads[tid][-1].name or ""
 
-    def path(self, tid: int) -> Path:
-        """The last of what the thread did. Raises what decoding does."""
+    def path(self, tid: int) -> ThreadPath:
+        """Return the last part of a thread's path. Raises what decoding raises."""
         if tid in self._paths:
             self._paths.move_to_end(tid)
             return self._paths[tid]
-        path = self._paths[tid] = Path(self.threads[tid], self._last, self._since)
+        path = self._paths[tid] = ThreadPath(
+            self.threads[tid], self._max_instructions, self._start_time
+        )
         if path.gaps:
             self.gaps.add(tid)
-        if len(self._paths) > _KEPT:
+        if len(self._paths) > _MAX_PATHS:
             self._paths.popitem(last=False)
-        self._told[tid] = path.next
-        if path.left:
-            self._left.add(tid)
-        if path.turned and path.next is None:
-            self._next[tid] = path.target()
+        self._next_traced_ip[tid] = path.next_ip
+        if path.left_traced_code:
+            self._left_traced_code.add(tid)
+        if path.ends_with_transfer and path.next_ip is None:
+            self._next_ip_in_memory[tid] = path.last_branch_target()
         else:
-            self._next[tid] = (
+            self._next_ip_in_memory[tid] = (
                 next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
             )
         return path
 
     def pc(self, tid: int) -> int | None:
-        """Where the thread was in the end: at the instruction that a fault stopped, or where the
-        packets say that it was, or where its last branch went, or else behind the last that it
-        executed, as in a system call; None if that is not known.
-        """
+        """Return the IP at the end of the recording; None if it is unknown."""
         if (crash := self.crash(tid)) is not None:
             return crash.ip
-        told = self._told[tid]
-        return told if told is not None else self._next[tid]
+        next_traced_ip = self._next_traced_ip[tid]
+        return next_traced_ip if next_traced_ip is not None else self._next_ip_in_memory[tid]
 
     def crash(self, tid: int) -> Crash | None:
-        """How it ended the process, if its trace goes as far as that."""
-        if tid not in self._next:
+        """Return the fault of the thread, if its trace reaches the fault."""
+        if tid not in self._next_ip_in_memory:
             self.path(tid)
-        found = self._crashes.get(tid)
-        return found if found is not None and self._ends_at(tid, found.ip) else None
+        fault = self._crashes.get(tid)
+        return fault if fault is not None and self._trace_reaches(tid, fault.ip) else None
 
-    def _ends_at(self, tid: int, ip: int) -> bool:
-        told = self._told[tid]
-        if told is not None:
-            return told == ip
-        return tid not in self._left and "stopped" not in self.trace.facts
+    def _trace_reaches(self, tid: int, ip: int) -> bool:
+        next_traced_ip = self._next_traced_ip[tid]
+        if next_traced_ip is not None:
+            return next_traced_ip == ip
+        return tid not in self._left_traced_code and "stopped" not in self.trace.facts
 
     def signal(self, tid: int) -> int:
-        """Why it stopped, as gdb numbers signals."""
+        """Return why the thread stopped, as a signal number of gdb."""
         crash = self.crash(tid)
-        number = crash.signal[0] if crash is not None else TRAP
-        return _SIGNALS.get(number, number)
+        number = crash.signal[0] if crash is not None else _SIGTRAP
+        return _GDB_SIGNALS.get(number, number)
 
     def registers(self, tid: int) -> list[str]:
-        """As `documents.registers`."""
-        return qxfer.registers(self.pc(tid))
+        """Return the values of all registers, as `qxfer.register_values` does."""
+        return qxfer.register_values(self.pc(tid))
 
     def callers(self, tid: int) -> list[int]:
-        """As `calls.callers`."""
-        return callers(self.path(tid), self.program.image, _MOST_CALLERS)
+        """Return the return addresses of the calls that are open at the end."""
+        return open_call_returns(self.path(tid), self.program.image, _MAX_CALLERS)
 
-    def as_packets(self, tid: int) -> bool:
-        """Whether gdb gets the packets of the thread, and no blocks."""
-        return self._form == "pt" and self.path(tid).sync is not None
+    def sends_packets(self, tid: int) -> bool:
+        """Return whether gdb gets packets of the thread, not blocks."""
+        return self._trace_format == "pt" and self.path(tid).sync_point is not None
 
     def configuration(self, tid: int) -> str:
-        """How it was recorded."""
+        """Return the qXfer object that describes the trace of a thread."""
         streams = self.threads[tid]
-        alone = len(streams) == 1 and streams[0].shares is None
-        form = "pt" if self._form == "pt" and alone else "bts"
-        return qxfer.configuration(form, sum(each.size for each in streams))
+        is_alone = len(streams) == 1 and streams[0].shares is None
+        trace_format = "pt" if self._trace_format == "pt" and is_alone else "bts"
+        return qxfer.trace_configuration(trace_format, sum(each.size for each in streams))
 
-    def branches(self, tid: int) -> str:
-        """What the thread did, for gdb to follow. Raises what decoding does."""
+    def branch_trace(self, tid: int) -> str:
+        """Return the qXfer object with a thread's branch trace. Raises what decoding raises."""
         path = self.path(tid)
-        self.describe(tid)
-        if self.as_packets(tid):
+        self.report_extent(tid)
+        if self.sends_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return qxfer.packets(path.packets(), cpu)
+            return qxfer.packet_trace(path.packets(), cpu)
         pc = self.pc(tid)
-        goes_on = pc is not None and pc == self._next[tid] and not path.turned
-        return qxfer.blocks(path, pc, goes_on=goes_on)
+        is_next = pc is not None and pc == self._next_ip_in_memory[tid]
+        return qxfer.block_trace(path, pc, is_contiguous=is_next and not path.ends_with_transfer)
 
-    def document(self, name: str) -> bytes | None:
-        """One that is the same for all threads; None if there is none of this name."""
+    def qxfer_object(self, name: str) -> bytes | None:
+        """Return a qXfer object that all threads share; None for other names."""
         match name:
             case "features":
-                return qxfer.features().encode()
+                return qxfer.target_description().encode()
             case "auxv":
                 return self.program.auxv()
             case "libraries-svr4":
-                return qxfer.libraries(self.program).encode()
+                return qxfer.library_list(self.program).encode()
             case "exec-file":
                 main = self.program.main
                 return os.fsencode(main.path) if main is not None else None
             case "threads":
-                return qxfer.threads((tid, self.name(tid)) for tid in self.threads).encode()
+                return qxfer.thread_list((tid, self.name(tid)) for tid in self.threads).encode()
         return None
 
-    def describe(self, tid: int) -> None:
-        """Say how much of it gdb is given, once. Raises what decoding does."""
-        if tid in self._described:
+    def report_extent(self, tid: int) -> None:
+        """Report once how much of a thread's path gdb gets. Raises what decoding raises."""
+        if tid in self._reported:
             return
-        self._described.add(tid)
+        self._reported.add(tid)
         path = self.path(tid)
-        packets = self.as_packets(tid)
-        given, whole = path.given(packets=packets), path.instructions
-        much = f"all {whole:,}" if given >= whole else f"the last {given:,} of {whole:,}"
-        how = (
-            "" if packets or self._form == "bts" else ", as blocks: its packets are not of it alone"
-        )
-        end, reached = self._crashes.get(tid), self.crash(tid)
-        ending = f", to {readable(end.ending)}" if reached is not None and end is not None else ""
-        if end is not None and reached is None:
-            ending = f"; {readable(end.ending)} came later, and what led there was not traced"
-        named = f" ({readable(self.name(tid))})" if self.name(tid) else ""
-        self._tell(f"thread {tid}{named}: {much} instructions{ending}{how}")
+        sends_packets = self.sends_packets(tid)
+        sent, total = path.instructions_given(packets=sends_packets), path.instructions
+        amount = f"all {total:,}" if sent >= total else f"the last {sent:,} of {total:,}"
+        fault = self._crashes.get(tid)
+        if fault is None:
+            ending = ""
+        elif self.crash(tid) is not None:
+            ending = f", to {readable(fault.ending)}"
+        else:
+            ending = f"; {readable(fault.ending)} came later, and what led there was not traced"
+        reason = ", as blocks: its packets are not of it alone"
+        if sends_packets or self._trace_format == "bts":
+            reason = ""
+        name = f" ({readable(self.name(tid))})" if self.name(tid) else ""
+        self._report(f"thread {tid}{name}: {amount} instructions{ending}{reason}")
         if path.gaps:
             places = "1 place" if path.gaps == 1 else f"{path.gaps:,} places"
-            self._tell(f"thread {tid}: something is missing in {places}")
+            self._report(f"thread {tid}: something is missing in {places}")

@@ -149,8 +149,8 @@ def _gdb() -> Finding:
         found = find_gdb()
     except UnsupportedError as error:
         return Finding("gdb", None, f"{error}; rtit gdb needs it")
-    how = "reads PT" if found.has_pt else "was built without libipt: rtit gdb gives it blocks"
-    return Finding("gdb", True, f"{found.words[0]}, which {how}")
+    how = "reads PT" if found.has_libipt else "was built without libipt: rtit gdb gives it blocks"
+    return Finding("gdb", True, f"{found.argv[0]}, which {how}")
 
 
 def _symbols() -> Finding:

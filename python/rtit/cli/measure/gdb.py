@@ -91,10 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.listen is not None and (arguments.ex or arguments.batch):
         raise UsageError("--listen starts no gdb: --ex and --batch do not go with it")
     from rtit.gdb.debugger import find_gdb
-    from rtit.gdb.server import listening
+    from rtit.gdb.server import open_listener
     from rtit.gdb.target import Target
 
-    listener = listening(arguments.listen) if arguments.listen is not None else None
+    listener = open_listener(arguments.listen) if arguments.listen is not None else None
     debugger = find_gdb(arguments.gdb) if listener is None else None
     form = arguments.format or ("pt" if debugger is None or debugger.has_pt else "bts")
     if debugger is not None and not debugger.has_pt:
@@ -120,13 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _listen(listener: socket.socket, target: Target) -> None:
-    from rtit.gdb.server import accepted, talk
+    from rtit.gdb.server import accept_connection, serve_connection
 
     host, port, *_ = listener.getsockname()
     _print_note(f"target remote {f'[{host}]' if ':' in host else host}:{port}")
     connection = accepted(listener, lambda: True)
     assert connection is not None
-    talk(connection, target)
+    serve_connection(connection, target)
 
 
 def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
@@ -171,12 +171,12 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
         return 1 if gdb.returncode else 0
 
 
-def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
+def _serve(listener: socket.socket, target: Target, is_running: Callable[[], bool]) -> None:
     """Whoever connects, one after the other: `target remote` may be said again."""
-    from rtit.gdb.server import accepted, talk
+    from rtit.gdb.server import accept_connection, serve_connection
 
-    while (connection := accepted(listener, going_on)) is not None:
-        talk(connection, target)
+    while (connection := accept_connection(listener, is_running)) is not None:
+        serve_connection(connection, target)
 
 
 def _print_note(text: str) -> None:
