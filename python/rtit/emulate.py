@@ -1,4 +1,4 @@
-"""Drive a processor from an emulator: the guide is docs/howto/emulator.md."""
+"""Drives a processor model from an emulator. Guide: docs/howto/emulator.md."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _decode = lru_cache(maxsize=1 << 16)(decode)
 class Driver:
     """Feeds `cpu` with the instructions that an emulator shows before it executes each.
 
-    `execute` finds out what near branches did from where execution goes on. What instructions do
-    besides and what comes from outside is not in the code: the emulator calls the event of `cpu`.
-    `instructions` counts those that have begun, a REP instruction once; it is the clock, too.
+    `execute` derives the outcome of near branches from the address at which execution continues.
+    Other effects of instructions, and external events, are not in the code: the emulator calls the
+    event methods of `cpu` for them. `instructions` counts instructions that have started, a REP
+    instruction once; it is also the clock.
 
-    With an event that comes between two instructions, call `reach` before it, so that the
-    instruction before is over.
+    Before an event between two instructions, call `advance_to`, which completes the earlier one.
     """
 
     __slots__ = ("_last", "cpu", "instructions")
@@ -31,23 +31,23 @@ class Driver:
         self._last: Instruction | None = None
 
     def execute(self, ip: int, code: bytes) -> None:
-        """The instruction at `ip`, whose bytes `code` begins with, executes now.
+        """The instruction at `ip` executes now; `code` starts with its bytes.
 
-        Raises InputError for bytes that are no instruction, and what `reach` raises.
+        Raises InputError for invalid bytes, and what `advance_to` raises.
         """
         last = self._last
         if last is not None and last.repeats and last.ip == ip:
             return
-        now = _decode(bytes(code), ip, self.cpu.arch.bits)
-        self.reach(ip)
+        instruction = _decode(bytes(code), ip, self.cpu.arch.bits)
+        self.advance_to(ip)
         self.instructions += 1
         self.cpu.at(self.instructions)
-        self._last = now
+        self._last = instruction
 
-    def reach(self, ip: int) -> None:
-        """The instruction that was executed last is over, and the one at `ip` comes next.
+    def advance_to(self, ip: int) -> None:
+        """Complete the last instruction; the one at `ip` is next.
 
-        Raises IllegalEvent if it cannot lead there, and no event of `cpu` does.
+        Raises IllegalEvent if the last instruction cannot lead to `ip`, and no event of `cpu` did.
         """
         last, self._last = self._last, None
         here = linear_address(self.cpu.unit, ip)
@@ -55,15 +55,15 @@ class Driver:
             came = self.cpu.ip
             require(came == here, f"events lead to {came:#x}, and execution goes on at {ip:#x}")
         else:
-            _near(self.cpu, last, ip)
+            _report_branch(self.cpu, last, ip)
 
 
-def _near(cpu: Processor, last: Instruction, ip: int) -> None:
-    """The event of `last`, which led to `ip`."""
+def _report_branch(cpu: Processor, last: Instruction, ip: int) -> None:
+    """Call the event of the last instruction, which led to `ip`."""
     at, kind, following = last.ip, last.kind, last.next_ip
-    allowed = _leads_to(last)
+    allowed = _possible_targets(last)
     if allowed is None:
-        require(False, f"{kind.name} at {at:#x} is over, but no event of the processor told of it")
+        require(False, f"{kind.name} at {at:#x} is over, but no event of the processor reported it")
     elif allowed:
         require(
             ip in allowed, f"{kind.name} at {at:#x} does not lead to {ip:#x}, and no event does"
@@ -85,8 +85,10 @@ def _near(cpu: Processor, last: Instruction, ip: int) -> None:
         cpu.retire(ip)
 
 
-def _leads_to(last: Instruction) -> tuple[int, ...] | None:
-    """Where an instruction can lead: () anywhere, None if the code alone does not say."""
+def _possible_targets(last: Instruction) -> tuple[int, ...] | None:
+    """Return where an instruction can lead; () means anywhere, None that the code does not
+    determine it.
+    """
     if last.kind == Class.OTHER:
         return (last.next_ip,)
     if last.kind in (Class.INDIRECT_JUMP, Class.INDIRECT_CALL, Class.RETURN):

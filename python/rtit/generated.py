@@ -1,4 +1,4 @@
-"""Files of the source tree that are made from a table: written, or compared with what they hold."""
+"""Writes source files that are generated from a table, or checks that they are up to date."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def write(arguments: Sequence[str], target: Path, text: str, module: str) -> int:
-    """What `python -m module [--check]` does: write `text` to `target`, or only compare.
+def write_or_check(arguments: Sequence[str], target: Path, text: str, module: str) -> int:
+    """Write `text` to `target`; with the argument --check, only compare. Serves `python -m module`.
 
-    Returns the exit status: 0, 1 if the file differs, 2 for bad arguments.
+    Returns the exit status: 0, 1 if the file differs, 2 for invalid arguments.
     """
     if list(arguments) == ["--check"]:
         same = target.is_file() and target.read_text(encoding="utf-8") == text

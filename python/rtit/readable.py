@@ -1,12 +1,13 @@
-"""Names, which may bear any bytes, as text: what is shown obeys no terminal, what is written is the
-same in any locale.
+"""Converts names of the operating system to text, and escapes text for output.
 
-A name of the operating system (a file, one of source, too, a thread, a word of a command line) is
-a str as `os.fsdecode` makes it, in native code bytes. Where the locale is not UTF-8 all that is not
-ASCII in it is surrogates, so that such names are compared with each other, never with text.
+A name (of a file, a source file, a thread, a word of a command line) can have any bytes. In Python
+it is a str as `os.fsdecode` makes it. If the locale is not UTF-8, all its non-ASCII bytes are
+surrogates, so names are compared with names, never with text. `name_to_text` converts a name to
+text, the same in any locale; `text_to_name` converts it back. Names of functions are text: UTF-8,
+with U+FFFD for invalid bytes.
 
-Names of functions are text: UTF-8 in any locale, with U+FFFD for bytes that are not. `as_text` is
-the way from a name to text, as all that is shown or written is, `as_name` the way back.
+All output is text without control characters (`escape_control_characters`), so it cannot control a
+terminal.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_ESCAPED = 0xDC00
-"""`os.fsdecode` adds this to a byte that is no text."""
-_LARGEST_JSON, _MOST_IN_JSON = 1 << 25, 1 << 20
-_ESCAPED_IN_JSON = re.compile(r"[^\x00-\x7e]+")
+_SURROGATE_BASE = 0xDC00
+"""`os.fsdecode` adds this to a byte that it cannot decode."""
+_MAX_JSON_BYTES, _MAX_JSON_VALUES = 1 << 25, 1 << 20
+_NON_ASCII = re.compile(r"[^\x00-\x7e]+")
 
 
-def as_text(name: str) -> str:
-    """A name, or what names are part of: what of its bytes is UTF-8 is text, in any locale. Others
-    stay as `os.fsdecode` has them.
+def name_to_text(name: str) -> str:
+    """Return a name, or a text with names in it, as text.
+
+    Bytes that are UTF-8 become text in any locale; others stay as `os.fsdecode` has them.
     """
     if name.isascii():
         return name
@@ -35,75 +37,77 @@ def as_text(name: str) -> str:
         return name  # surrogates that no bytes make: as it was given
 
 
-def as_name(text: str) -> str:
-    """What `os.fsdecode` makes of the bytes of a text. Raises UnicodeEncodeError if it has none."""
+def text_to_name(text: str) -> str:
+    """Return a text as `os.fsdecode` returns its bytes. Raises UnicodeEncodeError without bytes."""
     return text if text.isascii() else os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
-def json_text(value: object, indent: int | None = None) -> str:
-    """A JSON value in ASCII, its names as `as_text` has them."""
+def format_json(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON in ASCII, with names as `name_to_text` has them."""
     import json
 
     text = json.dumps(value, indent=indent)
-    return text if "\\udc" not in text else "".join(json_parts(value, indent))
+    return text if "\\udc" not in text else "".join(iterate_json(value, indent))
 
 
-def json_value(data: bytes) -> Any:
-    """The value that JSON text has. Raises ValueError for what is no JSON, and for what is too much
-    of it: a value of three bytes takes a hundred in memory.
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises ValueError for invalid JSON, and above a size: a value of three bytes takes a hundred in
+    memory.
     """
     import json
 
-    if len(data) > _LARGEST_JSON:
-        raise ValueError(f"more than {_LARGEST_JSON:,} bytes of JSON")
-    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_IN_JSON:
-        raise ValueError(f"more than {_MOST_IN_JSON:,} values in JSON")
+    if len(data) > _MAX_JSON_BYTES:
+        raise ValueError(f"more than {_MAX_JSON_BYTES:,} bytes of JSON")
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_JSON_VALUES:
+        raise ValueError(f"more than {_MAX_JSON_VALUES:,} values in JSON")
     try:
         return json.loads(data)
     except RecursionError:
         raise ValueError("JSON that is too deep") from None
 
 
-def json_of_file(path: str | os.PathLike[str]) -> Any:
-    """As `json_value`, of a file. Raises OSError, too."""
+def read_json_file(path: str | os.PathLike[str]) -> Any:
+    """Return the value of a JSON file, as `parse_json` does. Raises OSError too."""
     with open(path, "rb") as file:  # noqa: PTH123 - a Path takes longer to import
-        return json_value(file.read(_LARGEST_JSON + 1))
+        return parse_json(file.read(_MAX_JSON_BYTES + 1))
 
 
-def json_parts(
+def iterate_json(
     value: object, indent: int | None = None, default: Callable[[Any], object] | None = None
 ) -> Iterator[str]:
-    """As `json_text`, while it is made; `default` as in `json`."""
+    """Iterate over parts of `format_json`; `default` is that of `json`."""
     import json
 
     encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=default)
     for part in encoder.iterencode(value):
-        # a part has whole strings
+        # a part holds complete strings
         if part.isascii() and "\x7f" not in part:
             yield part
         else:
-            yield _ESCAPED_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], as_text(part))
+            yield _NON_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], name_to_text(part))
 
 
-def readable(text: str, encoding: str = "utf-8") -> str:
-    r"""`text` on one line, as a stream of this encoding can print it: other characters, among them
-    line ends, all that control a terminal and bytes that are no text, as `\x1b` or `\u202e`.
+def escape_control_characters(text: str, encoding: str = "utf-8") -> str:
+    r"""Return a text on one line, as a stream with this encoding can print it.
 
-    A backslash stays as it is: this is for people, and what is to be read back is JSON.
+    Line ends, terminal controls, other unprintable characters and undecodable bytes become `\x1b`
+    or `\u202e`. A backslash stays as it is: this is for readers, and data to be parsed is JSON.
     """
-    if text.isprintable() and (text.isascii() or _takes_all(encoding)):
+    if text.isprintable() and (text.isascii() or _is_utf8(encoding)):
         return text
-    text = as_text(text)
-    shown = "".join(each if each.isprintable() else _escape(each) for each in text)
+    text = name_to_text(text)
+    shown = "".join(each if each.isprintable() else _escape_character(each) for each in text)
     return shown.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     number = ord(character)
-    if _ESCAPED + 0x80 <= number <= _ESCAPED + 0xFF:
-        return f"\\x{number - _ESCAPED:02x}"
+    if _SURROGATE_BASE + 0x80 <= number <= _SURROGATE_BASE + 0xFF:
+        return f"\\x{number - _SURROGATE_BASE:02x}"
     return character.encode("unicode_escape").decode()
 
 
-def _takes_all(encoding: str) -> bool:
+def _is_utf8(encoding: str) -> bool:
     return encoding == "utf-8" or codecs.lookup(encoding).name == "utf-8"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rtit import Trace
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
-from rtit.readable import as_name, as_text, json_text, readable
+from rtit.readable import escape_control_characters, format_json, name_to_text, text_to_name
 from support.recordings import RTIT, require_backend
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -145,20 +145,20 @@ def test_gdb_gets_the_name_of_the_program(recorded: Recorded) -> None:
 @given(st.binary())
 def test_names_are_text_where_their_bytes_are(name: bytes) -> None:
     for encoding in ("ascii", "utf-8"):  # as os.fsdecode has it in the one locale and the other
-        assert as_text(name.decode(encoding, "surrogateescape")) == os.fsdecode(name)
-    assert os.fsencode(as_name(as_text(os.fsdecode(name)))) == name
+        assert name_to_text(name.decode(encoding, "surrogateescape")) == os.fsdecode(name)
+    assert os.fsencode(text_to_name(name_to_text(os.fsdecode(name)))) == name
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_is_that_of_json(value: object) -> None:
     for indent in (None, 1):
-        assert json.loads(json_text(value, indent)) == json.loads(json.dumps(value))
+        assert json.loads(format_json(value, indent)) == json.loads(json.dumps(value))
 
 
 def test_json_is_printable_whatever_comes_with_it() -> None:
     """What is printed of it is what it was."""
-    text = json_text(["\x7f", "\udcff"])
-    assert readable(text) == text
+    text = format_json(["\x7f", "\udcff"])
+    assert escape_control_characters(text) == text
     assert json.loads(text) == ["\x7f", "\udcff"]
 
 

@@ -21,7 +21,7 @@ from rtit.cli import output
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from support.streams import SYNC
 
 NASTY = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
@@ -45,20 +45,20 @@ VERBS = ["packets", "instructions", "report", "events", "lint"]
     ],
 )
 def test_readable(text: str, shown: str) -> None:
-    assert readable(text) == shown
+    assert escape_control_characters(text) == shown
 
 
 @given(st.text(), st.sampled_from(["utf-8", "ascii", "latin-1", "cp1252"]))
 def test_always_one_line_that_the_encoding_has(text: str, encoding: str) -> None:
-    shown = readable(text, encoding)
+    shown = escape_control_characters(text, encoding)
     assert shown.isprintable()
-    assert readable(shown, encoding) == shown
+    assert escape_control_characters(shown, encoding) == shown
     shown.encode(encoding)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_plain_text_stays(text: str) -> None:
-    assert readable(text, "ascii") == text
+    assert escape_control_characters(text, "ascii") == text
 
 
 def test_a_line_is_one() -> None:
@@ -133,7 +133,7 @@ def test_counts_in_a_file(to: str, nasty: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rtit", "stat", "--per", "thread", "-o", to, str(nasty)]
     ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
     text = ended.stdout if to == "-" else (tmp_path / to).read_bytes()
-    assert readable(NASTY) in text.decode()
+    assert escape_control_characters(NASTY) in text.decode()
     assert all(each.isprintable() for each in text.decode().split("\n"))
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from programs.build import SOURCES
 from rtit.cli.main import main
-from rtit.coverage import Coverage, Source, coverage, sources
+from rtit.coverage import Coverage, SourceFile, coverage, source_files
+from rtit.coverage.file_coverage import FileCoverage
 from rtit.coverage.formats.afl import SIZE
-from rtit.coverage.gather import Code
 from rtit.trace import Trace
 from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import Recorder
@@ -31,10 +31,10 @@ COUNT = 300
 
 def test_annotations_can_be_resolved() -> None:
     """Also beside a method that is called as a type is."""
-    hints = get_type_hints(Code)
-    assert hints.keys() == {field.name for field in dataclasses.fields(Code)}
+    hints = get_type_hints(FileCoverage)
+    assert hints.keys() == {field.name for field in dataclasses.fields(FileCoverage)}
     assert hints["build_id"] == bytes | None
-    assert get_type_hints(Code.bytes)["return"] is bytes
+    assert get_type_hints(FileCoverage.read_code)["return"] is bytes
 
 
 def line_of(text: str) -> int:
@@ -63,10 +63,10 @@ def covered(path: Path) -> Coverage:
         return coverage([(trace, trace.streams)])
 
 
-def of_program(profiled: ProfiledProgram) -> Source:
+def of_program(profiled: ProfiledProgram) -> SourceFile:
     found = covered(profiled.data)
-    found.codes = [each for each in found.codes if each.path == str(profiled.program)]
-    [source] = sources(found)
+    found.files = [each for each in found.files if each.path == str(profiled.program)]
+    [source] = source_files(found)
     return source
 
 
@@ -83,7 +83,7 @@ def test_lines_and_branches(profiled: ProfiledProgram) -> None:
     assert source.lines[line_of("if (all[j] > all[j + 1])")] == comparisons
     assert source.lines[line_of("all[j] = all[j + 1];")] == exchanges
     ways = {
-        (each.taken, each.passed)
+        (each.taken, each.not_taken)
         for each in source.branches
         if each.line == line_of("if (all[j] > all[j + 1])")
     }
@@ -104,7 +104,7 @@ def test_lcov(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -
     for line in {each.line for each in source.branches}:
         here = [each for each in source.branches if each.line == line]
         for block, each in enumerate(here):
-            expected |= {(line, block, 0): each.taken, (line, block, 1): each.passed}
+            expected |= {(line, block, 0): each.taken, (line, block, 1): each.not_taken}
     assert found == expected
     said = run_tool("genhtml", "--branch-coverage", "-o", tmp_path / "html", info)
     lines = re.search(r"lines\.+: \S+ \((\d+) of (\d+) lines\)", said)
@@ -113,9 +113,9 @@ def test_lcov(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -
     assert lines is not None
     assert functions is not None
     assert branches is not None
-    assert (int(lines[1]), int(lines[2])) == (source.covered, len(source.lines))
+    assert (int(lines[1]), int(lines[2])) == (source.lines_hit, len(source.lines))
     assert (int(functions[1]), int(functions[2])) == (5, 5)
-    assert (int(branches[1]), int(branches[2])) == (source.ways, 2 * len(source.branches))
+    assert (int(branches[1]), int(branches[2])) == (source.outcomes_hit, 2 * len(source.branches))
 
 
 def test_cobertura(profiled: ProfiledProgram, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_html(profiled: ProfiledProgram, tmp_path: Path) -> None:
         assert row.endswith(text[number - 1])
     halves = {
         each.line for each in source.branches if source.lines[each.line]
-        and not (each.taken and each.passed)
+        and not (each.taken and each.not_taken)
     }  # fmt: skip
     assert {int(each.split()[0]) for each in page.marked.get("part", [])} == halves
 
@@ -186,7 +186,7 @@ def test_drcov(profiled: ProfiledProgram, tmp_path: Path) -> None:
     ran: dict[int, set[int]] = {}
     for start, size, number in struct.iter_unpack("<IHH", table):
         ran.setdefault(number, set()).update(range(start, start + size))
-    for code in covered(profiled.data).codes:
+    for code in covered(profiled.data).files:
         [number] = [int(row[0]) for row in modules if row[-1] == code.path]
         low = int(modules[number][1], 16)
         expected = {
@@ -215,7 +215,7 @@ def test_afl(profiled: ProfiledProgram, tmp_path: Path) -> None:
     assert len(found) == SIZE
     edges = sum(
         len(code.source)
-        for code in covered(profiled.data).codes
+        for code in covered(profiled.data).files
         if code.path == str(profiled.program)
     )
     assert edges * 0.9 <= sum(map(bool, found)) <= edges

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.backends import start_recording
-from rtit.capture.request import RecordRequest
-from rtit.coverage import Source, coverage, sources
+from rtit.capture.backends import start
+from rtit.capture.request import Request
+from rtit.coverage import SourceFile, coverage, source_files
 from rtit.diff.diff_traces import diff_traces
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -84,10 +84,10 @@ def recorded(program: Path) -> Path:
     return data
 
 
-def of_program(data: Path) -> Source:
+def of_program(data: Path) -> SourceFile:
     with Trace(data) as trace:
         found = coverage([(trace, trace.streams)])
-        [source] = [each for each in sources(found) if each.path.endswith(SOURCE.name)]
+        [source] = [each for each in source_files(found) if each.path.endswith(SOURCE.name)]
         return source
 
 
@@ -100,7 +100,7 @@ def test_lines_and_branches(form: str, tmp_path: Path) -> None:
     assert source.lines[line_of("so that it is a branch")] == yes
     assert source.lines[line_of("return sum ^ 1;")] == len(NUMBERS)
     [branch] = [each for each in source.branches if each.line == compared]
-    assert {branch.taken, branch.passed} == {yes, comparisons - yes}
+    assert {branch.taken, branch.not_taken} == {yes, comparisons - yes}
     counts = {each.name: each.count for each in source.functions}
     assert counts["before"] == comparisons
     assert counts["mixed"] == counts["twice"] == len(NUMBERS)
@@ -125,5 +125,5 @@ def test_a_debug_file_of_another_build(tmp_path: Path) -> None:
     shutil.copy(other.with_name("builds.debug"), program.with_name("builds.debug"))
     data = recorded(program)
     with Trace(data) as trace:
-        found = sources(coverage([(trace, trace.streams)]))
+        found = source_files(coverage([(trace, trace.streams)]))
     assert not [each for each in found if each.path.endswith(SOURCE.name)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.coverage import coverage, lines, sources
+from rtit.coverage import coverage, source_coverage, source_files
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 from support.oversized import write_oversized
@@ -53,9 +53,11 @@ def test_lines_that_did_not_run_have_an_end(
     def told() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
         with Trace(path) as trace:
             found = coverage([(trace, trace.streams)])
-        files = sources(found)
-        counts = {(each.path, line): count for each in files for line, count in each.each_line()}
-        ways = sum(each.ways for each in files), sum(each.ways_found for each in files)
+        files = source_files(found)
+        counts = {
+            (each.path, line): count for each in files for line, count in each.iterate_lines()
+        }
+        ways = sum(each.outcomes_hit for each in files), sum(each.outcome_count for each in files)
         return counts, *ways, found.losses
 
     whole, ways, ways_found, lost = told()
@@ -63,7 +65,7 @@ def test_lines_that_did_not_run_have_an_end(
     # a line has 8 bytes of code, a function a branch
     assert len(whole) == (1 << 20) // 8
     assert ways_found == 2 * ((1 << 20) // FUNCTION_SIZE)
-    monkeypatch.setattr(lines, "_IDLE", 64 * 1000)
+    monkeypatch.setattr(source_coverage, "_UNEXECUTED_BYTES", 64 * 1000)
     some, same_ways, fewer_found, lost = told()
     assert {line: count for line, count in whole.items() if count} == {
         line: count for line, count in some.items() if count
@@ -81,11 +83,11 @@ def test_two_million_lines_that_did_not_run(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "dwarf-lines", 9 << 19)
     with Trace(path) as trace:
         found = coverage([(trace, trace.streams)])
-    [source] = sources(found)
+    [source] = source_files(found)
     assert len(found.losses) == 1
     # up to the last branch of 60 functions, each instruction on a line of its own
-    assert 59 < source.covered / FUNCTION_INSTRUCTIONS < 60
-    assert 1 << 20 < source.lines_found <= 1 << 21
+    assert 59 < source.lines_hit / FUNCTION_INSTRUCTIONS < 60
+    assert 1 << 20 < source.line_count <= 1 << 21
 
 
 def test_parts_of_the_addresses_make_no_difference(
@@ -96,12 +98,12 @@ def test_parts_of_the_addresses_make_no_difference(
     words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
     assert main(words) == 0
     whole = out.read_bytes()
-    monkeypatch.setattr("rtit.profile.source_lines.MOST", LINES // 32)
-    monkeypatch.setattr(lines, "_PART", 70)
+    monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 32)
+    monkeypatch.setattr(source_coverage, "_LINES_AT_ONCE", 70)
     assert main(words) == 0
     assert out.read_bytes() == whole
     # each part goes over all tables: there are 32 at most
-    monkeypatch.setattr("rtit.profile.source_lines.MOST", LINES // 33)
+    monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 33)
     capsys.readouterr()
     assert main(words) == 3
     assert "of which its DWARF tells more than is read" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.coverage import Coverage, coverage, sources
+from rtit.coverage import Coverage, coverage, source_files
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 from support.oversized import write_oversized
@@ -42,17 +42,17 @@ def test_what_is_told_of_it(tmp_path: Path) -> None:
     size = 1 << 17
     functions = size // FUNCTION_SIZE
     found = covered(write_oversized(tmp_path, "elf-whole", size))
-    one, other = sources(found)
+    one, other = source_files(found)
     assert [one.path, other.path] == ["/nowhere/source0.c", "/nowhere/source1.c"]
     assert list(one.lines) == list(range(1, size // 16 + 1))
     ran = functions // 6 * 6
-    assert one.covered == one.lines_found
-    assert one.ways + other.ways == ran
-    assert one.ways_found == other.ways_found == functions
+    assert one.lines_hit == one.line_count
+    assert one.outcomes_hit + other.outcomes_hit == ran
+    assert one.outcome_count == other.outcome_count == functions
     [first, *_] = one.branches
     assert (first.address, first.line) == (TEXT + 52, 7)
-    assert first.taken + first.passed == 1
-    [(_, count, here)] = [row for row in one.each_line_with_branches() if row[0] == 7]
+    assert first.taken + first.not_taken == 1
+    [(_, count, here)] = [row for row in one.iterate_lines_with_branches() if row[0] == 7]
     assert (count, here) == (1, [first])
     names = [each.name for each in one.functions[:3]]
     assert names == [

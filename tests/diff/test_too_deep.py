@@ -7,8 +7,8 @@ from pathlib import Path
 from rtit import Trace
 from rtit.diff.diff_traces import diff_traces
 from rtit.diff.output import difference_json, format_difference
-from rtit.profile.builder import profile
-from rtit.profile.calls import followed
+from rtit.profile.builder import build_profile
+from rtit.profile.calls import follow_calls
 from support.oversized import write_oversized
 
 
@@ -18,15 +18,15 @@ def test_calls_too_deep_for_contexts_are_reported(tmp_path: Path) -> None:
     short, deep = write_oversized(folder, "calls", 1000), write_oversized(tmp_path, "calls", 80_000)
     with Trace(short) as one, Trace(deep) as other:
         (stream,) = other.select()
-        found = profile(other, [stream])
-        _, columns = followed(other, stream, found)
+        found = build_profile(other, [stream])
+        _, columns = follow_calls(other, stream, found)
         # each instruction is a call, nested in all calls before it
         count = found.instructions
         assert sum(columns["own"]) == count
         beyond = count - len(columns["own"])
-        assert found.losses.calls == beyond > 0
+        assert found.losses.deep_calls == beyond > 0
         sentence = f"{beyond:,} calls are too deep or in too many contexts"
-        assert any(line.startswith(sentence) for line in found.losses.lines())
+        assert any(line.startswith(sentence) for line in found.losses.describe())
         difference = diff_traces(one, other)
         assert not difference.identical
         assert not difference.gaps
@@ -43,9 +43,9 @@ def test_calls_beyond_the_pair_limit_are_reported(tmp_path: Path) -> None:
     def calls(places: int) -> tuple[list[int], int, list[str]]:
         with Trace(path, places=places) as trace:
             (stream,) = trace.select()
-            found = profile(trace, [stream])
-            _, columns = followed(trace, stream, found)
-            return list(columns["calls"]), sum(columns["own"]), found.losses.of_calls()
+            found = build_profile(trace, [stream])
+            _, columns = follow_calls(trace, stream, found)
+            return list(columns["calls"]), sum(columns["own"]), found.losses.call_losses()
 
     whole, ran, warnings = calls(0)
     assert warnings == []

@@ -33,10 +33,10 @@ def test_overflows(tmp_path: Path) -> None:
     lost = []
     for thread in (two, one, two):
         machine.syscall()
-        machine.driver.reach(machine.ip)
+        machine.driver.advance_to(machine.ip)
         machine.cpu.unit.begin_overflow()
         machine.syscall(calls="made_open")
-        machine.driver.reach(machine.ip)
+        machine.driver.advance_to(machine.ip)
         machine.cpu.unit.end_overflow(machine.ip)
         lost.append((machine.now.tid, machine.ip))
         machine.syscall()

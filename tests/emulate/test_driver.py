@@ -93,7 +93,7 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
     end = machine.reg_read(unicorn.x86_const.UC_X86_REG_RIP)
     last = code[executed[-1] - CODE :][:2]
     if last != b"\xf3\xaa" or end != executed[-1]:
-        driver.reach(end)
+        driver.advance_to(end)
     else:
         executed.pop()  # a REP instruction that is not over is not traced
     driver.cpu.set_msr(Msr.CTL, 0, ip=end)
@@ -128,7 +128,7 @@ def test_where_an_instruction_does_not_lead(code: bytes, leads_to: int) -> None:
 def test_what_has_to_be_told(code: str) -> None:
     driver, _ = start()
     driver.execute(CODE, bytes.fromhex(code))
-    with pytest.raises(IllegalEvent, match="no event of the processor told"):
+    with pytest.raises(IllegalEvent, match="no event of the processor reported it"):
         driver.execute(CODE + len(code) // 2, b"\x90")
 
 
@@ -144,7 +144,7 @@ def test_what_the_emulator_tells() -> None:
     driver, out = start()
     cpu = driver.cpu
     driver.execute(CODE, b"\x75\x10")
-    driver.reach(CODE + 0x12)
+    driver.advance_to(CODE + 0x12)
     cpu.interrupt(CODE + 0x12, KERNEL)
     driver.execute(KERNEL, b"\x48\xcf")
     cpu.iret(KERNEL, CODE + 0x12, cpl=3)

@@ -119,7 +119,7 @@ class Machine:
     @property
     def trace(self) -> bytes:
         """All packets; tracing ends."""
-        self.driver.reach(self.ip)
+        self.driver.advance_to(self.ip)
         self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
         written = self.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
         return self.cpu.unit.output.memory.read(_BUFFER, written)
@@ -141,7 +141,7 @@ class Machine:
         """Some instructions of user code, then an interrupt, or a page fault at `cr2`."""
         for _ in range(after):
             self._step()
-        self.driver.reach(self.ip)
+        self.driver.advance_to(self.ip)
         self._back = self.ip
         handler = self.at["asm_interrupt"]
         if cr2 is None:

@@ -101,7 +101,7 @@ class Host:
             self.turns.append((self.time, guest))
             self._now = guest
             if self._on:
-                driver.reach(AT)
+                driver.advance_to(AT)
                 cpu.set_msr(Msr.CTL, 0, ip=AT)
             cpu.vmptrld(AT - 8, AT, guest.vmcs)
             self._wait()
@@ -125,7 +125,7 @@ class Host:
             self._execute(guest, after.pid, AT, GUEST, [5, 7])
             cpu.resume(USER)
         self._execute(guest, process.pid, AT, GUEST, [0])
-        driver.reach(AT + 2)
+        driver.advance_to(AT + 2)
         cpu.vm_exit(AT + 2, AT)
 
     def _switch(self, guest: Guest, process: Process) -> None:
@@ -142,7 +142,7 @@ class Host:
     @property
     def trace(self) -> bytes:
         """All packets; tracing ends."""
-        self._driver.reach(AT)
+        self._driver.advance_to(AT)
         self._cpu.set_msr(Msr.CTL, 0, ip=AT)
         written = self._cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
         return self._cpu.unit.output.memory.read(_BUFFER, written)

@@ -56,9 +56,9 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
         run(program, USER, code, places)
         cpu.syscall(USER + last, AT)
         run("guest", AT, GUEST, [0, 2])
-        driver.reach(AT + 3)
+        driver.advance_to(AT + 3)
         cpu.vm_exit(AT + 3, AT)
-    driver.reach(AT)
+    driver.advance_to(AT)
     cpu.set_msr(Msr.CTL, 0, ip=AT)
     size = cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
     return cpu.unit.output.memory.read(_BUFFER, size), ran

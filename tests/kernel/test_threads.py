@@ -18,7 +18,7 @@ from kernel.test_paths import busy
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
-from rtit.profile.builder import profile
+from rtit.profile.builder import build_profile
 from rtit.trace import Bytes, End, ErrorClass, Selection, Trace
 from rtit.trace.threads.extract import Shared
 from rtit.views.statistics import compute_statistics
@@ -286,7 +286,7 @@ def test_profiles_have_each_processs_own_code(
 ) -> None:
     """Both programs are at the same addresses; calls are followed on a CPU as a whole."""
     with Trace(recorded) as trace:
-        found = profile(trace, trace.threads)
+        found = build_profile(trace, trace.threads)
         assert found.losses.bytes == trace.streams[0].size
     user = Counter(tid for tid, ip in machine.ran if ip < 1 << 63)
     assert [each.instructions for each in found.binaries] == [user[100], user[200]]

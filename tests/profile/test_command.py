@@ -11,7 +11,7 @@ import pytest
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.profile.builder import profile
+from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from rtit.views.statistics import compute_statistics
 from support.profiles import ProfiledProgram
@@ -61,17 +61,17 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     argv = ["/bin/sh", "-c", "exec /bin/echo one"]
     record_to_end(start_recording(RecordRequest(argv, backend="qemu", output=data)))
     with Trace(data) as trace:
-        found = profile(trace, trace.streams)
+        found = build_profile(trace, trace.streams)
         by_file: Counter[str] = Counter()
         for (_name, path), count in compute_statistics(trace, trace.streams).functions.items():
             by_file[path] += count
     ours: Counter[str] = Counter()
     for binary in found.binaries:
         ours[binary.path] += binary.instructions
-    assert found.losses.rewritten == 0
+    assert found.losses.changed_code == 0
     assert ours == Counter({path: by_file[path] for path in ours})
     assert {Path(path).name for path in ours} >= {"dash", "echo"} or len(ours) >= 4
-    assert ours.total() + found.losses.elsewhere == found.instructions == by_file.total()
+    assert ours.total() + found.losses.no_file == found.instructions == by_file.total()
 
 
 def test_what_is_missing_is_told(

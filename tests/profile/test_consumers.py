@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.capture.backends import start_recording
-from rtit.capture.request import RecordRequest
-from rtit.profile.builder import profile
-from rtit.profile.source_lines import Owners
+from rtit.capture.backends import start
+from rtit.capture.request import Request
+from rtit.profile.builder import build_profile
+from rtit.profile.source_lines import FunctionIndex
 from rtit.profile.tables import Profile
 from rtit.trace import End, Trace
 from support.profiles import ProfiledProgram, ToolRunner
@@ -27,7 +27,7 @@ COMPARISONS = sum(300 - i - 1 for i in range(300))
 @pytest.fixture(scope="session")
 def counted(profiled: ProfiledProgram) -> Profile:
     with Trace(profiled.data) as trace:
-        return profile(trace, trace.streams)
+        return build_profile(trace, trace.streams)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def functions(counted: Profile) -> Counter[str]:
     """Instructions of the program by function."""
     assert counted.main is not None
     symbols = counted.main.symbols
-    owners = Owners(symbols).of(counted.main.offset)
+    owners = FunctionIndex(symbols).find(counted.main.offset)
     found: Counter[str] = Counter()
     for owner, count in zip(owners.tolist(), counted.main.count.tolist(), strict=True):
         found[symbols.name(owner) if owner >= 0 else ""] += count
@@ -47,9 +47,9 @@ def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -
     data = tmp_path / f"{program.name}.data"
     run(data)
     with Trace(data) as trace:
-        main = profile(trace, trace.streams).main
+        main = build_profile(trace, trace.streams).main
     assert main is not None
-    edges = main.within
+    edges = main.internal_edges
     return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
 
 
@@ -68,7 +68,7 @@ def test_bolt(
     assert counts[1] < 0.9 * counts[0]
     # All but those of the functions that BOLT does not change: what is before main, and after.
     assert counted.main is not None
-    edges = counted.main.within
+    edges = counted.main.internal_edges
     passed = int(edges.count[edges.kind == End.CUT].sum())
     first = re.search(r"(\d+) : non-taken conditional branches", said)
     assert first is not None
@@ -143,8 +143,8 @@ def test_perf(
             found[int(source, 16), int(target, 16)] = int(count)
     main = counted.main
     assert main is not None
-    within = main.within
-    taken = within.where(np.isin(within.kind, [End.CONDITIONAL, End.JUMP, End.CALL, End.RETURN]))
+    within = main.internal_edges
+    taken = within.select(np.isin(within.kind, [End.CONDITIONAL, End.JUMP, End.CALL, End.RETURN]))
     sources, targets = map(main.symbols.addresses, (taken.source, taken.target))
     ours = zip(sources.tolist(), targets.tolist(), taken.count.tolist(), strict=True)
     wanted = Counter({(source, target): count for source, target, count in ours})

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.profile.calls import NONE, Contexts
+from rtit.profile.calls import NO_INDEX, CallContexts
 
 CALLS = 4
 ROWS = st.lists(
@@ -21,18 +21,18 @@ NUMBERS = st.lists(st.integers(0, CALLS - 1), min_size=CALLS, max_size=CALLS)
 
 @given(st.lists(st.tuples(ROWS, NUMBERS), max_size=3))
 def test_a_tree_is_its_stacks(streams: list[tuple[list[tuple[int, int, int]], list[int]]]) -> None:
-    found = Contexts()
+    found = CallContexts()
     expected: Counter[tuple[int, ...]] = Counter()
     for rows, numbers in streams:
         stacks: list[tuple[int, ...]] = []
         kept: dict[tuple[int, int], int] = {}
         for place, call, own in rows:
-            parent = place if place < len(stacks) else NONE
+            parent = place if place < len(stacks) else NO_INDEX
             # a call that is made again in the same context is that of before
             if (parent, call) in kept:
                 continue
             kept[parent, call] = own
-            stacks.append((*(stacks[place] if parent != NONE else ()), numbers[call]))
+            stacks.append((*(stacks[place] if parent != NO_INDEX else ()), numbers[call]))
             if own:
                 expected[stacks[-1]] += own
         table = np.array([(*key, own) for key, own in kept.items()], np.uint64).reshape(-1, 3)

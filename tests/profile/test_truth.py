@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from programs.build import BARE, PROGRAMS
-from rtit.capture.events import EventKind
-from rtit.profile.builder import profile
-from rtit.profile.tables import Binary, Profile, Stretches
+from rtit.capture.events import Kind
+from rtit.profile.builder import build_profile
+from rtit.profile.tables import Binary, ExecutedRanges, Profile
 from rtit.trace import End, Trace
 from rtit.x86 import Class
 from support.recordings import RecordedProgram, Recorder
@@ -42,14 +42,14 @@ def executed(live: RecordedProgram) -> Counter[Edge]:
     for event in live.log.events():
         if event.kind == EventKind.CONDITIONAL and not event.flags & 1:
             found[event.ip, event.ip + event.length, End.CUT] += 1
-        elif event.kind in NEAR:
-            found[event.ip, event.target, NEAR[event.kind]] += 1
+        elif event.kind in NEAR_BRANCHES:
+            found[event.ip, event.target, NEAR_BRANCHES[event.kind]] += 1
     return found
 
 
 def gathered(live: RecordedProgram) -> Profile:
     with Trace(live.data) as trace:
-        return profile(trace, trace.streams)
+        return build_profile(trace, trace.streams)
 
 
 def addresses(found: Profile) -> Counter[Edge]:
@@ -58,10 +58,10 @@ def addresses(found: Profile) -> Counter[Edge]:
     by_number = {each.number: each for each in found.binaries}
     for binary in found.binaries:
         columns = binary.edges
-        for source_in, source, target_in, target, kind, count in zip(
-            columns.source_in.tolist(),
+        for source_binary, source, target_binary, target, kind, count in zip(
+            columns.source_binary.tolist(),
             columns.source.tolist(),
-            columns.target_in.tolist(),
+            columns.target_binary.tolist(),
             columns.target.tolist(),
             columns.kind.tolist(),
             columns.count.tolist(),
@@ -69,10 +69,12 @@ def addresses(found: Profile) -> Counter[Edge]:
         ):
             ends = [
                 by_number[number].symbols.address(at) if number in by_number else at
-                for number, at in ((source_in, source), (target_in, target))
+                for number, at in ((source_binary, source), (target_binary, target))
             ]
             edges[ends[0], ends[1], End(kind)] = count
-    return Counter({edge: count for edge, count in edges.items() if edge[2] in (0, *NEAR.values())})
+    return Counter(
+        {edge: count for edge, count in edges.items() if edge[2] in (0, *NEAR_BRANCHES.values())}
+    )
 
 
 def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
@@ -111,8 +113,8 @@ def test_every_instruction(name: str, program: ProgramBuilder, record: Recorder)
         at = binary.symbols.addresses(binary.offset)
         counted.update(dict(zip(at.tolist(), binary.count.tolist(), strict=True)))
     assert found.instructions == ran.total()
-    assert counted.total() + found.losses.elsewhere + found.losses.rewritten == ran.total()
-    if not found.losses.elsewhere:
+    assert counted.total() + found.losses.no_file + found.losses.changed_code == ran.total()
+    if not found.losses.no_file:
         assert counted == ran
     assert not found.losses.bytes_lost
 
@@ -121,7 +123,7 @@ def test_every_instruction(name: str, program: ProgramBuilder, record: Recorder)
 def test_stretches_are_all_of_it(name: str, program: ProgramBuilder, record: Recorder) -> None:
     main = gathered(recorded(name, program, record)).main
     assert main is not None
-    stretches = Stretches(main)
+    stretches = ExecutedRanges(main)
     counts = np.zeros(len(main.offset), np.uint64)
     rows = zip(stretches.first, stretches.last, stretches.count, strict=True)
     for first, last, count in rows:
@@ -134,12 +136,14 @@ def test_stretches_are_all_of_it(name: str, program: ProgramBuilder, record: Rec
     assert_flow(main, stretches)
 
 
-def assert_flow(main: Binary, stretches: Stretches) -> None:
+def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
     """What comes to a stretch, by an edge or from the one before, is how often it ran; but for
     where the program begins.
     """
     arrivals: Counter[int] = Counter()
-    taken = main.edges.where((main.edges.target_in == main.number) & (main.edges.kind != End.CUT))
+    taken = main.edges.select(
+        (main.edges.target_binary == main.number) & (main.edges.kind != End.CUT)
+    )
     returned = {
         int(offset + length)
         for offset, length, kind in zip(main.offset, main.length, main.kind, strict=True)
@@ -151,7 +155,7 @@ def assert_flow(main: Binary, stretches: Stretches) -> None:
         # what a call returns to follows the call
         if kind != End.RETURN or target not in returned:
             arrivals[target] += count
-    for row, count in zip(*stretches.falls(), strict=True):
+    for row, count in zip(*stretches.fall_throughs(), strict=True):
         arrivals[int(main.offset[row + 1])] += int(count)
     wrong = [
         hex(offset)

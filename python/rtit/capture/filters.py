@@ -22,7 +22,7 @@ from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.perfdata.filters import Filter
-from rtit.readable import as_text
+from rtit.readable import name_to_text
 
 MAX_FILTERS = 4
 

@@ -1,4 +1,8 @@
-"""One run of a program, counted."""
+"""Runs a program and counts what it executes.
+
+Under QEMU, a plugin counts basic blocks; no trace is made. Without QEMU, single steps record a
+trace into a temporary folder, which is decoded.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rtit.capture.backends import BackendChoice, choose_backend, fallback_from_qemu
-from rtit.capture.request import RecordRequest
-from rtit.counting.program_totals import (
-    CALL,
-    CONDITIONAL,
-    INDIRECT_CALL,
-    INDIRECT_JUMP,
-    JUMP,
-    RETURN,
-    ProgramTotals,
-)
-from rtit.profile.stat import Stat, totals
+from rtit.capture.backends import Choice, choose, instead_of_qemu
+from rtit.capture.request import Request
+from rtit.counting import process_sums
+from rtit.profile.stat import Stat, name_counts
 from rtit.profile.tables import Losses
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
-    from rtit.capture.session import RecordingSession
-    from rtit.counting.profile import CountAccumulator
+    from rtit.capture.session import Session
+    from rtit.counting.tally_profile import TallyProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +33,13 @@ class CountedRun:
 
     stat: Stat
     exit_code: int
+    """Its own exit code; 128 + N if signal N ended it."""
     backend: str
+    """What ran the program: `qemu` or `ptrace`."""
     warnings: tuple[str, ...] = ()
-    whole: bool = True
+    """Sentences about what may be missing."""
+    is_complete: bool = True
+    """False if a process, or a program that it ran, has no counts."""
 
 
 def choose_counting_backend(request: RecordRequest) -> BackendChoice:
@@ -61,7 +61,7 @@ class CountingRun:
         request: RecordRequest,
         choice: BackendChoice | None = None,
         *,
-        where: bool = True,
+        by_function: bool = True,
         places: int = 0,
     ) -> None:
         if places:
@@ -81,8 +81,10 @@ class CountingRun:
             from rtit.capture.qemu.installation import QemuStartError
 
             try:
-                self._counted = start_counting(request, self._read, found=self._choice.found)
-                self._session = self._counted
+                self._count_session = start_counting(
+                    request, self._read_tally, found=self._backend_choice.found
+                )
+                self._session = self._count_session
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
         if self._counted is None:
@@ -115,13 +117,13 @@ class CountingRun:
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.whole)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
-        sums, exits = self._sums, self._sums.exits
+        sums, exits = self._process_sums, self._process_sums.exits
         found = Stat(Counter(), Counter(), Counter(), Counter(), Losses())
-        if self._counts is not None:
-            from rtit.profile.stat import summed
+        if self._tally_profile is not None:
+            from rtit.profile.stat import summarize_profile
 
-            found = summed(self._counts.profile(by_thread), tids, pids)
-        alone = totals(
+            found = summarize_profile(self._tally_profile.profile(by_thread), tids, pids)
+        sums_of_ended = name_counts(
             sums.instructions,
             exits[CONDITIONAL],
             (sum(exits[JUMP]), sum(exits[INDIRECT_JUMP])),
@@ -131,7 +133,7 @@ class CountingRun:
             0,
             0,
         )
-        counts = {name: found.counts.get(name, 0) + count for name, count in alone.items()}
+        counts = {name: found.counts.get(name, 0) + count for name, count in sums_of_ended.items()}
         counts |= {"threads": tids, "processes": pids}
         threads: Counter[str] = Counter()
         for name, count in by_thread:
@@ -147,8 +149,8 @@ class CountingRun:
             found = decoded(trace, trace.streams)
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
-    def _read(self, file: int) -> Mapping[int, int]:
-        if not self._where and self._sums.add(file):
+    def _read_tally(self, file: int) -> Mapping[int, int]:
+        if not self._by_function and self._process_sums.add(file):
             return {}
         from rtit.counting.process_counts import read_process_counts
         from rtit.counting.profile import CountAccumulator
@@ -182,12 +184,12 @@ def stat(
 ) -> CountedRun:
     """Run a program and count what it executes, with its threads and all that it starts.
 
-    `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
-    ours, as is `cwd`). `backend` is `qemu`, `ptrace` (single steps), or `auto`. The counts are
-    those that `rtit stat` finds in a recording of the same run; so many `places` have counts of
-    their own, 4,194,304 by default. An exception (KeyboardInterrupt
-    among them) kills the program. Raises UsageError for wrong options, RecordError if the program
-    cannot be started (`exit_code` 125, 126, 127).
+    `argv` is the program and its arguments. The program is looked up in the PATH of `env`; None is
+    the current environment and, for `cwd`, the current folder. `backend` is `qemu`, `ptrace`
+    (single steps), or `auto`. The counts equal those of `rtit stat` on a recording of the run.
+    `places` limits the edges and runs with counts of their own (default 4,194,304). Any exception,
+    such as KeyboardInterrupt, kills the program. Raises UsageError for invalid options, RecordError
+    if the program cannot be started (`exit_code` 125, 126, 127).
     """
     request = RecordRequest(argv, backend=backend, env=env, cwd=cwd)
     with CountingRun(request, places=places) as counting:

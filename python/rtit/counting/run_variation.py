@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rtit.profile.stat import Stat, named
+from rtit.profile.stat import Stat, function_label
 
-Range = tuple[str, int, int]
-"""A name, the least count and the greatest."""
+CountRange = tuple[str, int, int]
+"""A name, the smallest and the largest count."""
 
 _REASONS = {
     "python": "python hashes with another seed each run: PYTHONHASHSEED=0 fixes it",
@@ -16,11 +16,11 @@ _REASONS = {
     "ruby": "ruby hashes with another seed each run",
     "node": "node compiles and collects garbage in threads: --single-threaded keeps to one",
 }
-_SHARED = (
+_THREADS_HINT = (
     "of threads the order is another each time, and so is how often they wait for each other: "
     "taskset -c 0 helps, one thread more"
 )
-_ANY = (
+_GENERAL_HINT = (
     "what else may differ: the time and process numbers that a program prints or hashes, random "
     "seeds, the files that it finds and their order, and the environment's size"
 )
@@ -46,7 +46,8 @@ class RunVariation:
     def functions(self) -> list[Range]:
         """Return the functions with different counts, those with the most instructions first."""
         tables = [
-            {named(each): count for each, count in run.functions.items()} for run in self.runs
+            {function_label(each): count for each, count in run.functions.items()}
+            for run in self.runs
         ]
         return sorted(_differing_counts(tables), key=lambda each: (each[1] - each[2], each[0]))
 
@@ -61,16 +62,16 @@ class RunVariation:
             if any(each.removeprefix("lib").startswith(name) for each in files)
         ]
         if any(run.counts["threads"] > run.counts["processes"] for run in self.runs):
-            found.append(_SHARED)
-        return [*found, _ANY]
+            found.append(_THREADS_HINT)
+        return [*found, _GENERAL_HINT]
 
     def as_json(self) -> dict[str, object]:
-        """The counts of each run that had not the same in all."""
+        """Return the counts that differ, as JSON."""
         return {
             "instructions": [each.counts["instructions"] for each in self.runs],
             "counts": {name: [least, most] for name, least, most in self.counts},
             "functions": {name: [least, most] for name, least, most in self.functions},
-            "why": self.why(),
+            "why": self.explain(),
         }
 
 

@@ -1,12 +1,12 @@
-"""Which code ran: lines, branches both ways, blocks, of programs as they are.
+"""Code coverage of unmodified programs: lines, both outcomes of branches, functions, blocks.
 
-`coverage` puts recordings together; `text.py`, `lcov.py`, `cobertura.py`, `drcov.py` and `afl.py`
-write a format each.
+`coverage` adds up recordings; `source_files` maps counts to source lines by DWARF; `formats` has
+a module per format: text, HTML, lcov, Cobertura, drcov, AFL.
 """
 
 from __future__ import annotations
 
-from rtit.coverage.gather import Coverage, coverage
-from rtit.coverage.lines import Branch, Function, Source, sources
+from rtit.coverage.file_coverage import Coverage, coverage
+from rtit.coverage.source_coverage import Branch, Function, SourceFile, source_files
 
-__all__ = ["Branch", "Coverage", "Function", "Source", "coverage", "sources"]
+__all__ = ["Branch", "Coverage", "Function", "SourceFile", "coverage", "source_files"]

@@ -8,24 +8,21 @@ same functions is the same node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtit.profile.calls import followed
-from rtit.profile.source_lines import counted, functions
-from rtit.profile.tables import taken
+from rtit.profile.calls import follow_calls
+from rtit.profile.source_lines import function_names, instructions_by_function
+from rtit.profile.tables import taken_branches
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
     from numpy.typing import NDArray
 
-    from rtit.profile.calls import Place
+    from rtit.profile.calls import CodeLocation
     from rtit.profile.tables import Binary, Profile
     from rtit.trace import Stream, Trace
 
@@ -72,16 +69,16 @@ def count_functions(profile: Profile) -> FunctionCounts:
     binaries = {each.number: each for each in profile.binaries}
     instructions: Counter[tuple[Function, ...]] = Counter()
     calls: Counter[tuple[Function, ...]] = Counter()
-    for outer, count in profile.outside.items():
+    for outer, count in profile.unmapped_code.items():
         instructions[outer,] += count
     for binary in profile.binaries:
-        for function, count in counted(binary):
+        for function, count in instructions_by_function(binary):
             instructions[function,] += count
-        edges = taken(binary.edges.where(binary.edges.source_in == binary.number))
-        edges = edges.where((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
-        sources = functions(binary, edges.source)
-        for number in {*edges.target_in.tolist()}:
-            mask = edges.target_in == number
+        edges = taken_branches(binary.edges.select(binary.edges.source_binary == binary.number))
+        edges = edges.select((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
+        sources = function_names(binary, edges.source)
+        for number in {*edges.target_binary.tolist()}:
+            mask = edges.target_binary == number
             targets = _target_names(binaries.get(number), edges.target[mask])
             rows = zip(
                 [sources[row] for row in mask.nonzero()[0].tolist()],
@@ -107,7 +104,7 @@ def list_changes(
 
 
 def _target_names(binary: Binary | None, offsets: NDArray[np.uint64]) -> list[Function]:
-    return [("", "")] * len(offsets) if binary is None else functions(binary, offsets)
+    return [("", "")] * len(offsets) if binary is None else function_names(binary, offsets)
 
 
 class CallTree:
@@ -129,10 +126,10 @@ class CallTree:
         `files` maps file names to those of the other recording. Raises what decoding raises.
         """
         counts: Counter[int] = Counter()
-        named: dict[Place, Function] = {}
+        named: dict[CodeLocation, Function] = {}
         for stream in streams:
-            ends, columns = followed(trace, stream, profile)
-            known: dict[Place, Place] = {}
+            ends, columns = follow_calls(trace, stream, profile)
+            known: dict[CodeLocation, CodeLocation] = {}
             # equal locations share one object
             targets = [known.setdefault(target, target) for _, target in ends]
             self._name_locations(named, known.keys() - named.keys(), profile, files)
@@ -185,8 +182,8 @@ class CallTree:
 
     @staticmethod
     def _name_locations(
-        named: dict[Place, Function],
-        unnamed: set[Place],
+        named: dict[CodeLocation, Function],
+        unnamed: set[CodeLocation],
         profile: Profile,
         files: Mapping[str, str],
     ) -> None:
@@ -198,5 +195,7 @@ class CallTree:
                 named |= dict.fromkeys(locations, ("", ""))
                 continue
             offsets = np.array([each.offset for each in locations], np.uint64)
-            names = [(name, files.get(file, file)) for name, file in functions(binary, offsets)]
+            names = [
+                (name, files.get(file, file)) for name, file in function_names(binary, offsets)
+            ]
             named |= dict(zip(locations, names, strict=True))

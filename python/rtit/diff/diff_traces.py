@@ -24,7 +24,7 @@ from rtit.diff.difference import (
 )
 from rtit.diff.output import format_difference
 from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
-from rtit.profile.builder import profile
+from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import further_rounds, sentences
@@ -143,7 +143,7 @@ def _compare_counts(
     builds: BuildMatching,
     streams: tuple[Sequence[Stream], Sequence[Stream]],
 ) -> None:
-    left, right = profile(builds.left, streams[0]), profile(builds.right, streams[1])
+    left, right = build_profile(builds.left, streams[0]), build_profile(builds.right, streams[1])
     before = count_functions(left)
     after = count_functions(right).rename_files(builds.renamed_files)
     difference.functions = list_changes(before.instructions, after.instructions)
@@ -154,8 +154,8 @@ def _compare_counts(
         tree.count_instructions(builds.right, streams[1], right, builds.renamed_files),
     )
     for side, each in (("first", left), ("second", right)):
-        difference.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
-        difference.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
+        difference.too_deep.extend(f"{side}: {line}" for line in each.losses.call_losses())
+        difference.gaps.extend(f"{side}: {line}" for line in each.losses.counter_losses())
 
 
 def _unknown_loops(

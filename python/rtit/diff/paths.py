@@ -24,8 +24,6 @@ from rtit.image import Regions
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rtit.diff.builds import BuildMatching
     from rtit.trace import Rows, Stream, Trace
 

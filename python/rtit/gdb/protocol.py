@@ -16,7 +16,7 @@ from enum import Enum
 from rtit.errors import RtitError
 from rtit.gdb import qxfer
 from rtit.gdb.target import Target
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 
 MAX_PACKET = 0x4000
 """Bytes between `$` and `#` of a packet."""
@@ -142,7 +142,7 @@ class GdbSession:
         except MalformedPacketError:
             return _ERROR_MALFORMED
         except RtitError as error:
-            return b"E." + sanitize_text(readable(str(error), "ascii").encode())
+            return b"E." + sanitize_text(escape_control_characters(str(error), "ascii").encode())
         return _UNSUPPORTED
 
     # Handlers: each gets the packet after its name, and returns the payload of the reply.

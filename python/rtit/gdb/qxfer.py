@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from rtit.readable import as_text
+from rtit.readable import name_to_text
 
 if TYPE_CHECKING:
     from rtit.gdb.program import LoadedFile, Program
@@ -146,5 +146,5 @@ def trace_configuration(trace_format: str, size: int) -> str:
 
 def _xml_text(text: str) -> str:
     """Return a text without characters that XML cannot hold."""
-    kept = "".join(each if each.isprintable() else "?" for each in as_text(text))
+    kept = "".join(each if each.isprintable() else "?" for each in name_to_text(text))
     return kept.encode("utf-8", "replace").decode()

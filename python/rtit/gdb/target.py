@@ -18,7 +18,7 @@ from rtit.gdb import qxfer
 from rtit.gdb.open_calls import next_ip, open_call_returns
 from rtit.gdb.program import Program
 from rtit.gdb.thread_path import ThreadPath
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from rtit.views.trace_tail import Crash, find_crashes
 
 if TYPE_CHECKING:
@@ -199,13 +199,14 @@ class Target:
         if fault is None:
             ending = ""
         elif self.crash(tid) is not None:
-            ending = f", to {readable(fault.ending)}"
+            ending = f", to {escape_control_characters(fault.ending)}"
         else:
-            ending = f"; {readable(fault.ending)} came later, and what led there was not traced"
+            signal_text = escape_control_characters(fault.ending)
+            ending = f"; {signal_text} came later, and what led there was not traced"
         reason = ", as blocks: its packets are not of it alone"
         if sends_packets or self._trace_format == "bts":
             reason = ""
-        name = f" ({readable(self.name(tid))})" if self.name(tid) else ""
+        name = f" ({escape_control_characters(self.name(tid))})" if self.name(tid) else ""
         self._report(f"thread {tid}{name}: {amount} instructions{ending}{reason}")
         if path.gaps:
             places = "1 place" if path.gaps == 1 else f"{path.gaps:,} places"

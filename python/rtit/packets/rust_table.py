@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.generated import write
-from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, DECLARATIONS, ESCAPE, Declaration
+from rtit.generated import write_or_check
+from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
 
@@ -155,7 +155,7 @@ def _field_line(row: Declaration, index: int) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write(arguments, TARGET, render(), "rtit.packets.rust_table")
+    return write_or_check(arguments, TARGET, render(), "rtit.packets.rust_table")
 
 
 if __name__ == "__main__":

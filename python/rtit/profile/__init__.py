@@ -1,4 +1,5 @@
-"""Profiles for other tools, from exact counts: of BOLT, AutoFDO, LLVM, pprof, callgrind, perf.
+"""Exact counts of what ran, by binary, and profiles for other tools.
 
-`profile` adds up what ran, binary by binary; a file each of the others writes one format.
+`build_profile` adds up the counts; `formats` has a module per format: BOLT, AutoFDO, LLVM, pprof,
+callgrind, perf.
 """

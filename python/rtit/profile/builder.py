@@ -1,8 +1,9 @@
-"""The totals of a stream, by process, cut where the same addresses begin to mean something else.
+"""Builds a profile: exact counts of what ran, by binary, from the totals of streams.
 
-What ran in no file of a process, by name: the kernel, code that programs made, the vdso.
-
-From the totals of streams to counts by binary.
+Streams count runs and edges by virtual address. Addresses are mapped to files and offsets through
+the process's mappings. If a process maps something else at the same addresses (exec, dlclose),
+counts are split into *mapping periods*, within which an address has one meaning. Code of no file
+(kernel, JIT code, vDSO) is counted by function name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from rtit.image import UPPER, Regions, has_file
 from rtit.image.image import reused
-from rtit.profile.tables import NOWHERE, Binary, Edges, Losses, Profile
+from rtit.profile.tables import NO_BINARY, Binary, Edges, Losses, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import Sums, further_rounds, sentences
@@ -31,114 +32,120 @@ if TYPE_CHECKING:
     from rtit.trace.tables.batch import Batch
 
 
-class Slice(NamedTuple):
-    """What ran while these were mapped; they do not overlap, but where they show the same."""
+class MappingPeriod(NamedTuple):
+    """What ran while these mappings were valid. They do not overlap, unless they map the same."""
 
     totals: Totals
     mappings: list[Mapping]
 
 
-class _Lives:
-    """When the same addresses begin to mean something else, of every process."""
+class _MappingEpochs:
+    """The mapping periods of every process, numbered from 0."""
 
     def __init__(self, images: Images) -> None:
         self._images = images
-        self._cuts: dict[int, NDArray[np.uint64]] = {}
+        self._changes: dict[int, NDArray[np.uint64]] = {}
 
     def epochs(self, pids: NDArray[np.int32], times: NDArray[np.uint64]) -> NDArray[np.uint32]:
-        """In how many-th of its process's times each row is: 0 before the first change."""
+        """Return the number of the mapping period of each row."""
         found = np.zeros(len(pids), np.uint32)
         for pid in np.unique(pids).tolist():
-            cuts = self._cuts_of(pid)
-            if len(cuts):
-                own = pids == pid
-                found[own] = np.searchsorted(cuts, times[own], "right")
+            changes = self._changes_of(pid)
+            if len(changes):
+                mask = pids == pid
+                found[mask] = np.searchsorted(changes, times[mask], "right")
         return found
 
     def mappings(self, pid: int, epoch: int) -> list[Mapping]:
-        """What was mapped then."""
-        cuts, found = self._cuts_of(pid), list(self._images.mappings(pid))
-        if not len(cuts):
+        """Return the mappings of a process in a period."""
+        changes, found = self._changes_of(pid), list(self._images.mappings(pid))
+        if not len(changes):
             return found
-        time = int(cuts[epoch - 1]) if epoch else 0
+        time = int(changes[epoch - 1]) if epoch else 0
         return [each for each in found if each.since <= time < each.until]
 
-    def _cuts_of(self, pid: int) -> NDArray[np.uint64]:
-        cuts = self._cuts.get(pid)
-        if cuts is None:
+    def _changes_of(self, pid: int) -> NDArray[np.uint64]:
+        changes = self._changes.get(pid)
+        if changes is None:
             found = list(self._images.mappings(pid))
             times = {time for each in found for time in (each.since, each.until)}
-            cuts = np.array(sorted(times) if reused(found) else [], np.uint64)
-            self._cuts[pid] = cuts
-        return cuts
+            changes = np.array(sorted(times) if reused(found) else [], np.uint64)
+            self._changes[pid] = changes
+        return changes
 
 
-def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]:
-    """All that ran in a stream. A process that never maps another thing at addresses that it used
-    before is one slice, added up while it is decoded; one that does (exec, dlclose) has a slice for
-    each time between changes, which takes as long as its rows do, and so do those of a stream of
-    several threads, of which `ran` is told how many instructions each had. Of more places than the
-    trace has counts of those of the first times are there; the first slice tells of the others.
+def mapping_periods(
+    stream: Stream, images: Images, thread_counts: Counter[int]
+) -> Iterator[MappingPeriod]:
+    """Return what ran in a stream, by mapping period.
+
+    A process that never reuses addresses has one period, which native code adds up. Otherwise rows
+    are added up here, which takes longer; so are those of a stream of several threads, and
+    `thread_counts` then gets the instructions of each thread. Counts beyond the limit of the trace
+    are in the first period.
     """
-    several = stream.has_several
-    if not several:
+    has_several_threads = stream.has_several
+    if not has_several_threads:
         mappings = list(images.mappings(stream.tid))
         if not reused(mappings):
-            yield Slice(stream.totals(), mappings)
+            yield MappingPeriod(stream.totals(), mappings)
             return
-    lives = _Lives(images)
+    epochs = _MappingEpochs(images)
 
-    def whose(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
-        pids = batch.more["pid"] if several else np.full(len(batch), stream.tid, np.int32)
-        return pids, lives.epochs(pids, times)
+    def process_and_epoch(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
+        pids = (
+            batch.more["pid"] if has_several_threads else np.full(len(batch), stream.tid, np.int32)
+        )
+        return pids, epochs.epochs(pids, times)
 
     runs = Sums("i4 u4 u8 u4", stream.places)
     edges = Sums("i4 u4 u8 u8 u1", stream.places, kind=4)
     for branches in stream.branches():
-        found = whose(branches, branches.time)
+        found = process_and_epoch(branches, branches.time)
         edges.add(*found, branches.source, branches.target, branches.kind)
     for rows in stream.rows():
-        runs.add(*whose(rows, rows.time), rows.start, rows.instructions)
-        if several:
-            _count(ran, rows)
-    sums = _Parts(runs), _Parts(edges)
+        runs.add(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
+        if has_several_threads:
+            _count_by_thread(thread_counts, rows)
+    sums = _SumsByEpoch(runs), _SumsByEpoch(edges)
     others: tuple[int, dict[int, int]] = runs.others, edges.others_of
     for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
         totals = Totals(
-            RunTotals(*sums[0].of(key)).replaced(others=others[0]),
-            EdgeTotals(*sums[1].of(key)).replaced(others_of=others[1]),
+            RunTotals(*sums[0].rows(key)).replaced(others=others[0]),
+            EdgeTotals(*sums[1].rows(key)).replaced(others_of=others[1]),
         )
         others = 0, {}
-        yield Slice(totals, lives.mappings(key >> 32, key & 0xFFFF_FFFF))
+        yield MappingPeriod(totals, epochs.mappings(key >> 32, key & 0xFFFF_FFFF))
 
 
-class _Parts:
-    """Sums by process and time."""
+class _SumsByEpoch:
+    """Sums by process and mapping period."""
 
     def __init__(self, sums: Sums) -> None:
         pids, epochs, *self._columns = sums.columns()
         self.keys = pids.astype(np.int64) << 32 | epochs.astype(np.int64)
 
-    def of(self, key: int) -> list[Any]:
-        """The rows of one."""
+    def rows(self, key: int) -> list[Any]:
+        """Return the rows of a key."""
         begin, end = np.searchsorted(self.keys, [key, key + 1]).tolist()
         return [column[begin:end] for column in self._columns]
 
 
-def _count(ran: Counter[int], rows: Rows) -> None:
-    tids, places = np.unique(rows.more["tid"], return_inverse=True)
-    counts = np.bincount(places, rows.instructions, len(tids))
+def _count_by_thread(thread_counts: Counter[int], rows: Rows) -> None:
+    tids, positions = np.unique(rows.more["tid"], return_inverse=True)
+    counts = np.bincount(positions, rows.instructions, len(tids))
     for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
-        ran[tid] += int(count)
+        thread_counts[tid] += int(count)
 
 
 Function = tuple[str, str]
-"""The name, "" for none, and that of the module it is in, "" for none."""
+"""Name of the function, and name of its module; "" if unknown."""
 
 
-def outside(trace: Trace, stream: Stream) -> Counter[Function]:
-    """Instructions of a stream by function, of those that are in no file of its process. Decodes
-    the stream once more; raises what decoding raises.
+def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
+    """Return the instructions by function of a stream's code that is in no file of its process.
+
+    Decodes the stream again; raises what decoding raises.
     """
     files = {
         each.path
@@ -154,176 +161,184 @@ def outside(trace: Trace, stream: Stream) -> Counter[Function]:
     return found
 
 
-def name_at(trace: Trace, tid: int, address: int, time: int) -> Function:
-    """Of the function at an address that is in no file."""
+def function_at(trace: Trace, tid: int, address: int, time: int) -> Function:
+    """Return the function at an address that is in no file."""
     location = trace.symbols.lookup(tid, time, address)
     return location.name, location.module.rpartition("/")[2]
 
 
-_COMM = 15
+_MAX_COMM = 15
 """Characters of a process's name."""
-_Key = tuple[str, bytes | None]
+_FileKey = tuple[str, bytes | None]
 
 
-class _Found(NamedTuple):
-    """A binary, before its instructions are known."""
+class _BinaryFile(NamedTuple):
+    """A file with code that ran, and the ranges of it that were mapped."""
 
     path: str
     build_id: bytes | None
     symbols: FileSymbols
-    pieces: set[tuple[int, int]]
+    mapped_ranges: set[tuple[int, int]]
 
 
-class Gathering:
-    """Counts of what ran in these files, added up, at so many `places` (see `Sums`)."""
+class ProfileBuilder:
+    """Adds up counts by file.
 
-    def __init__(self, files: Files, places: int = 0) -> None:
-        self._files = files
-        self.found: list[_Found] = []
-        self._numbers: dict[_Key, int] = {}
-        self._runs = Sums("i4 u8 u4", places)
-        self._edges = Sums("i4 u8 i4 u8 u1", places, kind=4)
+    At most `max_counters` runs and edges have counts of their own (see `Sums`).
+    """
 
-    def add(self, part: Slice) -> bool:
-        """Runs and edges of some time, in the mappings of that time; whether any may be in no
-        file.
-        """
-        regions = Regions(part.mappings)
-        numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int32)
+    def __init__(self, files: Files, max_counters: int = 0) -> None:
+        self._file_cache = files
+        self.files: list[_BinaryFile] = []
+        self._numbers: dict[_FileKey, int] = {}
+        self._runs = Sums("i4 u8 u4", max_counters)
+        self._edges = Sums("i4 u8 i4 u8 u1", max_counters, kind=4)
 
-        def placed(ips: Any) -> tuple[Any, Any]:
+    def add(self, period: MappingPeriod) -> bool:
+        """Add the counts of a mapping period; return whether any may be in no file."""
+        regions = Regions(period.mappings)
+        numbers = np.array([*map(self.binary_number, regions.mappings), NO_BINARY], np.int32)
+
+        def locate(ips: Any) -> tuple[Any, Any]:
             rows, offsets = regions.at(ips, ips)
             binary = numbers[rows]
-            return binary, np.where(binary == NOWHERE, ips, offsets)
+            return binary, np.where(binary == NO_BINARY, ips, offsets)
 
-        runs, edges = part.totals.runs, part.totals.edges
-        binary, offsets = placed(runs.start)
+        runs, edges = period.totals.runs, period.totals.edges
+        binary, offsets = locate(runs.start)
         self.add_runs(binary, offsets, runs.instructions, runs.count)
-        ends = *placed(edges.source), *placed(edges.target)
+        ends = *locate(edges.source), *locate(edges.target)
         self._edges.add(*ends, edges.kind, count=edges.count)
         self._runs.others_of[0] += runs.others
         self._edges.others_of.update(edges.others_of)
-        return bool((binary == NOWHERE).any() or runs.others)
+        return bool((binary == NO_BINARY).any() or runs.others)
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
-        """Runs, in binaries by number or NOWHERE."""
-        # tallies of programs have wider ones
+        """Add runs of binaries, by number; NO_BINARY for code in no file."""
+        # callers may have wider integers
         binary = binary.astype(np.int32, copy=False)
         self._runs.add(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
 
-    def number(self, mapping: Mapping) -> int:
-        """Of the mapping's binary; NOWHERE if it has none. Its code counts from now on."""
+    def binary_number(self, mapping: Mapping) -> int:
+        """Return the number of a mapping's binary, and note its code; NO_BINARY if it has none."""
         key = mapping.path, mapping.build_id
         if not has_file(mapping.path) or mapping.start >= UPPER:
-            return NOWHERE
+            return NO_BINARY
         if key not in self._numbers:
-            symbols = self._files.symbols(*key)
-            self._numbers[key] = NOWHERE if symbols is None else len(self.found)
+            symbols = self._file_cache.symbols(*key)
+            self._numbers[key] = NO_BINARY if symbols is None else len(self.files)
             if symbols is not None:
                 build_id = mapping.build_id or symbols.elf.build_id
-                self.found.append(_Found(mapping.path, build_id, symbols, set()))
+                self.files.append(_BinaryFile(mapping.path, build_id, symbols, set()))
         number = self._numbers[key]
-        if number != NOWHERE and mapping.problem is None:
-            self.found[number].pieces.add((mapping.offset, mapping.end - mapping.start))
+        if number != NO_BINARY and mapping.problem is None:
+            self.files[number].mapped_ranges.add((mapping.offset, mapping.end - mapping.start))
         return number
 
     def binaries(self, losses: Losses) -> tuple[list[Binary], Edges]:
-        """All of it, also that of which nothing ran; and every edge. What ran elsewhere is added to
-        `losses`.
+        """Return all binaries and all edges, and add the code in no file to `losses`.
+
+        A binary of which nothing ran is included.
         """
         runs = self._runs.columns()
-        source_in, source, target_in, target, kind, count = self._edges.columns()
-        losses.runs, losses.transfers = self._runs.others, self._edges.others
-        edges = Edges(source_in, source, target_in, target, kind, count)
-        outside = runs[0] == NOWHERE
-        kernel = outside & (runs[1] >= np.uint64(UPPER))
-        losses.kernel, losses.elsewhere = _weight(runs, kernel), _weight(runs, outside & ~kernel)
+        source_binary, source, target_binary, target, kind, count = self._edges.columns()
+        losses.uncounted_runs, losses.uncounted_transfers = self._runs.others, self._edges.others
+        edges = Edges(source_binary, source, target_binary, target, kind, count)
+        unmapped_code = runs[0] == NO_BINARY
+        kernel = unmapped_code & (runs[1] >= np.uint64(UPPER))
+        losses.kernel, losses.no_file = (
+            _count_instructions(runs, kernel),
+            _count_instructions(runs, unmapped_code & ~kernel),
+        )
         binaries = []
-        for number in range(len(self.found)):
-            binary, unknown = _binary(self, number, runs, edges)
-            losses.rewritten += unknown
+        for number in range(len(self.files)):
+            binary, unknown = _make_binary(self, number, runs, edges)
+            losses.changed_code += unknown
             binaries.append(binary)
         return binaries, edges
 
     @property
-    def beyond(self) -> Counter[int]:
-        """How often edges were taken that have no count of their own, by `End`."""
+    def uncounted_transfers(self) -> Counter[int]:
+        """Transfers without a count of their own, by `End`."""
         return self._edges.others_of
 
-    def space(self, number: int) -> Space:
-        """The code of a binary, by file offset."""
+    def code_space(self, number: int) -> Space:
+        """Return the code of a binary by file offset."""
         from rtit._core import Space
 
-        found = self.found[number]
+        found = self.files[number]
         space = Space()
-        for offset, size in sorted(found.pieces):
-            space.map(0, offset, self._files.code(found.path, offset, size, found.build_id))
+        for offset, size in sorted(found.mapped_ranges):
+            space.map(0, offset, self._file_cache.code(found.path, offset, size, found.build_id))
         return space
 
 
-def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
-    """Decode the streams and add up, binary by binary. Raises what decoding raises."""
-    gathering = Gathering(trace.images.files, trace.places)
+def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
+    """Decode the streams and return the counts by binary. Raises what decoding raises."""
+    builder = ProfileBuilder(trace.images.files, trace.places)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
-    named: Counter[Function] = Counter()
+    unmapped: Counter[Function] = Counter()
     for stream in streams:
-        is_outside = False
-        ran: Counter[int] = Counter()
-        for part in slices(stream, trace.images, ran):
-            is_outside |= gathering.add(part)
-            del part
+        has_unmapped = False
+        thread_counts: Counter[int] = Counter()
+        for period in mapping_periods(stream, trace.images, thread_counts):
+            has_unmapped |= builder.add(period)
+            del period
         counts = stream.counts()
         if len(stream.whose) > 1:
             alone = (stream.of_thread(*who, trace.comms) for who in stream.whose)
-            threads += ((each.title, ran[each.tid]) for each in alone)
+            threads += ((each.title, thread_counts[each.tid]) for each in alone)
         else:
-            further = _note_repeats(trace, stream, counts.instructions, losses)
-            threads.append((stream.title, counts.instructions + further))
+            loop_instructions = _add_unknown_loops(trace, stream, counts.instructions, losses)
+            threads.append((stream.title, counts.instructions + loop_instructions))
         losses.bytes += stream.size - counts.elsewhere_bytes
         losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
         stream.forget()
-        if is_outside:
-            named += outside(trace, stream)
+        if has_unmapped:
+            unmapped += unmapped_code(trace, stream)
     losses.problems = [str(problem) for problem in trace.image_problems]
-    binaries, edges = gathering.binaries(losses)
-    first = _first(trace)
-    main = next((each for each in binaries if first in (each.path, None)), None)
+    binaries, edges = builder.binaries(losses)
+    program = _program_path(trace)
+    main = next((each for each in binaries if program in (each.path, None)), None)
     transfers = {
-        kind: int(edges.count[edges.kind == kind].sum()) + gathering.beyond[kind] for kind in End
+        kind: int(edges.count[edges.kind == kind].sum()) + builder.uncounted_transfers[kind]
+        for kind in End
     }
-    ran_in = [each for each in binaries if each.instructions]
-    whole = sum(count for _, count in threads)
-    return Profile(ran_in, main, whole, losses, threads, transfers, named)
+    binaries_run = [each for each in binaries if each.instructions]
+    total = sum(count for _, count in threads)
+    return Profile(binaries_run, main, total, losses, threads, transfers, unmapped)
 
 
-def _note_repeats(trace: Trace, stream: Stream, counted: int, losses: Losses) -> int:
-    """Add the loops without packets of a stream to `losses`; returns the instructions of their
-    further rounds, as far as they are known.
+def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: Losses) -> int:
+    """Add the loops without packets to `losses`; return the instructions of their further
+    iterations.
     """
     if not any(True for _ in stream.places_of(ErrorClass.REPEATS_UNKNOWN)):
         return 0
-    losses.repeats += [f"{stream.title}: {text}" for text in sentences(stream)]
-    further = further_rounds(trace, stream, counted) or 0
-    losses.rounds += further
-    return further
+    losses.unknown_loops += [f"{stream.title}: {text}" for text in sentences(stream)]
+    loop_instructions = further_rounds(trace, stream, counted) or 0
+    losses.loop_instructions += loop_instructions
+    return loop_instructions
 
 
-def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) -> tuple[Binary, int]:
-    """One of the binaries, and how many instructions of it have no code in the file."""
+def _make_binary(
+    builder: ProfileBuilder, number: int, runs: list[Any], edges: Edges
+) -> tuple[Binary, int]:
+    """Return a binary, and how many instructions ran where its file has other code."""
     from rtit._core import unrolled
 
-    found = gathering.found[number]
-    own = runs[0] == number
-    space = gathering.space(number)
+    found = builder.files[number]
+    mask = runs[0] == number
+    space = builder.code_space(number)
     ips, lengths, kinds, counts, _lasts, unknown = unrolled(
         space,
-        runs[1][own].tobytes(),
-        runs[2][own].tobytes(),
-        runs[3][own].tobytes(),
+        runs[1][mask].tobytes(),
+        runs[2][mask].tobytes(),
+        runs[3][mask].tobytes(),
         found.symbols.elf.bits,
     )
-    own = (edges.source_in == number) | (edges.target_in == number)
+    mask = (edges.source_binary == number) | (edges.target_binary == number)
     binary = Binary(
         number,
         found.path,
@@ -334,18 +349,20 @@ def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) ->
         np.asarray(lengths),
         np.asarray(kinds),
         np.asarray(counts),
-        edges.where(own),
+        edges.select(mask),
     )
     return binary, unknown
 
 
-def _weight(runs: list[Any], own: Any) -> int:
-    return int((runs[2][own].astype(np.uint64) * runs[3][own]).sum())
+def _count_instructions(runs: list[Any], mask: Any) -> int:
+    return int((runs[2][mask].astype(np.uint64) * runs[3][mask]).sum())
 
 
-def _first(trace: Trace) -> str | None:
-    """The path of the program: of the files of the first process the one that the process is called
-    after, else the one that was mapped first, at the lowest address.
+def _program_path(trace: Trace) -> str | None:
+    """Return the path of the program.
+
+    Of the files of the first process this is the one with the process's name, else the one that was
+    mapped first, at the lowest address.
     """
     for pid in trace.images.pids:
         files = [
@@ -354,7 +371,7 @@ def _first(trace: Trace) -> str | None:
             if has_file(each.path) and each.start < UPPER
         ]
         name = trace.comms.get(pid)
-        called = [each for each in files if PurePath(each.path).name[:_COMM] == name]
+        called = [each for each in files if PurePath(each.path).name[:_MAX_COMM] == name]
         if files:
             return min(called or files, key=lambda each: (each.since, each.start)).path
     return None

@@ -1,6 +1,7 @@
-"""The functions of a binary's code, as people read their names.
+"""Functions and source lines of the instructions of a binary.
 
-Functions and lines of source for the instructions of a binary.
+Functions come from the symbol table, lines from DWARF. Line tables are read in chunks, so that
+large files take bounded memory.
 """
 
 from __future__ import annotations
@@ -17,50 +18,50 @@ if TYPE_CHECKING:
     from rtit.profile.tables import Binary
 
 
-def functions(binary: Binary, offsets: NDArray[np.uint64]) -> list[tuple[str, str]]:
-    """Of each offset in the binary's file the name, "" for none, and the file's name."""
+def function_names(binary: Binary, offsets: NDArray[np.uint64]) -> list[tuple[str, str]]:
+    """Return function ("" for none) and file name of each offset in the binary."""
     from rtit._core import demangle
 
-    found = Owners(binary.symbols).of(offsets).tolist()
+    found = FunctionIndex(binary.symbols).find(offsets).tolist()
     named = {-1: ("", binary.name)}
     for owner in {*found} - {-1}:
         named[owner] = demangle(binary.symbols.name(owner)), binary.name
     return [named[owner] for owner in found]
 
 
-def counted(binary: Binary) -> Iterator[tuple[tuple[str, str], int]]:
-    """The functions of what ran in the binary, in its order, with the instructions of each."""
-    owners = Owners(binary.symbols).of(binary.offset)
+def instructions_by_function(binary: Binary) -> Iterator[tuple[tuple[str, str], int]]:
+    """Iterate over the functions of a binary in order of address, with the instructions that ran in
+    each.
+    """
+    owners = FunctionIndex(binary.symbols).find(binary.offset)
     _, first, which = np.unique(owners, return_index=True, return_inverse=True)
     sums = np.zeros(len(first), np.uint64)
     np.add.at(sums, which, binary.count)
     order = np.argsort(first)
-    named = functions(binary, binary.offset[first[order]])
+    named = function_names(binary, binary.offset[first[order]])
     yield from zip(named, sums[order].tolist(), strict=True)
 
 
-MANY_LINES = "of which its DWARF tells more than is read"
-MOST = 1 << 19
-"""Lines that are in memory at once."""
-_MOST_PARTS = 32
-"""For each all tables of the file are gone over: 16 million lines in all."""
-_NEAR = 64
-_MOST_WINDOWS = 1 << 10
-_END = (1 << 64) - 1
+TOO_MANY_LINES = "of which its DWARF tells more than is read"
+MAX_LINES = 1 << 19
+"""Line table rows that are in memory at a time."""
+_MAX_CHUNKS = 32
+"""Chunks of a file that are read, of `MAX_LINES` each: 16 million rows."""
+_MIN_WINDOW_GAP = 64
+_MAX_WINDOWS = 1 << 10
+_END_OF_ADDRESSES = (1 << 64) - 1
 
 
-class Lines(NamedTuple):
-    """Of each offset asked for: the number of its file in `files`, -1 if not known; the line."""
+class SourceLines(NamedTuple):
+    """File (a number in `files`, -1 if unknown) and line of each requested offset."""
 
     files: list[str]
     file: NDArray[np.int64]
     line: NDArray[np.int64]
 
 
-class Stretches(NamedTuple):
-    """Addresses from each start up to its end, in order and disjoint, with the line that they were
-    made from: `file` counts `files`.
-    """
+class LineRanges(NamedTuple):
+    """Address ranges with their source line, sorted and disjoint. `file` is a number in `files`."""
 
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
@@ -69,62 +70,64 @@ class Stretches(NamedTuple):
     files: list[str]
 
 
-def stretches(
+def line_ranges(
     symbols: FileSymbols, windows: Sequence[tuple[int, int]] | None = None, start: int = 0
-) -> Iterator[Stretches]:
-    """What the DWARF of a file says of its lines, a part of its addresses after the other, in order
-    from `start` on; `windows`: of addresses from the first up to the second of each alone.
+) -> Iterator[LineRanges]:
+    """Iterate over the line ranges of a file, in chunks, in order of address from `start` on.
+
+    With `windows`, only addresses in these half-open ranges are read.
     """
-    for _ in range(_MOST_PARTS):
-        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MOST)
+    for _ in range(_MAX_CHUNKS):
+        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MAX_LINES)
         symbols.lacks_lines |= is_cut
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):
-            yield Stretches(begin, end, file, line, files)
+            yield LineRanges(begin, end, file, line, files)
         if next_ is None:
             return
         start = next_
     symbols.lacks_lines = True
 
 
-def lines_of(symbols: FileSymbols, offsets: NDArray[np.uint64]) -> Lines:
-    """The lines of the instructions at these file offsets."""
+def source_lines_at(symbols: FileSymbols, offsets: NDArray[np.uint64]) -> SourceLines:
+    """Return the source lines of the instructions at these file offsets."""
     file, line = np.full(len(offsets), -1), np.zeros(len(offsets), np.int64)
     addresses = symbols.addresses(offsets)
     numbers: dict[str, int] = {}
-    for part in stretches(symbols, windows_of(addresses)):
-        own = np.array([numbers.setdefault(name, len(numbers)) for name in part.files])
-        rows = np.flatnonzero((addresses >= part.start[0]) & (addresses < part.end[-1]))
-        at = np.searchsorted(part.start, addresses[rows], "right") - 1
-        inside = addresses[rows] < part.end[at]
+    for chunk in line_ranges(symbols, address_windows(addresses)):
+        own = np.array([numbers.setdefault(name, len(numbers)) for name in chunk.files])
+        rows = np.flatnonzero((addresses >= chunk.start[0]) & (addresses < chunk.end[-1]))
+        at = np.searchsorted(chunk.start, addresses[rows], "right") - 1
+        inside = addresses[rows] < chunk.end[at]
         rows, at = rows[inside], at[inside]
-        file[rows], line[rows] = own[part.file[at]], part.line[at]
-    return Lines(list(numbers), file, line)
+        file[rows], line[rows] = own[chunk.file[at]], chunk.line[at]
+    return SourceLines(list(numbers), file, line)
 
 
-def windows_of(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
-    """A few ranges that have all of these, and little else if they are few places."""
+def address_windows(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """Return at most a thousand ranges that cover the addresses, with small gaps if possible."""
     known = np.unique(addresses)
     if not len(known):
         return []
-    apart = known[1:] - known[:-1]
-    room = _NEAR
-    while (cuts := np.flatnonzero(apart > np.uint64(room))).size >= _MOST_WINDOWS:
-        room *= 4
+    distances = known[1:] - known[:-1]
+    gap = _MIN_WINDOW_GAP
+    while (cuts := np.flatnonzero(distances > np.uint64(gap))).size >= _MAX_WINDOWS:
+        gap *= 4
     lows, highs = known[np.append(0, cuts + 1)], known[np.append(cuts, len(known) - 1)]
     return [
-        (low, min(high + 1, _END)) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+        (low, min(high + 1, _END_OF_ADDRESSES))
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
     ]
 
 
-class Owners:
-    """The functions that own the code of a binary."""
+class FunctionIndex:
+    """Finds functions of a binary by offset."""
 
     def __init__(self, symbols: FileSymbols) -> None:
         self._starts, self._ends, self._owners = symbols.columns
 
-    def of(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The index in `FileSymbols.functions` of each offset's, -1 if none owns it."""
+    def find(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the index in `FileSymbols.functions` for each offset; -1 for none."""
         none = np.full(len(offsets), -1)
         if not len(self._starts):
             return none

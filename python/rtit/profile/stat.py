@@ -1,6 +1,6 @@
-"""Counts as they are written and compared: plain values, which load little.
+"""Counts of a whole recording: instructions, branches, calls, and by function, file and thread.
 
-How much of what ran: exact counts of a whole recording, by function, file and thread.
+`rtit stat` prints and stores a `Stat`; a `Baseline` is one that was stored before.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
-from rtit.profile.builder import profile
-from rtit.profile.source_lines import counted
-from rtit.readable import as_text
+from rtit.profile.builder import build_profile
+from rtit.profile.source_lines import instructions_by_function
+from rtit.readable import name_to_text
 from rtit.trace import End
 from rtit.x86 import Class
 
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 
 Function = tuple[str, str]
+"""Name of the function, and name of its file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """`counts` by name, in order: instructions, kinds of branches, calls, system calls, threads,
-    processes. Instructions of each function (name, file), file and thread; those in no file belong
-    to ("", "") and "".
+    """Exact counts of a run.
+
+    `counts` has instructions, kinds of branches, calls, system calls, threads, processes, by name.
+    The other tables have instructions. Code in no file belongs to the function ("", "") and the
+    file "".
     """
 
     counts: dict[str, int]
@@ -39,10 +42,12 @@ class Stat:
     losses: Losses
 
     def as_json(self) -> dict[str, Any]:
-        """For `Baseline.of` and others; functions as "name (file)"."""
+        """Return the counts as JSON, with functions as "name (file)"."""
         return {
             "counts": self.counts,
-            "functions": {named(each): count for each, count in self.functions.most_common()},
+            "functions": {
+                function_label(each): count for each, count in self.functions.most_common()
+            },
             "files": dict(self.files.most_common()),
             "threads": dict(self.threads),
             "missing": self.missing,
@@ -50,23 +55,23 @@ class Stat:
 
     @property
     def missing(self) -> list[str]:
-        """What is not counted, a sentence each."""
-        found = self.losses.lines(outside=False)
-        if self.losses.runs:
+        """A sentence for each kind of code that is not counted."""
+        found = self.losses.describe(unmapped=False)
+        if self.losses.uncounted_runs:
             found.append("the system calls of those runs are in no count")
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What was counted before."""
+    """Counts that were stored before."""
 
     counts: Mapping[str, int]
     functions: Mapping[str, int]
 
     @classmethod
-    def of(cls, value: object, source: str) -> Baseline:
-        """From JSON. Raises InputError."""
+    def from_json(cls, value: object, source: str) -> Baseline:
+        """Return the counts in a JSON value. Raises InputError."""
         names = ("counts", "functions")
         tables = [value.get(name) for name in names] if isinstance(value, dict) else []
         found: list[dict[str, int]] = [
@@ -78,9 +83,9 @@ class Baseline:
             raise InputError("no counts as rtit stat --json writes them", source=source)
         return cls(*found)
 
-    def changed(self, now: Stat) -> list[tuple[str, int, int]]:
-        """Functions whose counts differ, the largest difference first: before, and now."""
-        current = {named(each): count for each, count in now.functions.items()}
+    def changed_functions(self, now: Stat) -> list[tuple[str, int, int]]:
+        """Return name, old and new count of functions that differ, the largest difference first."""
+        current = {function_label(each): count for each, count in now.functions.items()}
         found = [
             (name, self.functions.get(name, 0), current.get(name, 0))
             for name in self.functions.keys() | current.keys()
@@ -89,15 +94,15 @@ class Baseline:
         return sorted(found, key=lambda each: (-abs(each[1] - each[2]), each[0]))
 
 
-def named(function: Function) -> str:
-    """`name (file)`, as text."""
+def function_label(function: Function) -> str:
+    """Return `name (file)`."""
     name, file = function
     if not file:
         return "in no file"
-    return as_text(f"{name} ({file})" if name else file)
+    return name_to_text(f"{name} ({file})" if name else file)
 
 
-def totals(
+def name_counts(
     instructions: int,
     conditional: tuple[int, int],
     jumps: tuple[int, int],
@@ -107,8 +112,9 @@ def totals(
     tids: int,
     pids: int,
 ) -> dict[str, int]:
-    """The counts by name, in order. Of conditional branches there are those not taken and those
-    taken, of jumps and calls the direct and the indirect ones.
+    """Return the counts by name, in the order in which they are printed.
+
+    `conditional` has branches not taken and taken, `jumps` and `calls` direct and indirect ones.
     """
     return {
         "instructions": instructions,
@@ -126,17 +132,17 @@ def totals(
 
 
 def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
-    """Decode the streams and count. Raises what decoding raises."""
+    """Decode the streams and return their counts. Raises what decoding raises."""
     who = {each for stream in streams for each in stream.whose}
     pids, tids = {pid for pid, _ in who}, {tid for _, tid in who}
-    return summed(profile(trace, streams), len(tids), len(pids))
+    return summarize_profile(build_profile(trace, streams), len(tids), len(pids))
 
 
-def summed(found: Profile, tids: int, pids: int) -> Stat:
-    """The sums of a profile, of so many threads and processes."""
+def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
+    """Return the counts of a profile with so many threads and processes."""
     by_kind = found.transfers
     system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
-    counts = totals(
+    counts = name_counts(
         found.instructions,
         (by_kind[End.CUT], by_kind[End.CONDITIONAL]),
         (by_kind[End.JUMP], by_kind[End.INDIRECT_JUMP]),
@@ -152,13 +158,13 @@ def summed(found: Profile, tids: int, pids: int) -> Stat:
     by_function: Counter[Function] = Counter()
     files: Counter[str] = Counter()
     for binary in found.binaries:
-        for function, count in counted(binary):
+        for function, count in instructions_by_function(binary):
             by_function[function] += count
         files[binary.name] += binary.instructions
-    for function, count in found.outside.items():
+    for function, count in found.unmapped_code.items():
         by_function[function] += count
         files[function[1]] += count
-    rest = found.losses.outside + found.losses.rewritten - found.outside.total()
+    rest = found.losses.unmapped + found.losses.changed_code - found.unmapped_code.total()
     if rest > 0:
         by_function["", ""] += rest
         files[""] += rest

@@ -1,10 +1,8 @@
-"""Columns as Python has numbers, and where in them some are.
+"""The tables of a profile: exact counts of instructions and edges by binary.
 
-What ran, binary by binary: every instruction and every edge with its exact count.
-
-Stretches of a binary that ran as one, and how often the program went on from one to the next.
-
-Addresses and edges as the formats of compilers want them.
+A `Profile` has a `Binary` for each file with code that ran, and the `Losses`: what ran and is in no
+binary, or could not be decoded. `ExecutedRanges` joins instructions that always ran together, as
+the formats of compilers want them.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from rtit.trace.tables.counts import BEYOND
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rtit._core import Space
@@ -32,52 +29,52 @@ if TYPE_CHECKING:
     from rtit.trace import End
 
 
-_PART = 1 << 16
-"""Rows that are made values of Python at once."""
+_ROWS_AT_ONCE = 1 << 16
+"""Rows that are converted to Python values at a time."""
 
 
-def values(columns: Sequence[Any], order: NDArray[np.intp] | None = None) -> Iterator[Any]:
-    """The rows of columns of one length as tuples, or those that `order` has, in that."""
-    for at in range(0, len(columns[0] if order is None else order), _PART):
-        rows = slice(at, at + _PART) if order is None else order[at : at + _PART]
+def iterate_rows(columns: Sequence[Any], order: NDArray[np.intp] | None = None) -> Iterator[Any]:
+    """Iterate over the rows of columns of equal length as tuples; with `order`, over these rows."""
+    for at in range(0, len(columns[0] if order is None else order), _ROWS_AT_ONCE):
+        rows = slice(at, at + _ROWS_AT_ONCE) if order is None else order[at : at + _ROWS_AT_ONCE]
         yield from zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def places(among: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.intp]:
-    """Where in sorted numbers each of `wanted` is first, -1 if it is not there."""
-    at = np.searchsorted(among, wanted)
-    found = at < len(among)
-    found[found] = among[at[found]] == wanted[found]
+def find_sorted(sorted_numbers: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the first index of each of `numbers` in sorted numbers; -1 if it is missing."""
+    at = np.searchsorted(sorted_numbers, numbers)
+    found = at < len(sorted_numbers)
+    found[found] = sorted_numbers[at[found]] == numbers[found]
     return np.where(found, at, -1)
 
 
-NOWHERE = -1
-"""Stands for a binary where no file is: JIT code, the vdso, what is not mapped."""
+NO_BINARY = -1
+"""Stands for a binary where there is no file: JIT code, the vDSO, the kernel, unmapped code."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Transfers as columns of one length, sorted by all but the last.
+    """Transfers of control as columns of equal length, sorted by all but the last.
 
-    Where from and where to are a number of a binary, or NOWHERE, and an offset in its file, or the
-    address; `kind` is an `End` (CUT: a conditional branch not taken), `count` how often.
+    Source and target are the number of a binary and an offset in its file; without a file,
+    NO_BINARY and an address. `kind` is an `End` (CUT: a conditional branch that was not taken).
     """
 
-    source_in: NDArray[np.int32]
+    source_binary: NDArray[np.int32]
     source: NDArray[np.uint64]
-    target_in: NDArray[np.int32]
+    target_binary: NDArray[np.int32]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
 
-    def where(self, mask: NDArray[np.bool_]) -> Edges:
-        """Those that `mask` chooses."""
+    def select(self, mask: NDArray[np.bool_]) -> Edges:
+        """Return the edges that the mask selects."""
         if mask.all():
             return self
         return Edges(
-            self.source_in[mask],
+            self.source_binary[mask],
             self.source[mask],
-            self.target_in[mask],
+            self.target_binary[mask],
             self.target[mask],
             self.kind[mask],
             self.count[mask],
@@ -86,14 +83,15 @@ class Edges:
 
 @dataclass(frozen=True, eq=False)
 class Binary:
-    """One ELF file of which code ran. `number` is its place in `Profile.binaries`.
+    """A file with code that ran.
 
-    Columns of one length, a row an instruction, sorted: `offset` in the file, `length` in bytes,
-    `kind` a number of `rtit.x86.Class`, `count` how often it ran. `edges` are those that come from
-    or lead into it; `space` has its code by file offset.
+    Columns have a row per instruction that ran, sorted by `offset` in the file: `length` in bytes,
+    `kind` (`rtit.x86.Class`), and `count`. `edges` start or end in the binary. `space` has its code
+    by file offset.
     """
 
     number: int
+    """Index in `Profile.binaries` before binaries without instructions are dropped."""
     path: str
     build_id: bytes | None
     symbols: FileSymbols
@@ -106,101 +104,106 @@ class Binary:
 
     @cached_property
     def name(self) -> str:
-        """The file's name without its folder."""
+        """The name of the file without the folder."""
         return PurePath(self.path).name
 
     @cached_property
     def instructions(self) -> int:
-        """How many ran."""
+        """Number of instructions that ran."""
         return int(self.count.sum())
 
     @cached_property
-    def within(self) -> Edges:
-        """Edges from the binary to itself."""
+    def internal_edges(self) -> Edges:
+        """Edges within the binary."""
         edges = self.edges
-        return edges.where((edges.source_in == self.number) & (edges.target_in == self.number))
+        return edges.select(
+            (edges.source_binary == self.number) & (edges.target_binary == self.number)
+        )
 
     @cached_property
-    def leaving(self) -> Edges:
-        """Edges to elsewhere."""
-        return self.edges.where(self.edges.target_in != self.number)
+    def outgoing_edges(self) -> Edges:
+        """Edges from the binary to others."""
+        return self.edges.select(self.edges.target_binary != self.number)
 
     @cached_property
-    def entering(self) -> Edges:
-        """Edges from elsewhere."""
-        return self.edges.where(self.edges.source_in != self.number)
+    def incoming_edges(self) -> Edges:
+        """Edges from others to the binary."""
+        return self.edges.select(self.edges.source_binary != self.number)
 
 
 @dataclass(slots=True)
 class Losses:
-    """What a profile of binaries does not tell: instructions that ran in the kernel, in no file
-    (JIT code, the vdso), or at places of a file that hold other code now; bytes of PT that were not
-    decoded exactly, of how many; files whose code is not known; calls that are too deep or in too
-    many contexts to be told apart (`profile.calls`), and those between places beyond the first
-    `pairs`; runs and transfers that are beyond the places which are counted each by itself;
-    `incomplete`: why the recording ends early, if it does; `repeats`: a sentence for each loop
-    without packets, of which no packet says how often it went round, `rounds` the instructions of
-    further rounds that only the total and the threads have.
-    """
+    """What the binaries of a profile lack."""
 
     kernel: int = 0
-    elsewhere: int = 0
-    rewritten: int = 0
+    """Instructions in kernel code."""
+    no_file: int = 0
+    """Instructions in no file: JIT code, the vDSO."""
+    changed_code: int = 0
+    """Instructions where the file has other code now."""
     bytes_lost: int = 0
+    """Bytes of PT that were not decoded exactly."""
     bytes: int = 0
+    """All bytes of PT."""
     problems: list[str] = field(default_factory=list)
-    calls: int = 0
-    calls_between: int = 0
-    pairs: int = 0
-    runs: int = 0
-    transfers: int = 0
+    """A sentence for each file with unknown code."""
+    deep_calls: int = 0
+    """Calls beyond the limits of depth and contexts."""
+    calls_beyond_pairs: int = 0
+    """Calls between locations beyond the first `max_pairs` pairs."""
+    max_pairs: int = 0
+    uncounted_runs: int = 0
+    """Instruction runs beyond the limit of counters."""
+    uncounted_transfers: int = 0
+    """Transfers beyond the limit of counters."""
     incomplete: str | None = None
-    repeats: list[str] = field(default_factory=list)
-    rounds: int = 0
+    """Why the recording ends early, if it does."""
+    unknown_loops: list[str] = field(default_factory=list)
+    """A sentence for each loop without packets, whose iterations PT does not count."""
+    loop_instructions: int = 0
+    """Instructions of further iterations, which only the total and the threads have."""
 
     @property
     def has_gaps(self) -> bool:
         """Whether anything that was recorded is missing from the counts."""
-        found = self.bytes_lost or self.problems or self.rewritten or self.incomplete
-        return bool(found or self.runs or self.transfers or self.repeats)
+        found = self.bytes_lost or self.problems or self.changed_code or self.incomplete
+        return bool(found or self.uncounted_runs or self.uncounted_transfers or self.unknown_loops)
 
     @property
-    def outside(self) -> int:
+    def unmapped(self) -> int:
         """Instructions that ran in no file of their process."""
-        return self.kernel + self.elsewhere
+        return self.kernel + self.no_file
 
-    def of_calls(self) -> list[str]:
-        """A sentence for each reason why calls could not be told apart."""
-        found, counted = [], "what ran in them is counted for a caller"
-        if self.calls:
-            found.append(f"{self.calls:,} calls are too deep or in too many contexts: {counted}")
-        if self.calls_between:
+    def call_losses(self) -> list[str]:
+        """Return a sentence for each limit of calls that was exceeded."""
+        found, why = [], "what ran in them is counted for a caller"
+        if self.deep_calls:
+            found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
+        if self.calls_beyond_pairs:
             found.append(
                 f"{self.calls_between:,} calls are between more than {self.pairs:,} pairs of "
                 f"caller and callee: {counted} (--max-edges N keeps half as many pairs)"
             )
         return found
 
-    def of_places(self) -> list[str]:
-        """A sentence for each of runs and transfers that are not counted by themselves."""
+    def counter_losses(self) -> list[str]:
+        """Return a sentence for each limit of counters that was exceeded."""
         found = []
-        if self.runs:
-            found.append(f"{self.runs:,} runs of instructions are {BEYOND}")
-        if self.transfers:
-            found.append(f"{self.transfers:,} transfers are {BEYOND}")
+        if self.uncounted_runs:
+            found.append(f"{self.uncounted_runs:,} runs of instructions are {BEYOND}")
+        if self.uncounted_transfers:
+            found.append(f"{self.uncounted_transfers:,} transfers are {BEYOND}")
         return found
 
-    def lines(self, *, outside: bool = True) -> list[str]:
-        """One sentence for each; none if nothing is missing. Without `outside` what ran in no file
-        is told otherwise.
-        """
+    def describe(self, *, unmapped: bool = True) -> list[str]:
+        """Return a sentence for each kind of loss; with `unmapped`, also for code in no file."""
         found = []
-        if self.kernel and outside:
+        if self.kernel and unmapped:
             found.append(f"{self.kernel:,} instructions ran in the kernel")
-        if self.elsewhere and outside:
-            found.append(f"{self.elsewhere:,} instructions ran in no file (JIT code, the vdso)")
-        if self.rewritten:
-            found.append(f"{self.rewritten:,} instructions ran where a file has no such code")
+        if self.no_file and unmapped:
+            found.append(f"{self.no_file:,} instructions ran in no file (JIT code, the vdso)")
+        if self.changed_code:
+            found.append(f"{self.changed_code:,} instructions ran where a file has no such code")
         if self.bytes_lost:
             share = self.bytes_lost / self.bytes
             found.append(
@@ -208,13 +211,13 @@ class Losses:
                 "decoded exactly"
             )
         found.extend(self.problems)
-        found.extend(self.of_calls())
-        found.extend(self.of_places())
-        found.extend(self.repeats)
-        if self.rounds:
+        found.extend(self.call_losses())
+        found.extend(self.counter_losses())
+        found.extend(self.unknown_loops)
+        if self.loop_instructions:
             found.append(
-                f"{self.rounds:,} instructions of further rounds are in the total of the thread "
-                "and in no other count"
+                f"{self.loop_instructions:,} instructions of further rounds are in the total of "
+                "the thread and in no other count"
             )
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
@@ -223,24 +226,25 @@ class Losses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """All of a recording. `main` is the first file that was mapped: the program.
-
-    `instructions` counts those of all binaries and those that `losses` has; `threads` how many ran
-    in each stream, by its title; `transfers` how often each kind of edge was taken, in no file and
-    beyond the places as well; `outside` how many ran in no file, by function and module, as far as
-    these are known.
-    """
+    """What ran in a recording."""
 
     binaries: list[Binary]
     main: Binary | None
+    """The program; None if no code of its file ran."""
     instructions: int
+    """Instructions of all binaries and losses."""
     losses: Losses
     threads: list[tuple[str, int]]
+    """Title and instructions of each stream."""
     transfers: dict[End, int]
-    outside: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often each kind of edge was taken, including code in no file and edges without a counter.
+    """
+    unmapped_code: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Instructions in no file, by function and module, as far as these are known."""
 
-    def chosen(self, names: list[str]) -> list[Binary]:
-        """The binaries of these names or paths; "all" is every one; of no names the main one.
+    def select_binaries(self, names: list[str]) -> list[Binary]:
+        """Return the binaries of these names or paths; "all" means all, no name the program.
+
         Raises UsageError.
         """
         if not names:
@@ -259,80 +263,80 @@ class Profile:
         return found
 
 
-_LEAVES = [Class.JUMP, Class.INDIRECT_JUMP, Class.RETURN, Class.FAR_TRANSFER]
+_UNCONDITIONAL_EXITS = [Class.JUMP, Class.INDIRECT_JUMP, Class.RETURN, Class.FAR_TRANSFER]
 _CALLS = [Class.CALL, Class.INDIRECT_CALL]
 
 
-class Stretches:
-    """The instructions of a binary, joined.
+class ExecutedRanges:
+    """Instructions of a binary, joined to ranges that ran as one.
 
-    A stretch is made of instructions of one function that follow each other in memory, of which
-    each ran as often as the first and went on to the next each time, through calls that return, as
-    well. `first` and `last` are rows of the binary's columns.
+    The instructions of a range belong to one function and are contiguous in memory. Each ran as
+    often as the first and continued to the next each time, through calls that returned too. `first`
+    and `last` are rows of the binary's columns.
     """
 
     def __init__(self, binary: Binary) -> None:
         self._binary = binary
-        joined = self._followed & (self.onward[:-1] == binary.count[1:])
-        joined &= self.onward[:-1] == binary.count[:-1]
+        continues = self._is_adjacent & (self.continuations[:-1] == binary.count[1:])
+        continues &= self.continuations[:-1] == binary.count[:-1]
         begins = np.ones(len(binary.offset), bool)
-        begins[1:] = ~joined
+        begins[1:] = ~continues
         self.first = np.flatnonzero(begins)
         self.last = np.append(self.first[1:], len(binary.offset)) - 1
         self.last = self.last[: len(self.first)]
         self.count = binary.count[self.first]
 
     @cached_property
-    def onward(self) -> NDArray[np.uint64]:
-        """How often each instruction was followed by the one behind it in memory; a call by what it
-        returns to.
+    def continuations(self) -> NDArray[np.uint64]:
+        """How often each instruction continued to the next in memory; for a call, how often it
+        returned.
         """
         binary = self._binary
-        onward = binary.count.copy()
-        onward[np.isin(binary.kind, _LEAVES)] = 0
+        counts = binary.count.copy()
+        counts[np.isin(binary.kind, _UNCONDITIONAL_EXITS)] = 0
         conditional = binary.kind == Class.CONDITIONAL
         edges = binary.edges
-        not_taken = (edges.source_in == binary.number) & (edges.kind == End.CUT)
-        counted = _sums(edges.source[not_taken], edges.count[not_taken], binary.offset)
-        onward[conditional] = counted[conditional]
-        returns = (edges.target_in == binary.number) & (edges.kind == End.RETURN)
-        behind = binary.offset + binary.length
-        counted = _sums(edges.target[returns], edges.count[returns], behind)
+        not_taken = (edges.source_binary == binary.number) & (edges.kind == End.CUT)
+        sums = _sum_by_key(edges.source[not_taken], edges.count[not_taken], binary.offset)
+        counts[conditional] = sums[conditional]
+        returns = (edges.target_binary == binary.number) & (edges.kind == End.RETURN)
+        return_addresses = binary.offset + binary.length
+        sums = _sum_by_key(edges.target[returns], edges.count[returns], return_addresses)
         calls = np.isin(binary.kind, _CALLS)
-        onward[calls] = np.minimum(counted, binary.count)[calls]
-        return onward
+        counts[calls] = np.minimum(sums, binary.count)[calls]
+        return counts
 
     @cached_property
-    def _followed(self) -> NDArray[np.bool_]:
+    def _is_adjacent(self) -> NDArray[np.bool_]:
         """Whether the next row is the next instruction in memory, of the same function."""
         binary = self._binary
         adjacent = binary.offset[:-1] + binary.length[:-1] == binary.offset[1:]
         starts, _ends, _owners = binary.symbols.columns
-        piece = np.searchsorted(starts, binary.offset, "right")
-        return np.asarray(adjacent & (piece[1:] == piece[:-1]))
+        owner_row = np.searchsorted(starts, binary.offset, "right")
+        return np.asarray(adjacent & (owner_row[1:] == owner_row[:-1]))
 
-    def falls(self) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """The rows behind which another stretch begins that was gone on to, and how often."""
+    def fall_throughs(self) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+        """Return the last rows of ranges that continued to the next range, and how often."""
         rows = self.last[:-1]
-        count = np.minimum(self.onward[rows], self._binary.count[rows + 1])
-        went = self._followed[rows] & (count > 0)
-        return rows[went], count[went]
+        count = np.minimum(self.continuations[rows], self._binary.count[rows + 1])
+        continued = self._is_adjacent[rows] & (count > 0)
+        return rows[continued], count[continued]
 
 
-def _sums(
-    keys: NDArray[np.uint64], counts: NDArray[np.uint64], wanted: NDArray[np.uint64]
+def _sum_by_key(
+    keys: NDArray[np.uint64], counts: NDArray[np.uint64], numbers: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """For each of `wanted` the sum of the counts of its key."""
-    known, places = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(known) + 1, np.uint64)
-    np.add.at(sums, places, counts)
-    at = np.searchsorted(known, wanted)
-    found = at < len(known)
-    found[found] = known[at[found]] == wanted[found]
-    return np.where(found, sums[np.minimum(at, len(known))], np.uint64(0))
+    """Return for each of `numbers` the sum of the counts of this key."""
+    distinct, positions = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(distinct) + 1, np.uint64)
+    np.add.at(sums, positions, counts)
+    at = np.searchsorted(distinct, numbers)
+    found = at < len(distinct)
+    found[found] = distinct[at[found]] == numbers[found]
+    return np.where(found, sums[np.minimum(at, len(distinct))], np.uint64(0))
 
 
-NEAR = (
+NEAR_BRANCHES = (
     End.CONDITIONAL,
     End.JUMP,
     End.CALL,
@@ -340,18 +344,18 @@ NEAR = (
     End.INDIRECT_CALL,
     End.RETURN,
 )
-"""How rows end with a near branch that was taken."""
-_DYNAMIC = 3
+"""Kinds of edges of near branches that were taken."""
+_ET_DYN = 3
 
 
-def taken(edges: Edges) -> Edges:
-    """Near branches that were taken."""
-    return edges.where(np.isin(edges.kind, NEAR))
+def taken_branches(edges: Edges) -> Edges:
+    """Return the edges of near branches that were taken."""
+    return edges.select(np.isin(edges.kind, NEAR_BRANCHES))
 
 
 def load_address(binary: Binary) -> int:
-    """The address of a position-independent file's first segment, 0 of any other."""
+    """Return the address of a position-independent file's first segment; 0 for other files."""
     elf = binary.symbols.elf
-    if elf.kind != _DYNAMIC or not elf.segments:
+    if elf.kind != _ET_DYN or not elf.segments:
         return 0
     return min(address for _offset, address, *_ in elf.segments) & ~0xFFF

@@ -1,6 +1,4 @@
-"""rtit in tests: a pytest plugin (`pip install rtit[pytest]`), whose fixture `rtit` is a
-`Programs`.
-"""
+"""A pytest plugin (`pip install rtit[pytest]`) with a fixture `rtit`, which is a `Programs`."""
 
 from __future__ import annotations
 

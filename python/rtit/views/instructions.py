@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtit.errors import UsageError
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from rtit.trace.tables.selection import LATEST, Places, Selection
 from rtit.trace.threads.address_spaces import are_apart
 from rtit.views.trace_tail import find_crash
@@ -326,7 +326,7 @@ class _FieldFormatter:
         constant = {
             "tid": f"{stream.tid:7}",
             "pid": f"{stream.pid:7}",
-            "comm": f"{readable(stream.name or '-'):>16}",
+            "comm": f"{escape_control_characters(stream.name or '-'):>16}",
             "cpu": f"[{stream.cpu:03}]" if stream.cpu >= 0 else "[-]",
         }
         if name in ("tid", "pid", "comm") and "tid" in batch.more:
@@ -359,7 +359,9 @@ class _FieldFormatter:
         numbers = batch.more["pid" if name == "pid" else "tid"].tolist()
         if name == "comm":
             comms = self._trace.comms
-            return [f"{readable(comms.get(number) or '-'):>16}" for number in numbers]
+            return [
+                f"{escape_control_characters(comms.get(number) or '-'):>16}" for number in numbers
+            ]
         return [f"{number:7}" for number in numbers]
 
     def _guest_field(self, name: str, batch: Instructions) -> list[str]:
@@ -368,7 +370,7 @@ class _FieldFormatter:
         if name == "guest_comm":
             comms, columns = self._trace.guest_comms, (batch.pid, batch.guest_tid)
             pairs = zip(*(column.tolist() for column in columns), strict=True)
-            return [f"{readable(comms.get(pair) or '-'):>16}" for pair in pairs]
+            return [f"{escape_control_characters(comms.get(pair) or '-'):>16}" for pair in pairs]
         numbers = batch.more[name].tolist()
         return [f"{number if number >= 0 else '-':>7}" for number in numbers]
 
@@ -388,7 +390,7 @@ class _FieldFormatter:
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
             text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
-            found.append(readable(text) or "-")
+            found.append(escape_control_characters(text) or "-")
         return found if name == self._last_field else [f"{text:32}" for text in found]
 
     def _code_field(self, name: str, batch: Instructions) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
 from typing import TYPE_CHECKING, Any
 
-from rtit.readable import json_text, readable
+from rtit.readable import escape_control_characters, format_json
 from rtit.trace.tables.batch import End
 from rtit.trace.tables.build_tables import ROWS
 from rtit.trace.tables.counts import BEYOND
@@ -178,7 +178,7 @@ class _RowFormatter:
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
             texts[name], forms[name] = [_json_float(each) for each in texts[name]], "%s"
-        title = json_text(self._stream.title).replace("%", "%%")
+        title = format_json(self._stream.title).replace("%", "%%")
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'
         return "".join(line % row for row in zip(*texts.values(), strict=True)).encode()
@@ -186,7 +186,7 @@ class _RowFormatter:
 
 def _module_or_function(function: str, module: str) -> tuple[str, bool]:
     """Return what to print, and whether it is a file name, as `Location` does."""
-    return readable(function or basename(module)), not function  # noqa: PTH119 - a name
+    return escape_control_characters(function or basename(module)), not function  # noqa: PTH119 - a name
 
 
 def _json_float(number: float) -> str:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from rtit.trace.tables.batch import End, EventKind
 
 if TYPE_CHECKING:
@@ -196,13 +196,13 @@ class Crash:
             elif field == "time":
                 texts.append(f"{nanoseconds:15}")
             elif field == "sym":
-                symbol = readable(self.symbol)
+                symbol = escape_control_characters(self.symbol)
                 texts.append(symbol if number == len(fields) - 1 else f"{symbol:32}")
             elif field == "asm":
                 texts.append(self.assembly)
             else:
                 texts.append("-")
-        return (" ".join(texts) + readable(self.annotation) + "\n").encode()
+        return (" ".join(texts) + escape_control_characters(self.annotation) + "\n").encode()
 
 
 def find_crash(trace: Trace, stream: Stream) -> Crash | None:

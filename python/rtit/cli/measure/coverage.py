@@ -26,7 +26,7 @@ from rtit.cli.selection_options import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.coverage.gather import Code, Coverage
+    from rtit.coverage.file_coverage import Coverage, FileCoverage
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
@@ -94,7 +94,7 @@ def _gather(
     arguments: argparse.Namespace, names: Iterable[str | None], matched: set[str]
 ) -> Coverage:
     from rtit.coverage import Coverage
-    from rtit.profile.builder import profile
+    from rtit.profile.builder import build_profile
 
     result = Coverage()
     for name in names:
@@ -107,38 +107,42 @@ def _gather(
     return result
 
 
-def _chosen(found: Coverage, names: list[str]) -> list[Code]:
+def _chosen(found: Coverage, names: list[str]) -> list[FileCoverage]:
     if "all" in names:
-        return found.codes
+        return found.files
     for name in names:
-        if not any(name in (each.path, Path(each.path).name) for each in found.codes):
-            known = ", ".join(Path(each.path).name for each in found.codes) or "none"
+        if not any(name in (each.path, Path(each.path).name) for each in found.files):
+            known = ", ".join(Path(each.path).name for each in found.files) or "none"
             raise UsageError(f"no code ran in a file {name}; there is: {known}")
     wanted = {*names} or found.programs
-    return [each for each in found.codes if wanted & {each.path, Path(each.path).name}]
+    return [each for each in found.files if wanted & {each.path, Path(each.path).name}]
 
 
 def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
-    from rtit.coverage import sources
-    from rtit.coverage.formats.afl import afl
-    from rtit.coverage.formats.cobertura import cobertura
-    from rtit.coverage.formats.drcov import drcov
-    from rtit.coverage.formats.html import html
-    from rtit.coverage.formats.lcov import lcov
-    from rtit.coverage.formats.text import text
-    from rtit.readable import readable
+    from rtit.coverage import source_files
+    from rtit.coverage.formats.afl import afl_map
+    from rtit.coverage.formats.cobertura import cobertura_report
+    from rtit.coverage.formats.drcov import drcov_log
+    from rtit.coverage.formats.html import html_report
+    from rtit.coverage.formats.lcov import lcov_report
+    from rtit.coverage.formats.text import text_report
+    from rtit.readable import escape_control_characters
 
     if kind == "drcov":
-        return [drcov(found.codes)]
+        return [drcov_log(found.files)]
     if kind == "afl":
-        return [afl(found.codes)]
-    files = sources(found)
+        return [afl_map(found.files)]
+    files = source_files(found)
     if not files and kind != "text":
         output.print_error("coverage", "no file has lines of source in its DWARF")
     if kind == "cobertura":
-        return _encoded(cobertura(files, f"rtit {__version__}"))
-    writers = {"lcov": lcov, "html": html}
-    lines = writers[kind](files) if kind in writers else map(readable, text(found, files))
+        return _encoded(cobertura_report(files, f"rtit {__version__}"))
+    writers = {"lcov": lcov_report, "html": html_report}
+    lines = (
+        writers[kind](files)
+        if kind in writers
+        else map(escape_control_characters, text_report(found, files))
+    )
     return _encoded(lines)
 
 

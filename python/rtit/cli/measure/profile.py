@@ -93,10 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
                 _missing(found, outside=True)
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
-                binaries = found.chosen(arguments.dso)
+                binaries = found.select_binaries(arguments.dso)
                 _write_each(binaries, _lines_of(tool), arguments.output)
             else:
-                binaries = found.chosen(arguments.dso or ["all"])
+                binaries = found.select_binaries(arguments.dso or ["all"])
                 # calls and samples are followed from one branch to the next
                 of = trace.select if tool in _NAMED else trace.by_thread
                 among = of(wanted, apart=True)
@@ -108,10 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
-    from rtit.profile.formats.autofdo import autofdo, llvm
-    from rtit.profile.formats.bolt import bolt
+    from rtit.profile.formats.autofdo import autofdo_profile, llvm_profile
+    from rtit.profile.formats.bolt import bolt_profile
 
-    return {"bolt": bolt, "autofdo": autofdo, "llvm": llvm}[tool]
+    return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
 
 
 def _whole(
@@ -123,21 +123,21 @@ def _whole(
     *,
     whole: bool,
 ) -> Iterable[bytes]:
-    from rtit.profile.calls import calls
-    from rtit.profile.formats.callgrind import callgrind
-    from rtit.profile.formats.perf import perf
-    from rtit.profile.formats.pprof import pprof
+    from rtit.profile.calls import count_calls
+    from rtit.profile.formats.callgrind import callgrind_profile
+    from rtit.profile.formats.perf import perf_script
+    from rtit.profile.formats.pprof import pprof_profile
 
     creator = f"rtit {__version__}"
     if tool == "perf":
-        return _encoded(perf(trace, streams))
-    followed = calls(trace, streams, found, contexts=tool == "pprof")
+        return _encoded(perf_script(trace, streams))
+    call_table = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
-        missing = found.losses.lines(outside=not whole)
+        missing = found.losses.describe(unmapped=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
-        return pprof(binaries, followed, comments, outside=whole)
-    named = found.outside if whole else {}
-    return _encoded(callgrind(binaries, followed, trace.command_line, creator, named))
+        return pprof_profile(binaries, call_table, comments, include_unmapped=whole)
+    named = found.unmapped_code if whole else {}
+    return _encoded(callgrind_profile(binaries, call_table, trace.command_line, creator, named))
 
 
 def _write_each(
@@ -177,8 +177,8 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
             f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
         )
         more = f"; elsewhere: {shares}"
-    if outside and found.losses.outside:
-        written += found.losses.outside
+    if outside and found.losses.unmapped:
+        written += found.losses.unmapped
         share = written / found.instructions
         names += " and in no file" if names else ""
     output.print_line(
@@ -186,7 +186,7 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
-    from rtit.profile.source_lines import MANY_LINES
+    from rtit.profile.source_lines import TOO_MANY_LINES
 
     for each in binaries:
         if not len(each.symbols.offsets):

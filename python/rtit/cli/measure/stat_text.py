@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rtit.errors import InputError
-from rtit.profile.stat import Baseline, Stat, named
-from rtit.readable import json_of_file, json_text, readable
+from rtit.profile.stat import Baseline, Stat, function_label
+from rtit.readable import escape_control_characters, format_json, read_json_file
 
 
 def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
@@ -20,7 +20,7 @@ def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
     tables: dict[str, Counter[str]] = {"dso": found.files, "thread": found.threads}
     rows: Iterable[tuple[str, int]]
     if per == "function":
-        rows = [(named(each), count) for each, count in found.functions.most_common()]
+        rows = [(function_label(each), count) for each, count in found.functions.most_common()]
     else:
         rows = [(name or "in no file", count) for name, count in tables[per].most_common()]
     rows = list(rows)
@@ -33,7 +33,7 @@ def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
 
 def document(value: object) -> Iterator[str]:
     """The lines of an indented JSON value."""
-    yield from json_text(value, indent=2).split("\n")
+    yield from format_json(value, indent=2).split("\n")
 
 
 def as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
@@ -62,7 +62,7 @@ def changes(found: Stat, baseline: Baseline, limit: float | None, top: int) -> I
     part = share(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
-    changed = baseline.changed(found)
+    changed = baseline.changed_functions(found)
     for name, old, new in changed[:top]:
         yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
     if len(changed) > top:
@@ -72,7 +72,7 @@ def changes(found: Stat, baseline: Baseline, limit: float | None, top: int) -> I
 def read_baseline(path: str) -> Baseline:
     """What --json wrote before. Raises InputError, OSError."""
     try:
-        value = json_of_file(path)
+        value = read_json_file(path)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", source=path) from None
     return Baseline.of(value, path)

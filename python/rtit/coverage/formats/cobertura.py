@@ -1,4 +1,4 @@
-"""Cobertura's XML (coverage-04.dtd), a package for each folder and a class for each file."""
+"""Cobertura's XML (coverage-04.dtd), with a package per folder and a class per file."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 
 if TYPE_CHECKING:
-    from rtit.coverage.lines import Source
+    from rtit.coverage.source_coverage import SourceFile
 
 
-def cobertura(sources: Sequence[Source], version: str) -> Iterator[str]:
-    """The lines of the document."""
+def cobertura_report(sources: Sequence[SourceFile], version: str) -> Iterator[str]:
+    """Return the lines of the document."""
     yield '<?xml version="1.0" ?>'
     yield "<!DOCTYPE coverage SYSTEM 'http://cobertura.sourceforge.net/xml/coverage-04.dtd'>"
     totals = {
-        "lines-covered": str(sum(each.covered for each in sources)),
-        "lines-valid": str(sum(each.lines_found for each in sources)),
-        "branches-covered": str(sum(each.ways for each in sources)),
-        "branches-valid": str(sum(each.ways_found for each in sources)),
+        "lines-covered": str(sum(each.lines_hit for each in sources)),
+        "lines-valid": str(sum(each.line_count for each in sources)),
+        "branches-covered": str(sum(each.outcomes_hit for each in sources)),
+        "branches-valid": str(sum(each.outcome_count for each in sources)),
         "complexity": "0",
         "timestamp": "0",
         "version": version,
     }
-    folders: dict[str, list[Source]] = defaultdict(list)
+    folders: dict[str, list[SourceFile]] = defaultdict(list)
     for source in sources:
         folders[str(PurePath(source.path).parent)].append(source)
     within = _element(1, "sources", {}, iter(["    <source>/</source>"]))
@@ -36,15 +36,15 @@ def cobertura(sources: Sequence[Source], version: str) -> Iterator[str]:
     yield from _element(0, "coverage", _rates(sources) | totals, chain(within, packages))
 
 
-def _packages(folders: Iterable[tuple[str, list[Source]]]) -> Iterator[str]:
+def _packages(folders: Iterable[tuple[str, list[SourceFile]]]) -> Iterator[str]:
     for folder, files in folders:
-        name = {"name": readable(folder), "complexity": "0"}
+        name = {"name": escape_control_characters(folder), "complexity": "0"}
         classes = _element(3, "classes", {}, chain.from_iterable(map(_class, files)))
         yield from _element(2, "package", name | _rates(files), classes)
 
 
-def _class(source: Source) -> Iterator[str]:
-    path = readable(source.path)
+def _class(source: SourceFile) -> Iterator[str]:
+    path = escape_control_characters(source.path)
     attributes = {
         "name": PurePath(path).name,
         "filename": path.lstrip("/"),
@@ -55,21 +55,25 @@ def _class(source: Source) -> Iterator[str]:
     yield from _element(4, "class", attributes | _rates([source]), chain(methods, lines))
 
 
-def _methods(source: Source) -> Iterator[str]:
+def _methods(source: SourceFile) -> Iterator[str]:
     for function in source.functions:
         rate = {"line-rate": str(float(function.count > 0)), "branch-rate": "0"}
-        names = {"name": readable(function.name), "signature": "()", "complexity": "0"}
+        names = {
+            "name": escape_control_characters(function.name),
+            "signature": "()",
+            "complexity": "0",
+        }
         line = {"number": str(function.line), "hits": str(function.count)}
         lines = _element(7, "lines", {}, _element(8, "line", line))
         yield from _element(6, "method", names | rate, lines)
 
 
-def _lines(source: Source) -> Iterator[str]:
-    for line, count, branches in source.each_line_with_branches():
+def _lines(source: SourceFile) -> Iterator[str]:
+    for line, count, branches in source.iterate_lines_with_branches():
         if not branches:
             yield f'            <line number="{line}" hits="{count}" branch="false" />'
             continue
-        ways = sum((each.taken > 0) + (each.passed > 0) for each in branches)
+        ways = sum((each.taken > 0) + (each.not_taken > 0) for each in branches)
         of = 2 * len(branches)
         row = {"number": str(line), "hits": str(count), "branch": "true"}
         row["condition-coverage"] = f"{100 * ways // of}% ({ways}/{of})"
@@ -79,7 +83,7 @@ def _lines(source: Source) -> Iterator[str]:
 def _element(
     level: int, tag: str, attributes: dict[str, str], within: Iterable[str] = ()
 ) -> Iterator[str]:
-    """One element so deep, with the lines of those in it, as they come."""
+    """Return the lines of an element at a level of nesting, with the lines of its content."""
     empty = "  " * level + ET.tostring(ET.Element(tag, attributes), encoding="unicode")
     rows = iter(within)
     first = next(rows, None)
@@ -92,13 +96,13 @@ def _element(
     yield f"{'  ' * level}</{tag}>"
 
 
-def _rates(sources: Iterable[Source]) -> dict[str, str]:
+def _rates(sources: Iterable[SourceFile]) -> dict[str, str]:
     every = list(sources)
-    lines = sum(each.lines_found for each in every)
-    branches = sum(each.ways_found for each in every)
+    lines = sum(each.line_count for each in every)
+    branches = sum(each.outcome_count for each in every)
     return {
-        "line-rate": _share(sum(each.covered for each in every), lines),
-        "branch-rate": _share(sum(each.ways for each in every), branches),
+        "line-rate": _share(sum(each.lines_hit for each in every), lines),
+        "branch-rate": _share(sum(each.outcomes_hit for each in every), branches),
     }
 
 

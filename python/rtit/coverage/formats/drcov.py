@@ -1,6 +1,8 @@
-"""DynamoRIO's drcov log, version 2 with a module table of version 2, as QEMU's plugin writes it and
-coverage viewers of disassemblers read it: a head in text, then 8 bytes a block: where it starts
-from its module's base (u32), its size (u16) and the number of the module (u16), little-endian.
+"""DynamoRIO's drcov log, version 2 with a module table of version 2.
+
+QEMU's plugin writes this form, and coverage viewers of disassemblers read it. A text header is
+followed by 8 bytes per block, little-endian: offset from the module's base (u32), size (u16),
+number of the module (u16).
 """
 
 from __future__ import annotations
@@ -9,19 +11,19 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.profile.tables import values
-from rtit.readable import readable
+from rtit.profile.tables import iterate_rows
+from rtit.readable import escape_control_characters
 
 if TYPE_CHECKING:
-    from rtit.coverage.gather import Code
+    from rtit.coverage.file_coverage import FileCoverage
 
 
 _ENTRY = struct.Struct("<IHH")
-_LARGEST = 0xFFFF
+_MAX_BLOCK_BYTES = 0xFFFF
 
 
-def drcov(codes: Sequence[Code]) -> bytes:
-    """The whole file. Of blocks that overlap each is there; one that is too long is cut."""
+def drcov_log(codes: Sequence[FileCoverage]) -> bytes:
+    """Return the file. Overlapping blocks are all listed; blocks that are too long are split."""
     head = [
         "DRCOV VERSION: 2",
         "DRCOV FLAVOR: rtit",
@@ -34,17 +36,17 @@ def drcov(codes: Sequence[Code]) -> bytes:
         low = min((row[1] for row in segments), default=0) & ~0xFFF
         high = max((row[1] + row[3] for row in segments), default=0)
         entry = code.symbols.elf.entry
-        fields = f"{number:3}, {low:#x}, {high:#x}, {entry:#x}, 0x0, 0x0, {readable(code.path)}"
-        head.append(fields)
-        ats = code.symbols.addresses(code.begin)
-        for at, size in values((ats, code.end - code.begin)):
-            for each in _pieces(at - low, size):
+        path = escape_control_characters(code.path)
+        head.append(f"{number:3}, {low:#x}, {high:#x}, {entry:#x}, 0x0, 0x0, {path}")
+        ats = code.symbols.addresses(code.range_start)
+        for at, size in iterate_rows((ats, code.range_end - code.range_start)):
+            for each in _split_block(at - low, size):
                 entries += _ENTRY.pack(*each, number)
     head.append(f"BB Table: {len(entries) // _ENTRY.size} bbs\n")
     return "\n".join(head).encode(errors="replace") + entries
 
 
-def _pieces(at: int, size: int) -> Iterator[tuple[int, int]]:
+def _split_block(at: int, size: int) -> Iterator[tuple[int, int]]:
     while size > 0:
-        yield at, min(size, _LARGEST)
-        at, size = at + _LARGEST, size - _LARGEST
+        yield at, min(size, _MAX_BLOCK_BYTES)
+        at, size = at + _MAX_BLOCK_BYTES, size - _MAX_BLOCK_BYTES

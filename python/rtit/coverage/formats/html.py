@@ -1,7 +1,7 @@
-"""Coverage as one page of HTML: the files, then the source of each with what ran, and how often.
+"""Coverage as one HTML page: a table of files, then the source of each file with counts.
 
-A line is marked with the count of how often it ran; of its branches + is a way that was gone, - one
-that was not. Source that is not found where the DWARF says stands as its lines' numbers alone.
+A line shows its count; for its branches, + is an outcome that occurred, - one that did not. A
+source file that is missing at the path in the DWARF is listed by line numbers only.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 
 if TYPE_CHECKING:
-    from rtit.coverage.lines import Source
+    from rtit.coverage.source_coverage import SourceFile
 
 
-_LARGEST = 1 << 24
-"""Larger files are not shown."""
-_MOST_EMPTY = 1 << 16
-"""So many lines in a row that have neither text nor code are shown: lines have any number."""
+_MAX_SOURCE_BYTES = 1 << 24
+"""Bytes of the largest source file that is shown."""
+_MAX_EMPTY_LINES = 1 << 16
+"""Consecutive lines without text and code that are shown; line numbers can be arbitrary."""
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Coverage</title><style>
 body { font: 14px sans-serif } pre { font: 12px monospace } td { padding: 0 1em; text-align: right }
@@ -30,30 +30,30 @@ td:first-child { text-align: left } .ran { background: #dfd } .not { background:
 <table><tr><th>file<th>lines<th>branches</tr>"""
 
 
-def html(sources: Sequence[Source]) -> Iterator[str]:
-    """The lines of the page; of files of which no line ran the first table alone tells."""
+def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
+    """Return the lines of the page. Files of which no line ran are in the table only."""
     yield _HEAD
     for number, source in enumerate(sources):
-        path = escape(readable(source.path))
-        name = f'<a href="#f{number}">{path}</a>' if source.covered else path
-        lines = f"{source.covered}/{source.lines_found}"
-        yield f"<tr><td>{name}<td>{lines}<td>{source.ways}/{source.ways_found}</tr>"
+        path = escape(escape_control_characters(source.path))
+        name = f'<a href="#f{number}">{path}</a>' if source.lines_hit else path
+        lines = f"{source.lines_hit}/{source.line_count}"
+        yield f"<tr><td>{name}<td>{lines}<td>{source.outcomes_hit}/{source.outcome_count}</tr>"
     yield "</table>"
     for number, source in enumerate(sources):
-        if source.covered:
-            yield f'<h2 id="f{number}">{escape(readable(source.path))}</h2>\n<pre>'
+        if source.lines_hit:
+            yield f'<h2 id="f{number}">{escape(escape_control_characters(source.path))}</h2>\n<pre>'
             yield from _lines(source)
             yield "</pre>"
     yield "</body></html>"
 
 
-def _lines(source: Source) -> Iterator[str]:
+def _lines(source: SourceFile) -> Iterator[str]:
     text = _text(source.path)
     behind = 1
-    for number, count, branches in source.each_line_with_branches():
+    for number, count, branches in source.iterate_lines_with_branches():
         yield from _others(text, behind, number)
         behind = number + 1
-        ways = [count for each in branches for count in (each.taken, each.passed)]
+        ways = [count for each in branches for count in (each.taken, each.not_taken)]
         marks = "".join("+" if count else "-" for count in ways)
         kind = "not" if not count else "ran" if all(ways) else "part"
         row = f"<i>{number:6}</i> {count:14,} {marks:8} {_shown(text, number)}"
@@ -63,18 +63,22 @@ def _lines(source: Source) -> Iterator[str]:
 
 def _others(text: list[str], begin: int, end: int) -> Iterator[str]:
     """Lines without code."""
-    for number in range(begin, min(end, max(begin, len(text) + 1) + _MOST_EMPTY)):
+    for number in range(begin, min(end, max(begin, len(text) + 1) + _MAX_EMPTY_LINES)):
         yield f"<i>{number:6} {'':>14} {'':8}</i> {_shown(text, number)}"
 
 
 def _shown(text: list[str], number: int) -> str:
-    return escape(readable(text[number - 1].expandtabs())) if number <= len(text) else ""
+    return (
+        escape(escape_control_characters(text[number - 1].expandtabs()))
+        if number <= len(text)
+        else ""
+    )
 
 
 def _text(path: str) -> list[str]:
     try:
         file = Path(path)
-        if not file.is_file() or file.stat().st_size > _LARGEST:
+        if not file.is_file() or file.stat().st_size > _MAX_SOURCE_BYTES:
             return []
         return file.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""lcov's tracefile (geninfo(1), "FILES"), for genhtml and whatever reads it.
+"""lcov's tracefile (geninfo(1), "FILES"), which genhtml reads.
 
 A conditional branch instruction is a block of two branches: 0 was taken, 1 was not.
 """
@@ -8,37 +8,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 
 if TYPE_CHECKING:
-    from rtit.coverage.lines import Source
+    from rtit.coverage.source_coverage import SourceFile
 
 
-def lcov(sources: Sequence[Source]) -> Iterator[str]:
-    """The lines of the file."""
+def lcov_report(sources: Sequence[SourceFile]) -> Iterator[str]:
+    """Return the lines of the tracefile."""
     for source in sources:
         yield "TN:"
-        yield f"SF:{readable(source.path)}"
+        yield f"SF:{escape_control_characters(source.path)}"
         names: dict[str, tuple[int, int]] = {}
         for function in source.functions:
             line, count = names.get(function.name, (function.line, 0))
             names[function.name] = line, count + function.count
         for name, (line, _) in names.items():
-            yield f"FN:{line},{readable(name)}"
+            yield f"FN:{line},{escape_control_characters(name)}"
         for name, (_, count) in names.items():
-            yield f"FNDA:{count},{readable(name)}"
+            yield f"FNDA:{count},{escape_control_characters(name)}"
         yield f"FNF:{len(names)}"
         yield f"FNH:{sum(count > 0 for _, count in names.values())}"
         last = block = 0
-        for branch in source.each_branch():
+        for branch in source.iterate_branches():
             block = block + 1 if branch.line == last else 0
             last = branch.line
-            for number, count in enumerate((branch.taken, branch.passed)):
-                yield f"BRDA:{branch.line},{block},{number},{count if branch.ran else '-'}"
-        yield f"BRF:{source.ways_found}"
-        yield f"BRH:{source.ways}"
-        for line, count in source.each_line():
+            for number, count in enumerate((branch.taken, branch.not_taken)):
+                yield f"BRDA:{branch.line},{block},{number},{count if branch.executed else '-'}"
+        yield f"BRF:{source.outcome_count}"
+        yield f"BRH:{source.outcomes_hit}"
+        for line, count in source.iterate_lines():
             yield f"DA:{line},{count}"
-        yield f"LF:{source.lines_found}"
-        yield f"LH:{source.covered}"
+        yield f"LF:{source.line_count}"
+        yield f"LH:{source.lines_hit}"
         yield "end_of_record"

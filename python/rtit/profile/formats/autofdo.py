@@ -1,11 +1,12 @@
-"""The text profiles of AutoFDO (`create_llvm_prof --profiler=text`) and of LLVM (`llvm-profgen
---unsymbolized-profile ... --use-offset=0`).
+"""The text profiles of AutoFDO and LLVM.
 
-Both count ranges of instructions, first and last address, and taken branches, each part behind its
-number of lines; AutoFDO has a part of single addresses between, which is empty here. Addresses are
-hexadecimal and those of the ELF file. Ranges do not overlap: the count of each instruction is the
-count of its range. To LLVM 1 is an address elsewhere, from where functions are called as well.
-(autofdo, sample_reader.cc; llvm-project, llvm/tools/llvm-profgen.)
+AutoFDO: `create_llvm_prof --profiler=text` (autofdo, sample_reader.cc). LLVM: `llvm-profgen
+--unsymbolized-profile ... --use-offset=0` (llvm-project, llvm/tools/llvm-profgen).
+
+Both list executed ranges (first and last address) and taken branches, each list after its length.
+AutoFDO has a list of single addresses between, which is empty here. Addresses are hexadecimal and
+those of the ELF file. Ranges do not overlap: each instruction has the count of its range. LLVM
+takes address 1 for code outside the file, from which functions are called too.
 """
 
 from __future__ import annotations
@@ -13,56 +14,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rtit.profile.tables import Stretches, taken
+from rtit.profile.tables import ExecutedRanges, taken_branches
 
 if TYPE_CHECKING:
     from rtit.profile.tables import Binary
 
 
-_ELSEWHERE = 1
+_OUTSIDE_ADDRESS = 1
 
 
-def autofdo(binary: Binary) -> Iterator[str]:
-    """The lines of one binary."""
+def autofdo_profile(binary: Binary) -> Iterator[str]:
+    """Return the lines of a binary's AutoFDO profile."""
     yield from _ranges(binary)
     yield "0"
-    yield from _lines(_branches(binary))
+    yield from _branch_lines(_branches(binary))
 
 
-def llvm(binary: Binary) -> Iterator[str]:
-    """The lines of one binary."""
+def llvm_profile(binary: Binary) -> Iterator[str]:
+    """Return the lines of a binary's LLVM profile."""
     yield from _ranges(binary)
     branches = _branches(binary)
-    entering = taken(binary.entering)
+    incoming = taken_branches(binary.incoming_edges)
     for target, count in zip(
-        binary.symbols.addresses(entering.target).tolist(), entering.count.tolist(), strict=True
+        binary.symbols.addresses(incoming.target).tolist(), incoming.count.tolist(), strict=True
     ):
-        branches[_ELSEWHERE, target] = branches.get((_ELSEWHERE, target), 0) + count
-    yield from _lines(branches)
+        branches[_OUTSIDE_ADDRESS, target] = branches.get((_OUTSIDE_ADDRESS, target), 0) + count
+    yield from _branch_lines(branches)
 
 
 def _ranges(binary: Binary) -> Iterator[str]:
-    stretches = Stretches(binary)
+    executed = ExecutedRanges(binary)
     addresses = binary.symbols.addresses(binary.offset)
-    columns = addresses[stretches.first], addresses[stretches.last], stretches.count
-    yield str(len(stretches.count))
+    columns = addresses[executed.first], addresses[executed.last], executed.count
+    yield str(len(executed.count))
     for first, last, count in zip(*(column.tolist() for column in columns), strict=True):
         yield f"{first:x}-{last:x}:{count}"
 
 
 def _branches(binary: Binary) -> dict[tuple[int, int], int]:
-    """How often each was taken, by where from and where to."""
-    edges = taken(binary.within)
+    """Return how often each branch was taken, by source and target."""
+    edges = taken_branches(binary.internal_edges)
     sources = binary.symbols.addresses(edges.source).tolist()
     targets = binary.symbols.addresses(edges.target).tolist()
-    # A call and a jump may lead the same way from one place, if the code there was two things.
+    # one address can have a call and a jump with equal targets, if its code changed
     sums: dict[tuple[int, int], int] = {}
     for source, target, count in zip(sources, targets, edges.count.tolist(), strict=True):
         sums[source, target] = sums.get((source, target), 0) + count
     return sums
 
 
-def _lines(branches: dict[tuple[int, int], int]) -> Iterator[str]:
+def _branch_lines(branches: dict[tuple[int, int], int]) -> Iterator[str]:
     yield str(len(branches))
     for (source, target), count in branches.items():
         yield f"{source:x}->{target:x}:{count}"

@@ -1,8 +1,8 @@
 """BOLT's pre-aggregated profile (llvm-project, bolt/docs/profiles.md), for `perf2bolt --pa`.
 
-A line `B from to count mispredictions` for each edge, `F start end count` for each stretch that ran
-from start to end without a taken branch. Addresses are hexadecimal and those of the file, of a
-position-independent one counted from where it is loaded; X:0 is elsewhere.
+A line `B from to count mispredictions` for each edge, `F start end count` for each range that ran
+without a taken branch. Addresses are hexadecimal and those of the file; in a position-independent
+file they count from its load address. X:0 is code outside the file.
 """
 
 from __future__ import annotations
@@ -13,42 +13,48 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtit.profile.tables import Stretches, load_address, taken
+from rtit.profile.tables import ExecutedRanges, load_address, taken_branches
 
 if TYPE_CHECKING:
     from rtit.profile.tables import Binary
 
 
-def bolt(binary: Binary) -> Iterator[str]:
-    """The lines of one binary."""
+def bolt_profile(binary: Binary) -> Iterator[str]:
+    """Return the lines of a binary's profile."""
     base = np.uint64(load_address(binary))
 
-    def at(offsets: np.typing.NDArray[np.uint64]) -> list[int]:
+    def addresses_at(offsets: np.typing.NDArray[np.uint64]) -> list[int]:
         addresses: list[int] = (binary.symbols.addresses(offsets) - base).tolist()
         return addresses
 
-    inside, leaving, entering = map(taken, (binary.within, binary.leaving, binary.entering))
-    columns = at(inside.source), at(inside.target), inside.count.tolist()
+    internal = taken_branches(binary.internal_edges)
+    outgoing = taken_branches(binary.outgoing_edges)
+    incoming = taken_branches(binary.incoming_edges)
+    columns = addresses_at(internal.source), addresses_at(internal.target), internal.count.tolist()
     for source, target, count in zip(*columns, strict=True):
         yield f"B {source:x} {target:x} {count} 0"
-    for source, count in _added(at(leaving.source), leaving.count.tolist()):
+    for source, count in _sum_by_address(addresses_at(outgoing.source), outgoing.count.tolist()):
         yield f"B {source:x} X:0 {count} 0"
-    for target, count in _added(at(entering.target), entering.count.tolist()):
+    for target, count in _sum_by_address(addresses_at(incoming.target), incoming.count.tolist()):
         yield f"B X:0 {target:x} {count} 0"
-    stretches = Stretches(binary)
+    executed = ExecutedRanges(binary)
     offsets = binary.offset
-    ranges = at(offsets[stretches.first]), at(offsets[stretches.last]), stretches.count.tolist()
+    ranges = (
+        addresses_at(offsets[executed.first]),
+        addresses_at(offsets[executed.last]),
+        executed.count.tolist(),
+    )
     for first, last, count in zip(*ranges, strict=True):
         yield f"F {first:x} {last:x} {count}"
-    # From one stretch to the next: what a fall through a conditional branch is to BOLT.
-    fell, counts = stretches.falls()
+    # from one range to the next: BOLT takes these as fall-throughs of conditional branches
+    rows, counts = executed.fall_throughs()
     for first, last, count in zip(
-        at(offsets[fell]), at(offsets[fell + 1]), counts.tolist(), strict=True
+        addresses_at(offsets[rows]), addresses_at(offsets[rows + 1]), counts.tolist(), strict=True
     ):
         yield f"F {first:x} {last:x} {count}"
 
 
-def _added(addresses: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
+def _sum_by_address(addresses: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
     sums: Counter[int] = Counter()
     for address, count in zip(addresses, counts, strict=True):
         sums[address] += count

@@ -1,9 +1,9 @@
 """The profile format of callgrind (valgrind, "Callgrind Format Specification"), version 1.
 
-Costs are instructions, by instruction address and line of source, exact. Calls have the
-instructions that ran until they returned; where a function called itself meanwhile they count once.
-A jump to another function stands as a call. Names are given once and then by number. Code that is
-in no file has one position, address 0, for each of its functions.
+Costs are exact instruction counts by address and source line. A call costs the instructions until
+it returns; those of a recursive call count once. A jump to another function counts as a call. Names
+are written once and then referred to by number. Code in no file has one position, address 0, per
+function.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtit.profile.calls import Place
-from rtit.profile.source_lines import Owners, lines_of
-from rtit.profile.tables import NOWHERE, places, taken, values
-from rtit.readable import readable
+from rtit.profile.calls import CodeLocation
+from rtit.profile.source_lines import FunctionIndex, source_lines_at
+from rtit.profile.tables import NO_BINARY, find_sorted, iterate_rows, taken_branches
+from rtit.readable import escape_control_characters
 from rtit.trace import End
 
 if TYPE_CHECKING:
     from rtit.profile.builder import Function
-    from rtit.profile.calls import Call, Calls
+    from rtit.profile.calls import CallTable, CallTotals
     from rtit.profile.tables import Binary
 
 
@@ -31,35 +31,35 @@ _UNKNOWN = "???"
 _Position = tuple[int, int]
 
 
-class _Names:
-    """`(1) name` the first time, `(1)` from then on."""
+class _NameTable:
+    """Numbers names: `(1) name` the first time, `(1)` afterwards."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def of(self, name: str) -> str:
-        name = readable(name)
+    def reference(self, name: str) -> str:
+        name = escape_control_characters(name)
         if name in self._numbers:
             return f"({self._numbers[name]})"
         self._numbers[name] = len(self._numbers) + 1
         return f"({len(self._numbers)}) {name}"
 
 
-class _Code:
-    """What the instructions of a binary belong to."""
+class _BinaryCode:
+    """Functions, source lines and addresses of a binary's instructions."""
 
     def __init__(self, binary: Binary) -> None:
         from rtit._core import demangle
 
         self.binary = binary
-        self.files, self.file, self.line = lines_of(binary.symbols, binary.offset)
+        self.files, self.file, self.line = source_lines_at(binary.symbols, binary.offset)
         self.address = binary.symbols.addresses(binary.offset)
-        self.owner = Owners(binary.symbols).of(binary.offset)
+        self.owner = FunctionIndex(binary.symbols).find(binary.offset)
         self._offset = binary.offset.data
         self._demangle = demangle
 
     def row(self, offset: int) -> int | None:
-        """That of the instruction at an offset, None if it did not run."""
+        """Return the row of the instruction at an offset; None if it did not run."""
         at = bisect_left(self._offset, offset)
         return at if at < len(self._offset) and self._offset[at] == offset else None
 
@@ -67,23 +67,24 @@ class _Code:
         owner = int(self.owner[row])
         if owner < 0:
             return _UNKNOWN
-        # Functions of one name in one binary are told apart by their file alone, as in callgrind.
+        # functions of equal name in one binary differ by their file only, as in callgrind
         return self._demangle(self.binary.symbols.name(owner))
 
     def source(self, row: int) -> str:
-        return self.named(int(self.file[row]))
+        return self.file_name(int(self.file[row]))
 
-    def named(self, file: int) -> str:
-        """That of a file by its number."""
+    def file_name(self, file: int) -> str:
+        """Return the name of a source file by number."""
         return self.files[file] if file >= 0 else _UNKNOWN
 
     def position(self, row: int) -> _Position:
         return int(self.address[row]), int(self.line[row])
 
     def functions(self) -> tuple[list[tuple[str, str]], Any]:
-        """Names and files of functions, in the order of their first rows, and to which each row
-        belongs. A function stands in the file of its first instruction; lines of others are
-        inlined.
+        """Return names and files of functions, in the order of their first rows, and the function
+        of each row.
+
+        A function belongs to the file of its first instruction; lines of other files are inlined.
         """
         _, first, which = np.unique(self.owner, return_index=True, return_inverse=True)
         numbers: dict[tuple[str, str], int] = {}
@@ -95,172 +96,178 @@ class _Code:
         return list(numbers), number[which]
 
 
-def callgrind(
+def callgrind_profile(
     binaries: Sequence[Binary],
-    calls: Calls,
+    calls: CallTable,
     command: Sequence[str],
     creator: str,
-    outside: Mapping[Function, int],
+    unmapped_code: Mapping[Function, int],
 ) -> Iterator[str]:
-    """The lines of the whole profile; `command` is what was recorded, `outside` has what ran in no
-    file, by function.
+    """Return the lines of the profile.
+
+    `command` is the recorded command line; `outside` has the instructions in no file, by function.
     """
-    whole = sum(each.instructions for each in binaries) + sum(outside.values())
+    total = sum(each.instructions for each in binaries) + sum(unmapped_code.values())
     yield "# callgrind format"
     yield "version: 1"
     yield f"creator: {creator}"
     if command:
-        yield f"cmd: {readable(' '.join(command))}"
+        yield f"cmd: {escape_control_characters(' '.join(command))}"
     yield "part: 1"
     yield "positions: instr line"
     yield "events: Ir"
-    yield f"summary: {whole}"
-    codes = {each.number: _Code(each) for each in binaries}
-    names = _Names(), _Names(), _Names()
+    yield f"summary: {total}"
+    codes = {each.number: _BinaryCode(each) for each in binaries}
+    names = _NameTable(), _NameTable(), _NameTable()
     for code in codes.values():
-        own = _Made(calls, code.binary.number)
-        yield from _object(code, codes, own, names, calls.outside if outside else {})
-    if outside:
-        yield from _others(outside, codes, calls, names)
-    yield f"totals: {whole}"
+        calls_made = _CallsBySource(calls, code.binary.number)
+        yield from _binary_lines(
+            code, codes, calls_made, names, calls.unmapped_functions if unmapped_code else {}
+        )
+    if unmapped_code:
+        yield from _unmapped_lines(unmapped_code, codes, calls, names)
+    yield f"totals: {total}"
 
 
-def _object(
-    code: _Code,
-    codes: dict[int, _Code],
-    made: _Made,
-    names: tuple[_Names, _Names, _Names],
-    outside: Mapping[Place, Function],
+def _binary_lines(
+    code: _BinaryCode,
+    codes: dict[int, _BinaryCode],
+    calls_by_source: _CallsBySource,
+    names: tuple[_NameTable, _NameTable, _NameTable],
+    unmapped_functions: Mapping[CodeLocation, Function],
 ) -> Iterator[str]:
     objects, files, functions = names
-    jumps = _Jumps(code)
+    jumps = _JumpsBySource(code)
     binary = code.binary
     yield ""
-    yield f"ob={objects.of(binary.path)}"
-    named, function = code.functions()
+    yield f"ob={objects.reference(binary.path)}"
+    function_names, function = code.functions()
     columns = code.address, code.line, binary.count, code.file, binary.offset, jumps.begin, function
-    last, file, here = -1, "", ""
-    for row in values(columns, np.argsort(function, kind="stable")):
-        address, line, counted, source, offset, jump, number = row
+    last, file, current_file = -1, "", ""
+    for row in iterate_rows(columns, np.argsort(function, kind="stable")):
+        address, line, executions, source, offset, jump, number = row
         if number != last:
             last = number
-            name, file = named[number]
-            here = file
-            yield f"fl={files.of(file)}"
-            yield f"fn={functions.of(name)}"
-        if source >= 0 and code.files[source] != here:
-            here = code.files[source]
-            yield f"{'fe' if here == file else 'fi'}={files.of(here)}"
-        yield f"{address:#x} {line} {counted}"
-        for target, count, conditional in jumps.of(jump):
-            to, to_line = code.position(target)
-            many = f"{count}/{counted}" if conditional else str(count)
-            yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
+            name, file = function_names[number]
+            current_file = file
+            yield f"fl={files.reference(file)}"
+            yield f"fn={functions.reference(name)}"
+        if source >= 0 and code.files[source] != current_file:
+            current_file = code.files[source]
+            yield f"{'fe' if current_file == file else 'fi'}={files.reference(current_file)}"
+        yield f"{address:#x} {line} {executions}"
+        for target, count, conditional in jumps.jumps_at(jump):
+            target_address, to_line = code.position(target)
+            frequency = f"{count}/{executions}" if conditional else str(count)
+            yield f"{'jcnd' if conditional else 'jump'}={frequency} {target_address:#x} {to_line}"
             yield f"{address:#x} {line}"
-        for call in made.at(offset):
-            if text := _called(call, codes, names, outside, (code, here)):
+        for call in calls_by_source.calls_at(offset):
+            if text := _call_lines(call, codes, names, unmapped_functions, (code, current_file)):
                 yield from text
                 yield f"{address:#x} {line} {call.inclusive}"
 
 
-def _called(
-    call: Call,
-    codes: Mapping[int, _Code],
-    names: tuple[_Names, _Names, _Names],
-    outside: Mapping[Place, Function],
-    now: tuple[_Code | None, str],
+def _call_lines(
+    call: CallTotals,
+    codes: Mapping[int, _BinaryCode],
+    names: tuple[_NameTable, _NameTable, _NameTable],
+    unmapped_functions: Mapping[CodeLocation, Function],
+    caller: tuple[_BinaryCode | None, str],
 ) -> list[str]:
-    """What is called, from a binary and a file of source; nothing for what is not shown."""
+    """Return the lines of a call from a source file; none if the callee is not shown."""
     objects, files, functions = names
-    place = call.target
-    if place in outside:
-        name, module = outside[place]
-        text = [f"cob={objects.of(module or _UNKNOWN)}", f"cfi={files.of(_UNKNOWN)}"]
-        return [*text, f"cfn={functions.of(name or _UNKNOWN)}", f"calls={call.calls} 0x0 0"]
-    called = codes.get(place.binary)
+    location = call.target
+    if location in unmapped_functions:
+        name, module = unmapped_functions[location]
+        text = [f"cob={objects.reference(module or _UNKNOWN)}", f"cfi={files.reference(_UNKNOWN)}"]
+        return [*text, f"cfn={functions.reference(name or _UNKNOWN)}", f"calls={call.calls} 0x0 0"]
+    called = codes.get(location.binary)
     if called is None:
         return []
-    entry = called.row(place.offset)
+    entry = called.row(location.offset)
     if entry is None:
         return []
-    code, here = now
+    code, current_file = caller
     found = []
     if called is not code:
-        found.append(f"cob={objects.of(called.binary.path)}")
-    if called is not code or called.source(entry) != here:
-        found.append(f"cfi={files.of(called.source(entry))}")
-    to, line = called.position(entry)
+        found.append(f"cob={objects.reference(called.binary.path)}")
+    if called is not code or called.source(entry) != current_file:
+        found.append(f"cfi={files.reference(called.source(entry))}")
+    target_address, line = called.position(entry)
     return [
         *found,
-        f"cfn={functions.of(called.function(entry))}",
-        f"calls={call.calls} {to:#x} {line}",
+        f"cfn={functions.reference(called.function(entry))}",
+        f"calls={call.calls} {target_address:#x} {line}",
     ]
 
 
-def _others(
-    outside: Mapping[Function, int],
-    codes: Mapping[int, _Code],
-    calls: Calls,
-    names: tuple[_Names, _Names, _Names],
+def _unmapped_lines(
+    unmapped_code: Mapping[Function, int],
+    codes: Mapping[int, _BinaryCode],
+    calls: CallTable,
+    names: tuple[_NameTable, _NameTable, _NameTable],
 ) -> Iterator[str]:
     objects, files, functions = names
-    made: dict[Function, list[Call]] = defaultdict(list)
-    for offset, called in _Made(calls, NOWHERE).all():
-        made[calls.outside.get(Place(NOWHERE, offset), ("", ""))].extend(called)
-    for function, count in sorted(outside.items()):
+    calls_by_source: dict[Function, list[CallTotals]] = defaultdict(list)
+    for offset, called in _CallsBySource(calls, NO_BINARY).all_calls():
+        calls_by_source[
+            calls.unmapped_functions.get(CodeLocation(NO_BINARY, offset), ("", ""))
+        ].extend(called)
+    for function, count in sorted(unmapped_code.items()):
         name, module = function
         yield ""
-        yield f"ob={objects.of(module or _UNKNOWN)}"
-        yield f"fl={files.of(_UNKNOWN)}"
-        yield f"fn={functions.of(name or _UNKNOWN)}"
+        yield f"ob={objects.reference(module or _UNKNOWN)}"
+        yield f"fl={files.reference(_UNKNOWN)}"
+        yield f"fn={functions.reference(name or _UNKNOWN)}"
         yield f"0x0 0 {count}"
-        for call in made.get(function, ()):
-            if text := _called(call, codes, names, calls.outside, (None, "")):
+        for call in calls_by_source.get(function, ()):
+            if text := _call_lines(call, codes, names, calls.unmapped_functions, (None, "")):
                 yield from text
                 yield f"0x0 0 {call.inclusive}"
 
 
-class _Made:
-    """The calls that are made in a binary, by where."""
+class _CallsBySource:
+    """Calls from a binary, by offset of the call."""
 
-    def __init__(self, calls: Calls, binary: int) -> None:
+    def __init__(self, calls: CallTable, binary: int) -> None:
         self._calls = calls
-        own = np.flatnonzero(np.asarray(calls.source_in) == binary)
-        offset = np.asarray(calls.source)[own]
+        calls_made = np.flatnonzero(np.asarray(calls.source_binary) == binary)
+        offset = np.asarray(calls.source)[calls_made]
         order = np.argsort(offset, kind="stable")
-        self._number, self._offset = own[order].data, offset[order].data
+        self._number, self._offset = calls_made[order].data, offset[order].data
 
-    def at(self, offset: int) -> Iterator[Call]:
-        """Those of one place."""
+    def calls_at(self, offset: int) -> Iterator[CallTotals]:
+        """Iterate over the calls at an offset."""
         row = bisect_left(self._offset, offset)
         while row < len(self._offset) and self._offset[row] == offset:
-            yield self._calls.call(self._number[row])
+            yield self._calls.totals(self._number[row])
             row += 1
 
-    def all(self) -> Iterator[tuple[int, Iterator[Call]]]:
-        """Those of each place, in the order in which these were first told of."""
+    def all_calls(self) -> Iterator[tuple[int, Iterator[CallTotals]]]:
+        """Iterate over offsets and their calls, in the order of the `CallTable`."""
         for offset in dict.fromkeys(self._offset[row] for row in np.argsort(self._number)):
-            yield offset, self.at(offset)
+            yield offset, self.calls_at(offset)
 
 
-class _Jumps:
-    """Jumps within functions that were taken. `begin`: of each row of the code the place of its
-    jumps, -1 if it has none.
+class _JumpsBySource:
+    """Jumps within functions that were taken.
+
+    `begin` has for each row of the code the index of its first jump, -1 for none.
     """
 
-    def __init__(self, code: _Code) -> None:
-        edges = taken(code.binary.within)
-        edges = edges.where(np.isin(edges.kind, [End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP]))
-        at, to = (places(code.binary.offset, each) for each in (edges.source, edges.target))
+    def __init__(self, code: _BinaryCode) -> None:
+        edges = taken_branches(code.binary.internal_edges)
+        edges = edges.select(np.isin(edges.kind, [End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP]))
+        at, to = (find_sorted(code.binary.offset, each) for each in (edges.source, edges.target))
         inside = (at >= 0) & (to >= 0) & (code.owner[at] == code.owner[to])
-        self.begin = places(at[inside], np.arange(len(code.owner)))
+        self.begin = find_sorted(at[inside], np.arange(len(code.owner)))
         columns = at, to, edges.count, edges.kind
         self._at, self._to, self._count, self._kind = (
             memoryview(column[inside]) for column in columns
         )
 
-    def of(self, begin: int) -> Iterator[tuple[int, int, bool]]:
-        """Rows of where to, counts, whether conditional."""
+    def jumps_at(self, begin: int) -> Iterator[tuple[int, int, bool]]:
+        """Iterate over target row, count, and whether the jump is conditional."""
         at = begin
         while 0 <= at < len(self._at) and self._at[at] == self._at[begin]:
             yield self._to[at], self._count[at], self._kind[at] == End.CONDITIONAL

@@ -1,10 +1,10 @@
 """Branch stacks as text, as `perf script -F ip,brstack --show-mmap-events` prints them.
 
-A sample for every so many taken branches, latest first, without gaps. Readers count each branch of
-a sample, and each stretch between two of them. So that the stretch between two samples is in one,
-too, the later one begins with a branch from nowhere, as behind an interrupt, to where the last
-branch of the sample before it went: all counts are exact. It leads to no beginning of a function,
-where it would count as a call.
+Each sample has the same number of taken branches, the latest first. Samples leave no gap. Readers
+count each branch of a sample, and each range between two branches. To count the range between two
+samples, the later sample starts with a branch from address 0, as after an interrupt, to the target
+of the last branch of the earlier sample. All counts are exact. A sample does not start with a call:
+its branch from 0 would count as another call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.image import UPPER, has_file
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from rtit.trace import End
 
 if TYPE_CHECKING:
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 
-DEPTH = 512
-"""Branches of a sample. A processor has 32; the more there are, the shorter the text."""
+BRANCHES_PER_SAMPLE = 512
+"""Branches per sample. Processors record 32; more branches make the text shorter."""
 _CALLS = (End.CALL, End.INDIRECT_CALL)
 _PAGE = 4096
 
 
-def perf(trace: Trace, streams: Sequence[Stream]) -> Iterator[str]:
-    """The mappings of all processes, then the samples of each stream."""
+def perf_script(trace: Trace, streams: Sequence[Stream]) -> Iterator[str]:
+    """Return the mappings of all processes, then the samples of each stream."""
     for pid in trace.images.pids:
         for each in trace.images.mappings(pid):
             for start, size, offset in _executable(trace, each):
                 at = f"[{start:#x}({size:#x}) @ {offset:#x} 00:00 0 0]"
-                yield f"PERF_RECORD_MMAP2 {pid}/{pid}: {at}: r-xp {readable(each.path)}"
+                path = escape_control_characters(each.path)
+                yield f"PERF_RECORD_MMAP2 {pid}/{pid}: {at}: r-xp {path}"
     for stream in streams:
         yield from _samples(stream)
 
 
 def _executable(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]]:
-    """The parts of a mapping that the kernel maps executable: start, size, file offset. What comes
-    from QEMU may join them with their neighbours, and readers look for the segments' own offsets.
+    """Return start, size and file offset of the executable parts of a mapping.
+
+    QEMU may join them with neighbours, but readers expect the offsets of the file's segments.
     """
     if not has_file(mapping.path) or mapping.start >= UPPER:
         return
@@ -62,13 +64,13 @@ def _samples(stream: Stream) -> Iterator[str]:
     for branches in stream.branches():
         taken = branches.kind != End.CUT
         pairs = np.stack([branches.source[taken], branches.target[taken]], axis=1)
-        different, which = np.unique(pairs, axis=0, return_inverse=True)
-        texts = [_entry(source, target) for source, target in different.tolist()]
-        entries.extend(texts[number] for number in which.ravel().tolist())
+        distinct, pair_numbers = np.unique(pairs, axis=0, return_inverse=True)
+        texts = [_entry(source, target) for source, target in distinct.tolist()]
+        entries.extend(texts[number] for number in pair_numbers.ravel().tolist())
         calls.extend(np.isin(branches.kind[taken], _CALLS).tolist())
         begin = 0
-        while begin + DEPTH < len(entries):
-            end = _end(calls, begin)
+        while begin + BRANCHES_PER_SAMPLE < len(entries):
+            end = _sample_end(calls, begin)
             yield _sample(entries[begin:end])
             begin = end - 1
             entries[begin] = _entry(0, _target(entries[begin]))
@@ -77,12 +79,14 @@ def _samples(stream: Stream) -> Iterator[str]:
         yield _sample(entries)
 
 
-def _end(calls: list[bool], begin: int) -> int:
-    """Where a sample ends that begins there: behind a branch that is no call, if there is one."""
-    for end in range(begin + DEPTH, begin + 1, -1):
+def _sample_end(calls: list[bool], begin: int) -> int:
+    """Return the end of the sample that starts at `begin`: after a branch that is no call, if
+    possible.
+    """
+    for end in range(begin + BRANCHES_PER_SAMPLE, begin + 1, -1):
         if not calls[end - 1]:
             return end
-    return begin + DEPTH
+    return begin + BRANCHES_PER_SAMPLE
 
 
 def _entry(source: int, target: int) -> str:
@@ -94,6 +98,6 @@ def _target(entry: str) -> int:
 
 
 def _sample(entries: list[str]) -> str:
-    """A line; the sample is where the latest branch went."""
+    """Return the line of a sample, which is at the target of the latest branch."""
     entries.reverse()
     return f"{_target(entries[0]):16x} {' '.join(entries)}"

@@ -1,9 +1,11 @@
 """pprof's profile.proto (github.com/google/pprof, proto/profile.proto), compressed with gzip.
 
-A sample a context: a function and the calls that led to it, with the instructions of that function
-itself in it, exact. The place of the function is its first instruction, that of a caller the call.
-Addresses are those of the ELF files. Code in no file (the kernel's, JIT) belongs to the function
-that was called last: it is not known there whether a jump or a system call leads to another.
+A sample is a calling context: a function and the calls that led to it, with the exact number of
+instructions of the function itself. The function's location is its first instruction, that of a
+caller is the call. Addresses are those of the ELF files.
+
+Code in no file (kernel, JIT code) belongs to the last function that was called: there it is unknown
+whether a jump or a system call leads to another function.
 """
 
 from __future__ import annotations
@@ -15,99 +17,111 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rtit.profile.source_lines import Owners, lines_of
-from rtit.profile.tables import NOWHERE
-from rtit.readable import as_text
+from rtit.profile.source_lines import FunctionIndex, source_lines_at
+from rtit.profile.tables import NO_BINARY
+from rtit.readable import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.profile.calls import Calls, Place
+    from rtit.profile.calls import CallTable, CodeLocation
     from rtit.profile.tables import Binary
 
 
-_LEVEL = 6
-_GZIP = 31
-"""The window's bits as zlib has them for gzip, without a time."""
-_PART = 1 << 16
+_GZIP_LEVEL = 6
+_GZIP_WINDOW_BITS = 31
+"""zlib's parameter for a gzip header, without a time."""
+_CHUNK_BYTES = 1 << 16
 
 
-def pprof(
-    binaries: Sequence[Binary], calls: Calls, comments: Sequence[str], *, outside: bool = False
+def pprof_profile(
+    binaries: Sequence[Binary],
+    calls: CallTable,
+    comments: Sequence[str],
+    *,
+    include_unmapped: bool = False,
 ) -> Iterator[bytes]:
-    """The whole file in parts. Contexts whose function is in none of `binaries` are left out, but
-    for those in no file at all if `outside`.
+    """Return the file in chunks.
+
+    Contexts of functions outside `binaries` are left out; those in no file are kept with
+    `include_unmapped`.
     """
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    waiting = bytearray()
-    for message in _messages(binaries, calls, comments, outside=outside):
-        waiting += message
-        if len(waiting) >= _PART:
-            yield packer.compress(waiting)
-            waiting.clear()
-    yield packer.compress(waiting) + packer.flush()
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+    buffer = bytearray()
+    for message in _messages(binaries, calls, comments, include_unmapped=include_unmapped):
+        buffer += message
+        if len(buffer) >= _CHUNK_BYTES:
+            yield compressor.compress(buffer)
+            buffer.clear()
+    yield compressor.compress(buffer) + compressor.flush()
 
 
 def _messages(
-    binaries: Sequence[Binary], calls: Calls, comments: Sequence[str], *, outside: bool
+    binaries: Sequence[Binary], calls: CallTable, comments: Sequence[str], *, include_unmapped: bool
 ) -> Iterator[bytes]:
-    text = _Strings()
-    places = _Places(binaries, text, calls.outside)
-    stacks = _Stacks(calls, places, outside=outside)
-    places.describe()
-    kind = _number(1, text.number("instructions")) + _number(2, text.number("count"))
-    yield _message(1, kind)
-    yield from stacks.samples()
-    yield from (_message(3, each) for each in places.mappings())
-    yield from (_message(4, each) for each in places.locations)
-    yield from (_message(5, each) for each in places.functions)
-    yield _message(11, kind)
-    yield _number(12, 1)
-    yield from [_number(13, text.number(comment)) for comment in comments]
-    yield from (_message(6, as_text(each).encode(errors="replace")) for each in text.all)
+    text = _StringTable()
+    locations = _LocationTable(binaries, text, calls.unmapped_functions)
+    sample_writer = _SampleWriter(calls, locations, include_unmapped=include_unmapped)
+    locations.describe()
+    kind = _integer_field(1, text.number("instructions")) + _integer_field(2, text.number("count"))
+    yield _message_field(1, kind)
+    yield from sample_writer.samples()
+    yield from (_message_field(3, each) for each in locations.mappings())
+    yield from (_message_field(4, each) for each in locations.locations)
+    yield from (_message_field(5, each) for each in locations.functions)
+    yield _message_field(11, kind)
+    yield _integer_field(12, 1)
+    yield from [_integer_field(13, text.number(comment)) for comment in comments]
+    yield from (_message_field(6, name_to_text(each).encode(errors="replace")) for each in text.all)
 
 
-class _Stacks:
-    """Contexts with the numbers of their places, which are given in the order of the samples."""
+class _SampleWriter:
+    """Writes a sample per context. Locations get numbers in the order of the samples."""
 
-    def __init__(self, calls: Calls, places: _Places, *, outside: bool) -> None:
+    def __init__(
+        self, calls: CallTable, locations: _LocationTable, *, include_unmapped: bool
+    ) -> None:
         self._contexts = calls.contexts
-        self._places = places
-        self._outside = outside
+        self._locations = locations
+        self._include_unmapped = include_unmapped
         self._calls = calls
-        # of calls; 0 where there is no place, or none yet
+        # by call; 0 without a location, or before it has a number
         self._entries = array("Q", bytes(8 * len(calls)))
         self._sources = array("Q", bytes(8 * len(calls)))
-        known = bytearray(len(self._contexts))
-        for context, _ in self._wanted():
+        visited = bytearray(len(self._contexts))
+        for context, _ in self._selected_contexts():
             for number, call in self._contexts.calls(context):
-                source, entry = calls.ends(call)
+                source, entry = calls.locations(call)
                 if number == context and not self._entries[call]:
-                    self._entries[call] = places.number(entry)
-                if known[number]:
+                    self._entries[call] = locations.number(entry)
+                if visited[number]:
                     break
-                known[number] = True
+                visited[number] = True
                 if not self._sources[call]:
-                    self._sources[call] = places.number(source)
+                    self._sources[call] = locations.number(source)
 
-    def _wanted(self) -> Iterator[tuple[int, int]]:
-        for context, own in self._contexts:
+    def _selected_contexts(self) -> Iterator[tuple[int, int]]:
+        for context, instructions in self._contexts:
             _, call = next(self._contexts.calls(context))
-            binary = self._calls.ends(call)[1].binary
-            if binary in self._places.binaries or (self._outside and binary == NOWHERE):
-                yield context, own
+            binary = self._calls.locations(call)[1].binary
+            if binary in self._locations.binaries or (
+                self._include_unmapped and binary == NO_BINARY
+            ):
+                yield context, instructions
 
     def samples(self) -> Iterator[bytes]:
-        """Of each context the locations from the called function's on, and its instructions."""
+        """Iterate over samples: locations, the called function's first, and instructions."""
         entries, sources = (
             [*map(_location_number, each)] for each in (self._entries, self._sources)
         )
-        for context, own in self._wanted():
+        for context, instructions in self._selected_contexts():
             calls = [call for _, call in self._contexts.calls(context)]
             stack = [entries[calls[0]], *(sources[call] for call in calls)]
-            yield _message(2, _message(1, b"".join(stack)) + _message(2, _varint(own)))
+            yield _message_field(
+                2, _message_field(1, b"".join(stack)) + _message_field(2, _varint(instructions))
+            )
 
 
-class _Strings:
-    """The table of strings; number 0 is the empty one."""
+class _StringTable:
+    """Numbers strings; number 0 is the empty string."""
 
     def __init__(self) -> None:
         self._numbers = {"": 0}
@@ -120,9 +134,10 @@ class _Strings:
         return iter(self._numbers)
 
 
-class _Code(NamedTuple):
-    """What places of a binary belong to: functions, files and lines, and those where the functions
-    begin; -1 is not known.
+class _CodeInfo(NamedTuple):
+    """Functions, source lines and addresses of offsets in a binary; -1 is unknown.
+
+    `first_file` and `first_line` are those of the start of the function.
     """
 
     files: list[str]
@@ -134,58 +149,64 @@ class _Code(NamedTuple):
     first_line: list[int]
 
 
-def _code(binary: Binary, offsets: Sequence[int]) -> _Code:
+def _find_code(binary: Binary, offsets: Sequence[int]) -> _CodeInfo:
     at = np.array(offsets, np.uint64)
-    owner = Owners(binary.symbols).of(at)
+    owner = FunctionIndex(binary.symbols).find(at)
     first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
-    files, file, line = lines_of(binary.symbols, np.append(at, first))
+    files, file, line = source_lines_at(binary.symbols, np.append(at, first))
     address = binary.symbols.addresses(at)
     size = len(at)
     columns = owner, file[:size], line[:size], address, file[size:], line[size:]
-    return _Code(files, *(column.tolist() for column in columns))
+    return _CodeInfo(files, *(column.tolist() for column in columns))
 
 
-class _Places:
-    """Locations, functions and mappings; they count from 1. Locations are numbered as they are
-    asked for, and described when all are.
+class _LocationTable:
+    """Numbers locations, functions and mappings from 1.
+
+    Locations are described after all have numbers, so that each line table is read once.
     """
 
     def __init__(
-        self, binaries: Sequence[Binary], text: _Strings, outside: Mapping[Place, tuple[str, str]]
+        self,
+        binaries: Sequence[Binary],
+        text: _StringTable,
+        unmapped_functions: Mapping[CodeLocation, tuple[str, str]],
     ) -> None:
         self.binaries = {each.number: each for each in binaries}
         self.locations: list[bytes] = []
         self.functions: list[bytes] = []
         self._text = text
-        self._outside = outside
-        self._named: dict[tuple[str, str], int] = {}
-        self._numbers: dict[Place, int] = {}
+        self._unmapped_functions = unmapped_functions
+        self._unmapped_function_numbers: dict[tuple[str, str], int] = {}
+        self._numbers: dict[CodeLocation, int] = {}
         self._functions: dict[tuple[int, int], int] = {}
         self._mappings = {number: at for at, number in enumerate(self.binaries, 1)}
 
-    def number(self, place: Place) -> int:
-        """Of the location of a place; 0 for what called the first function."""
-        if place == (NOWHERE, 0):
+    def number(self, location: CodeLocation) -> int:
+        """Return the number of a location; 0 for the caller of the first function."""
+        if location == (NO_BINARY, 0):
             return 0
-        return self._numbers.setdefault(place, len(self._numbers) + 1)
+        return self._numbers.setdefault(location, len(self._numbers) + 1)
 
     def describe(self) -> None:
-        """Make the locations and their functions."""
+        """Make the messages of locations and functions."""
         offsets: dict[int, list[int]] = {number: [] for number in self.binaries}
-        for place in self._numbers:
-            if place.binary in offsets:
-                offsets[place.binary].append(place.offset)
+        for location in self._numbers:
+            if location.binary in offsets:
+                offsets[location.binary].append(location.offset)
         codes = {
-            number: _code(self.binaries[number], own) for number, own in offsets.items() if own
+            number: _find_code(self.binaries[number], each)
+            for number, each in offsets.items()
+            if each
         }
         rows = dict.fromkeys(codes, 0)
-        for place, number in self._numbers.items():
-            if place.binary in codes:
-                row = rows[place.binary]
-                rows[place.binary] = row + 1
-                self.locations.append(self._location(number, place, codes[place.binary], row))
+        for location, number in self._numbers.items():
+            if location.binary in codes:
+                row = rows[location.binary]
+                rows[location.binary] = row + 1
+                self.locations.append(self._location(number, location, codes[location.binary], row))
             else:
-                self.locations.append(self._location_outside(number, place))
+                self.locations.append(self._unmapped_location(number, location))
 
     def mappings(self) -> Iterator[bytes]:
         for number, binary in self.binaries.items():
@@ -195,55 +216,64 @@ class _Places:
             build_id = (binary.build_id or b"").hex()
             yield b"".join(
                 [
-                    _number(1, self._mappings[number]),
-                    _number(2, low),
-                    _number(3, high),
-                    _number(5, self._text.number(binary.path)),
-                    _number(6, self._text.number(build_id)),
-                    _number(7, 1),
-                    _number(8, 1),
-                    _number(9, 1),
+                    _integer_field(1, self._mappings[number]),
+                    _integer_field(2, low),
+                    _integer_field(3, high),
+                    _integer_field(5, self._text.number(binary.path)),
+                    _integer_field(6, self._text.number(build_id)),
+                    _integer_field(7, 1),
+                    _integer_field(8, 1),
+                    _integer_field(9, 1),
                 ]
             )
 
-    def _location_outside(self, number: int, place: Place) -> bytes:
-        found = _number(1, number) + _number(3, place.offset)
-        named = self._outside.get(place, ("", ""))
-        return found + _message(4, _number(1, self._other(named))) if named[0] else found
+    def _unmapped_location(self, number: int, location: CodeLocation) -> bytes:
+        found = _integer_field(1, number) + _integer_field(3, location.offset)
+        function = self._unmapped_functions.get(location, ("", ""))
+        if not function[0]:
+            return found
+        return found + _message_field(4, _integer_field(1, self._unmapped_function(function)))
 
-    def _location(self, number: int, place: Place, code: _Code, row: int) -> bytes:
-        found = _number(1, number) + _number(2, self._mappings[place.binary])
-        found += _number(3, code.address[row])
+    def _location(self, number: int, location: CodeLocation, code: _CodeInfo, row: int) -> bytes:
+        found = _integer_field(1, number) + _integer_field(2, self._mappings[location.binary])
+        found += _integer_field(3, code.address[row])
         if code.owner[row] < 0:
             return found
-        function = self._function(place.binary, code, row)
-        return found + _message(4, _number(1, function) + _number(2, code.line[row]))
+        function = self._function(location.binary, code, row)
+        return found + _message_field(
+            4, _integer_field(1, function) + _integer_field(2, code.line[row])
+        )
 
-    def _other(self, named: tuple[str, str]) -> int:
-        """Of a function in no file, or in a file that is left out: its module stands for that."""
-        if named not in self._named:
-            number = self._named[named] = len(self.functions) + 1
-            name, module = map(self._text.number, named)
+    def _unmapped_function(self, function: tuple[str, str]) -> int:
+        """Return the number of a function in no file, or in a file that is left out, by name and
+        module.
+        """
+        if function not in self._unmapped_function_numbers:
+            number = self._unmapped_function_numbers[function] = len(self.functions) + 1
+            name, module = map(self._text.number, function)
             self.functions.append(
-                _number(1, number) + _number(2, name) + _number(3, name) + _number(4, module)
+                _integer_field(1, number)
+                + _integer_field(2, name)
+                + _integer_field(3, name)
+                + _integer_field(4, module)
             )
-        return self._named[named]
+        return self._unmapped_function_numbers[function]
 
-    def _function(self, binary: int, code: _Code, row: int) -> int:
+    def _function(self, binary: int, code: _CodeInfo, row: int) -> int:
         from rtit._core import demangle
 
         key = binary, code.owner[row]
         if key not in self._functions:
             self._functions[key] = len(self.functions) + 1
             name = self.binaries[binary].symbols.name(code.owner[row])
-            # without a line of its own it is where the place is that is asked for first
+            # a function without a line of its own gets the file of its first location
             file = code.first_file[row] if code.first_file[row] >= 0 else code.file[row]
             self.functions.append(
-                _number(1, self._functions[key])
-                + _number(2, self._text.number(demangle(name)))
-                + _number(3, self._text.number(name))
-                + _number(4, self._text.number(code.files[file] if file >= 0 else ""))
-                + _number(5, code.first_line[row])
+                _integer_field(1, self._functions[key])
+                + _integer_field(2, self._text.number(demangle(name)))
+                + _integer_field(3, self._text.number(name))
+                + _integer_field(4, self._text.number(code.files[file] if file >= 0 else ""))
+                + _integer_field(5, code.first_line[row])
             )
         return self._functions[key]
 
@@ -261,11 +291,11 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
-    """A field of wire type 0; 0 is what it is without it."""
+def _integer_field(field: int, value: int) -> bytes:
+    """Return a field of wire type 0; the default value 0 is left out."""
     return _varint(field << 3) + _varint(value) if value else b""
 
 
-def _message(field: int, body: bytes) -> bytes:
-    """A field of wire type 2."""
+def _message_field(field: int, body: bytes) -> bytes:
+    """Return a field of wire type 2."""
     return _varint(field << 3 | 2) + _varint(len(body)) + body

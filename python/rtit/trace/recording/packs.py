@@ -41,7 +41,7 @@ from rtit.image.files import Kept, Key, Kind, Problem
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import FOLDER, KernelFiles
 from rtit.image.mappings import UPPER
-from rtit.readable import as_name, json_text, json_value
+from rtit.readable import format_json, parse_json, text_to_name
 
 if TYPE_CHECKING:
     from rtit.image import Kernel
@@ -111,12 +111,12 @@ class Contents:
                 [each.cr3, each.vmcs, each.machine, each.rows] for each in self.guest_processes
             ],
         }
-        return json_text(said, indent=1).encode()
+        return format_json(said, indent=1).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Contents:
         """Back from JSON. Raises ValueError for anything else."""
-        said = json_value(data)
+        said = parse_json(data)
         version = _of(dict, said).get("format")
         if version != FORMAT:
             raise ValueError(f"its format is {version!r}, and {FORMAT} is known")
@@ -175,7 +175,7 @@ def _problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
 def _of(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
-    return as_name(value) if isinstance(value, str) else value
+    return text_to_name(value) if isinstance(value, str) else value
 
 
 def _name(form: re.Pattern[str], value: Any) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.readable import as_text
+from rtit.readable import name_to_text
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Places:
             known = {each for mapping in files.values() for each in self._names(mapping)}
             import difflib
 
-            near = difflib.get_close_matches(as_text(name), known, n=5, cutoff=0.5)
+            near = difflib.get_close_matches(name_to_text(name), known, n=5, cutoff=0.5)
             hint = f"; near it: {', '.join(near)}" if near else ""
             raise UsageError(f"--function {name}: nothing that was mapped has it{hint}")
 
@@ -286,7 +286,7 @@ class Places:
 def _offsets(name: str, path: str, symbols: FileSymbols | None) -> Iterator[tuple[int, int]]:
     """Ranges of a file's offsets that belong to a name."""
     bare, at, file = name.rpartition("@")
-    names = set(map(as_text, (name, bare) if at and _is_file(file, path) else (name,)))
+    names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
     behind = 0
     if symbols is not None:
         functions = symbols.functions

@@ -12,9 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import wrap
 
-from rtit.generated import write
-from rtit.unit.parameters.allowed_values import ParameterRow, format_default
-from rtit.unit.parameters.table import PARAMETER_TABLE
+from rtit.generated import write_or_check
+from rtit.unit.parameters.table import TABLE
+from rtit.unit.parameters.values import Row, shown
 
 TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameters.md"
 
@@ -52,7 +52,7 @@ def _fill(text: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write(arguments, TARGET, render(), "rtit.unit.parameters.page")
+    return write_or_check(arguments, TARGET, render(), "rtit.unit.parameters.page")
 
 
 if __name__ == "__main__":
