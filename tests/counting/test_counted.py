@@ -13,7 +13,7 @@ import pytest
 
 import rtit
 from programs.build import PROGRAMS
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.counting.run import CountedRun, CountingRun
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
@@ -156,8 +156,8 @@ def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
     assert ["are missing: File too large" in text for text in forks.warnings] == [True]
-    assert (alone.is_complete, forks.is_complete) == (True, False)
-    assert not killed("ulimit -f 64; exec /bin/true").is_complete
+    assert (alone.whole, forks.whole) == (True, False)
+    assert not killed("ulimit -f 64; exec /bin/true").whole
     own = alone.stat.counts["instructions"]
     assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
 

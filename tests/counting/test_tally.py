@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.process_sums import MAGIC
-from rtit.counting.tally import read_tally
+from rtit.counting.process_counts import read_process_counts
+from rtit.counting.program_totals import MAGIC
 from rtit.errors import InputError
 
 WHOLE = (1 << 26) + (1 << 24)

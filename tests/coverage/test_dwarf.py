@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.coverage import SourceFile, coverage, source_files
 from rtit.diff.diff_traces import diff_traces
 from rtit.trace import Trace

@@ -35,10 +35,10 @@ def test_crash_has_all_instructions_and_its_source_line(
     exe = program("crash_late")
     truth = tmp_path / "truth"
     data = record_program(tmp_path, exe, backend=backend, truth=truth)
-    said = run_gdb(data, "info record", "bt", options=("--format", form))
-    assert said.recorded == (executed_instructions(truth), 0)
-    assert said.frames == ["main"]
-    assert re.search(r"crash_late.c:\d+\n\d+\s+\*nowhere = value;", said.out)
+    session = run_gdb(data, "info record", "bt", options=("--format", form))
+    assert session.recorded == (executed_instructions(truth), 0)
+    assert session.frames == ["main"]
+    assert re.search(r"crash_late.c:\d+\n\d+\s+\*nowhere = value;", session.out)
     whole = f"all {executed_instructions(truth):,} instructions, to SIGSEGV at address 0x0"
     assert whole in session.err
     assert session.status == 0
@@ -135,12 +135,12 @@ def test_gdb_without_libipt_gets_blocks(shared: Path, tmp_path: Path) -> None:
         f'exec {real} "$@"\n'
     )
     fake.chmod(0o755)
-    said = run_gdb(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
-    assert "built without libipt: it gets blocks, not packets" in said.err
-    assert "Recording format: Branch Trace Store." in said.out
-    assert said.recorded == (executed_instructions(shared.with_name("truth")), 0)
-    said = run_gdb(shared, options=("--format", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
-    assert said.status == 2
+    session = run_gdb(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
+    assert "built without libipt: it gets blocks, not packets" in session.err
+    assert "Recording format: Branch Trace Store." in session.out
+    assert session.recorded == (executed_instructions(shared.with_name("truth")), 0)
+    session = run_gdb(shared, options=("--format", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
+    assert session.status == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

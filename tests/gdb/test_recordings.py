@@ -127,9 +127,9 @@ def test_threads_have_their_own_paths_and_frames(program: ProgramBuilder, tmp_pa
     assert set(listed) == set(map(str, counts))
     assert "main" in session.frames
     [other] = counts.keys() - {ended.tid}
-    said = run_gdb(data, "info record", "bt", options=("--tid", str(other)))
-    assert said.recorded == (counts[other][1], 0)
-    assert "main" in said.frames
+    session = run_gdb(data, "info record", "bt", options=("--tid", str(other)))
+    assert session.recorded == (counts[other][1], 0)
+    assert "main" in session.frames
     assert run_gdb(data, options=("--tid", "1")).status == 2
 
 
@@ -142,9 +142,9 @@ def test_threads_that_share_cpus(
     data = tmp_path / "data"
     replay(live.log, data, cpus=cpus)
     for tid, (_, instructions, _) in thread_ends(live.truth).items():
-        said = run_gdb(data, "info record", options=("--tid", str(tid)))
-        assert said.recorded == (instructions, 0)
-        assert f"all {instructions:,} instructions, as blocks" in said.err
+        session = run_gdb(data, "info record", options=("--tid", str(tid)))
+        assert session.recorded == (instructions, 0)
+        assert f"all {instructions:,} instructions, as blocks" in session.err
 
 
 def test_recording_of_killed_recorder_is_replayed(program: ProgramBuilder, tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form
     broken = bytearray(data.read_bytes())
     broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
-    said = run_gdb(data, "info record", "bt", options=("--format", form))
-    count, gaps = said.recorded
+    session = run_gdb(data, "info record", "bt", options=("--format", form))
+    count, gaps = session.recorded
     assert gaps >= 1
     assert 0 < count < executed_instructions(truth)
     assert session.frames == ["main"]
@@ -227,9 +227,9 @@ def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, fo
     with rtit.Trace(data) as trace:
         assert trace.is_snapshot
         instructions = trace.streams[0].counts().instructions
-    said = run_gdb(data, "info record", "bt", "reverse-stepi", options=("--format", form))
-    assert said.recorded[0] == instructions
-    assert said.frames == ["main"]
+    session = run_gdb(data, "info record", "bt", "reverse-stepi", options=("--format", form))
+    assert session.recorded[0] == instructions
+    assert session.frames == ["main"]
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
@@ -238,8 +238,8 @@ def test_last_limits_instructions(program: ProgramBuilder, tmp_path: Path, form:
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", truth=tmp_path / "truth"
     )
     whole = executed_instructions(tmp_path / "truth")
-    said = run_gdb(data, "info record", "bt", options=("--format", form, "--last", "2000"))
-    count, gaps = said.recorded
+    session = run_gdb(data, "info record", "bt", options=("--format", form, "--last", "2000"))
+    count, gaps = session.recorded
     assert gaps == 0
     assert 2000 <= count < whole / 2
     assert f"the last {count:,} of {whole:,} instructions" in session.err

@@ -38,8 +38,8 @@ NAMES = [
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     data = tmp_path_factory.mktemp("session") / "data"
     record_to_end(start_recording(RecordRequest(["/bin/true"], output=data)))
-    with rtit.Trace(data) as trace:  # `last`: so many that gdb gets packets wherever a PSB lies
-        yield Target(trace, last=1 << 20, tell=lambda _: None)
+    with rtit.Trace(data) as trace:  # so many that gdb gets packets wherever a PSB lies
+        yield Target(trace, max_instructions=1 << 20, report=lambda _: None)
 
 
 Ask = Callable[[bytes], bytes]

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.profile.builder import build_profile
 from rtit.profile.source_lines import FunctionIndex
 from rtit.profile.tables import Profile

@@ -152,8 +152,11 @@ def test_places_beyond_the_limit_are_missing(
     given = capsys.readouterr()
     assert " -" not in given.out
     told = given.err
-    assert f"missing: {part.losses.transfers:,} transfers are beyond --max-edges" in told
-    assert f"missing: {part.losses.runs:,} runs of instructions are beyond --max-edges" in told
+    assert f"missing: {part.losses.uncounted_transfers:,} transfers are beyond --max-edges" in told
+    assert (
+        f"missing: {part.losses.uncounted_runs:,} runs of instructions are beyond --max-edges"
+        in told
+    )
     assert "missing: the system calls of those runs are in no count\n" in told
     whole_at = str(max(len(each.edges.count) for each in whole.binaries) + 100_000)
     assert main(["stat", "--max-edges", whole_at, str(data)]) == 0

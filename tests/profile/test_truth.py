@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from programs.build import BARE, PROGRAMS
-from rtit.capture.events import Kind
+from rtit.capture.events import EventKind
 from rtit.profile.builder import build_profile
 from rtit.profile.tables import Binary, ExecutedRanges, Profile
 from rtit.trace import End, Trace
@@ -25,7 +25,7 @@ NAMES = [
     for name, each in PROGRAMS.items()
     if each.ends and each.flags == tuple(BARE) and name != "narrow"
 ]
-NEAR = {
+NEAR_BRANCHES = {
     EventKind.CONDITIONAL: End.CONDITIONAL,
     EventKind.JUMP: End.JUMP,
     EventKind.CALL: End.CALL,

@@ -14,7 +14,7 @@ import rtit
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.errors import InputError, UsageError
-from rtit.testing.baseline import Baselines, StoredCount, parse_tolerance
+from rtit.testing.baseline import Baselines, Count, within
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 from support.recordings import record_to_end, thread_ends
@@ -212,12 +212,12 @@ def test_the_environment_of_a_program(run: Run, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("text", ["0.1", "%", "x%", "-1%", "nan%", "inf%", ""])
 def test_what_is_no_percentage(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_tolerance(text)
+        within(text)
 
 
 def test_a_percentage() -> None:
-    assert parse_tolerance("0.5%") == 0.005
-    assert parse_tolerance("0%") == 0
+    assert within("0.5%") == 0.005
+    assert within("0%") == 0
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_a_percentage() -> None:
 def test_a_bad_baseline(tmp_path: Path, text: str) -> None:
     baselines = Baselines(tmp_path / "test_it.py")
     assert baselines.get("a") is None
-    baselines.store("a", StoredCount(5, {"f": 4}))
-    baselines.store("b", StoredCount(6, {}))
-    assert baselines.get("a") == StoredCount(5, {"f": 4})
+    baselines.put("a", Count(5, {"f": 4}))
+    baselines.put("b", Count(6, {}))
+    assert baselines.get("a") == Count(5, {"f": 4})
     baselines.path.write_text(text)
     with pytest.raises(InputError):
         baselines.get("a")

@@ -203,7 +203,7 @@ class _Parser:
 
 
 def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Function:
-    name = as_text(point.name or "")
+    name = name_to_text(point.name or "")
     try:
         found = symbols.named(name)
     except ImageError as error:

@@ -1,7 +1,7 @@
 """The Rust form of the capture events: `python -m rtit.capture.rust_events [--check]`.
 
-Writes crates/events/src/lib.rs from the enums and flags of `events` and `qemu.plugin_protocol`; with
-`--check` it only compares, and fails if they differ.
+Writes crates/events/src/lib.rs from the enums and flags of `events` and `qemu.plugin_protocol`.
+With `--check` it only compares, and fails if they differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.generated import write
+from rtit.generated import write_or_check
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parents[2] / "crates" / "events" / "src" / "lib.rs"
@@ -116,7 +116,7 @@ def render() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
-    return write(arguments, TARGET, render(), "rtit.capture.rust_events")
+    return write_or_check(arguments, TARGET, render(), "rtit.capture.rust_events")
 
 
 if __name__ == "__main__":

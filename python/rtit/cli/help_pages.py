@@ -89,13 +89,13 @@ def overview() -> str:
 
 def fields() -> str:
     """Return the page of `rtit help fields`."""
-    from rtit.views.instructions import LISTED
-    from rtit.views.rows import BRANCH_FIELDS
+    from rtit.views.instructions import NATIVE_FIELDS
+    from rtit.views.row_formatting import BRANCH_FIELDS
 
     lines = ["rtit instructions --fields LIST, fast:"]
-    lines += [f"  {name:<11} {FIELDS[name]}" for name in LISTED]
+    lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]
     lines += ["", "slow:"]
-    lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in LISTED]
+    lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in NATIVE_FIELDS]
     lines += ["", f"rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
     return "\n".join(lines)
 

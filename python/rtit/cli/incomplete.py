@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtit.cli import output
-from rtit.views.statistics import Spool
+from rtit.views.spilled_lines import SpilledLines
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -22,7 +22,7 @@ class IncompleteReport:
         self._trace = trace
         self._has_gaps = False
         self._has_images = False
-        self._lines = Spool()
+        self._lines = SpilledLines()
 
     def report(self, text: object) -> None:
         """Print a gap."""

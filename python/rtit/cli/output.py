@@ -9,13 +9,13 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import TextIO
 
-from rtit.readable import json_parts, json_text, readable
+from rtit.readable import escape_control_characters, format_json, iterate_json
 
 
 def print_line(text: str = "", *, to: TextIO | None = None) -> None:
     """Print one line to standard output, or to another text stream."""
     stream = sys.stdout if to is None else to
-    stream.write(readable(text, stream.encoding or "utf-8") + "\n")
+    stream.write(escape_control_characters(text, stream.encoding or "utf-8") + "\n")
 
 
 def print_error(command: str, text: str, next_step: str = "") -> None:
@@ -33,9 +33,9 @@ def write_json(value: object, *, indent: int | None = None) -> None:
     written while it is made; collections in it become lists.
     """
     if indent is None:
-        sys.stdout.write(json_text(value) + "\n")
+        sys.stdout.write(format_json(value) + "\n")
         return
-    sys.stdout.writelines(json_parts(value, indent, _ListView))
+    sys.stdout.writelines(iterate_json(value, indent, _ListView))
     sys.stdout.write("\n")
 
 

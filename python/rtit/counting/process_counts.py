@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtit.counting.process_sums import MAGIC, MAX_TABLES, REPEAT, TIDS_AT
+from rtit.counting.program_totals import MAGIC, MAX_TABLES, REPEAT, THREAD_TABLE_OFFSET
 from rtit.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _BLOCK_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """A mapped range of a file: addresses, and the file offset of `start`."""
+    """Part of a file in a process's memory: addresses, and the offset of `start` in the file."""
 
     start: int
     end: int
@@ -60,11 +60,10 @@ class ProcessCounts:
     mapping: NDArray[np.uint32]
     instructions: NDArray[np.uint64]
     exit: NDArray[np.uint8]
-    first_exits: NDArray[np.uint64]
-    other_exits: NDArray[np.uint64]
+    first: NDArray[np.uint64]
+    other: NDArray[np.uint64]
     mappings: list[MappedFile]
     threads: dict[int, int]
-    """Instructions of threads that have not ended, by tid."""
 
 
 def read_process_counts(file: int) -> ProcessCounts:
@@ -117,7 +116,7 @@ def _parse_counts(data: mmap.mmap, blocks: int, mappings: int, tables: int) -> P
     return ProcessCounts(
         rows["start"].astype(np.uint64),
         rows["mapping"].astype(np.uint32),
-        weight[has_run],
+        weight[ran],
         rows["exit"].copy(),
         total[:, 0].copy(),
         total[:, 1].copy(),

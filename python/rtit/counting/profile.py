@@ -19,8 +19,8 @@ from rtit.counting.program_totals import (
     RETURN,
 )
 from rtit.image import Files, Mapping, Unusable, has_file
-from rtit.profile.builder import Gathering
-from rtit.profile.tables import NOWHERE, Losses, Profile
+from rtit.profile.builder import ProfileBuilder
+from rtit.profile.tables import NO_BINARY, Losses, Profile
 from rtit.trace import End
 
 _END_KINDS = {
@@ -40,20 +40,20 @@ class CountAccumulator:
 
     def __init__(self, places: int = 0) -> None:
         self._files = Files()
-        self._gathering = Gathering(self._files, places)
+        self._builder = ProfileBuilder(self._files, places)
         self._transfers: Counter[End] = Counter()
         self._losses = Losses()
         self._instructions = 0
 
     def add(self, found: ProcessCounts) -> None:
         """Add one process, or one program of it."""
-        numbers = np.array([self._number(each) for each in found.mappings] + [NOWHERE], np.int64)
+        numbers = np.array([self._number(each) for each in found.mappings] + [NO_BINARY], np.int64)
         starts = np.array([each.start for each in found.mappings] + [0], np.uint64)
         offsets = np.array([each.offset for each in found.mappings] + [0], np.uint64)
         rows = np.minimum(found.mapping.astype(np.int64), len(found.mappings))
         binary = numbers[rows]
         offset = np.where(
-            binary == NOWHERE, found.start, found.start - starts[rows] + offsets[rows]
+            binary == NO_BINARY, found.start, found.start - starts[rows] + offsets[rows]
         )
         unfinished = (found.exit == REPEAT).astype(np.uint64)
         self._add(binary, offset, found.instructions, found.first)
@@ -67,7 +67,7 @@ class CountAccumulator:
 
     def profile(self, threads: list[tuple[str, int]]) -> Profile:
         """Return all counts, with the instructions of each thread. The profile has no edges."""
-        binaries, _ = self._gathering.binaries(self._losses)
+        binaries, _ = self._builder.binaries(self._losses)
         return Profile(
             [each for each in binaries if each.instructions],
             None,
@@ -80,11 +80,11 @@ class CountAccumulator:
     def _add(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         self._instructions += int((instructions.astype(np.uint64) * count).sum())
         ran = (count > 0) & (instructions > 0)
-        self._gathering.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
+        self._builder.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
 
     def _number(self, mapped: MappedFile) -> int:
         if not has_file(mapped.path):
-            return NOWHERE
+            return NO_BINARY
         problem = None
         try:
             self._files.code(mapped.path, mapped.offset, mapped.end - mapped.start)
@@ -92,6 +92,6 @@ class CountAccumulator:
             problem = error.problem
             if str(problem) not in self._losses.problems:
                 self._losses.problems.append(str(problem))
-        return self._gathering.number(
+        return self._builder.binary_number(
             Mapping(mapped.start, mapped.end, mapped.offset, mapped.path, None, 0, problem=problem)
         )

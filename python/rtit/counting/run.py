@@ -1,8 +1,4 @@
-"""Runs a program and counts what it executes.
-
-Under QEMU, a plugin counts basic blocks; no trace is made. Without QEMU, single steps record a
-trace into a temporary folder, which is decoded.
-"""
+"""One run of a program, counted."""
 
 from __future__ import annotations
 
@@ -15,16 +11,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rtit.capture.backends import Choice, choose, instead_of_qemu
-from rtit.capture.request import Request
-from rtit.counting import process_sums
+from rtit.capture.backends import BackendChoice, choose_backend, fallback_from_qemu
+from rtit.capture.request import RecordRequest
+from rtit.counting.program_totals import (
+    CALL,
+    CONDITIONAL,
+    INDIRECT_CALL,
+    INDIRECT_JUMP,
+    JUMP,
+    RETURN,
+    ProgramTotals,
+)
 from rtit.profile.stat import Stat, name_counts
 from rtit.profile.tables import Losses
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
-    from rtit.capture.session import Session
-    from rtit.counting.tally_profile import TallyProfile
+    from rtit.capture.session import RecordingSession
+    from rtit.counting.profile import CountAccumulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +37,9 @@ class CountedRun:
 
     stat: Stat
     exit_code: int
-    """Its own exit code; 128 + N if signal N ended it."""
     backend: str
-    """What ran the program: `qemu` or `ptrace`."""
     warnings: tuple[str, ...] = ()
-    """Sentences about what may be missing."""
-    is_complete: bool = True
-    """False if a process, or a program that it ran, has no counts."""
+    whole: bool = True
 
 
 def choose_counting_backend(request: RecordRequest) -> BackendChoice:
@@ -61,7 +61,7 @@ class CountingRun:
         request: RecordRequest,
         choice: BackendChoice | None = None,
         *,
-        by_function: bool = True,
+        where: bool = True,
         places: int = 0,
     ) -> None:
         if places:
@@ -81,10 +81,8 @@ class CountingRun:
             from rtit.capture.qemu.installation import QemuStartError
 
             try:
-                self._count_session = start_counting(
-                    request, self._read_tally, found=self._backend_choice.found
-                )
-                self._session = self._count_session
+                self._counted = start_counting(request, self._read, found=self._choice.found)
+                self._session = self._counted
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
         if self._counted is None:
@@ -117,13 +115,13 @@ class CountingRun:
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.whole)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
-        sums, exits = self._process_sums, self._process_sums.exits
+        sums, exits = self._sums, self._sums.exits
         found = Stat(Counter(), Counter(), Counter(), Counter(), Losses())
-        if self._tally_profile is not None:
+        if self._counts is not None:
             from rtit.profile.stat import summarize_profile
 
-            found = summarize_profile(self._tally_profile.profile(by_thread), tids, pids)
-        sums_of_ended = name_counts(
+            found = summarize_profile(self._counts.profile(by_thread), tids, pids)
+        alone = name_counts(
             sums.instructions,
             exits[CONDITIONAL],
             (sum(exits[JUMP]), sum(exits[INDIRECT_JUMP])),
@@ -133,7 +131,7 @@ class CountingRun:
             0,
             0,
         )
-        counts = {name: found.counts.get(name, 0) + count for name, count in sums_of_ended.items()}
+        counts = {name: found.counts.get(name, 0) + count for name, count in alone.items()}
         counts |= {"threads": tids, "processes": pids}
         threads: Counter[str] = Counter()
         for name, count in by_thread:
@@ -149,8 +147,8 @@ class CountingRun:
             found = decoded(trace, trace.streams)
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
-    def _read_tally(self, file: int) -> Mapping[int, int]:
-        if not self._by_function and self._process_sums.add(file):
+    def _read(self, file: int) -> Mapping[int, int]:
+        if not self._where and self._sums.add(file):
             return {}
         from rtit.counting.process_counts import read_process_counts
         from rtit.counting.profile import CountAccumulator
@@ -184,12 +182,12 @@ def stat(
 ) -> CountedRun:
     """Run a program and count what it executes, with its threads and all that it starts.
 
-    `argv` is the program and its arguments. The program is looked up in the PATH of `env`; None is
-    the current environment and, for `cwd`, the current folder. `backend` is `qemu`, `ptrace`
-    (single steps), or `auto`. The counts equal those of `rtit stat` on a recording of the run.
-    `places` limits the edges and runs with counts of their own (default 4,194,304). Any exception,
-    such as KeyboardInterrupt, kills the program. Raises UsageError for invalid options, RecordError
-    if the program cannot be started (`exit_code` 125, 126, 127).
+    `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
+    ours, as is `cwd`). `backend` is `qemu`, `ptrace` (single steps), or `auto`. The counts are
+    those that `rtit stat` finds in a recording of the same run; so many `places` have counts of
+    their own, 4,194,304 by default. An exception (KeyboardInterrupt
+    among them) kills the program. Raises UsageError for wrong options, RecordError if the program
+    cannot be started (`exit_code` 125, 126, 127).
     """
     request = RecordRequest(argv, backend=backend, env=env, cwd=cwd)
     with CountingRun(request, places=places) as counting:

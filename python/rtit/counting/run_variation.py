@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rtit.profile.stat import Stat, function_label
 
-CountRange = tuple[str, int, int]
-"""A name, the smallest and the largest count."""
+Range = tuple[str, int, int]
+"""A name, the least count and the greatest."""
 
 _REASONS = {
     "python": "python hashes with another seed each run: PYTHONHASHSEED=0 fixes it",
@@ -16,11 +16,11 @@ _REASONS = {
     "ruby": "ruby hashes with another seed each run",
     "node": "node compiles and collects garbage in threads: --single-threaded keeps to one",
 }
-_THREADS_HINT = (
+_SHARED = (
     "of threads the order is another each time, and so is how often they wait for each other: "
     "taskset -c 0 helps, one thread more"
 )
-_GENERAL_HINT = (
+_ANY = (
     "what else may differ: the time and process numbers that a program prints or hashes, random "
     "seeds, the files that it finds and their order, and the environment's size"
 )
@@ -62,16 +62,16 @@ class RunVariation:
             if any(each.removeprefix("lib").startswith(name) for each in files)
         ]
         if any(run.counts["threads"] > run.counts["processes"] for run in self.runs):
-            found.append(_THREADS_HINT)
-        return [*found, _GENERAL_HINT]
+            found.append(_SHARED)
+        return [*found, _ANY]
 
     def as_json(self) -> dict[str, object]:
-        """Return the counts that differ, as JSON."""
+        """The counts of each run that had not the same in all."""
         return {
             "instructions": [each.counts["instructions"] for each in self.runs],
             "counts": {name: [least, most] for name, least, most in self.counts},
             "functions": {name: [least, most] for name, least, most in self.functions},
-            "why": self.explain(),
+            "why": self.why(),
         }
 
 

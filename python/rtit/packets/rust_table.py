@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.generated import write_or_check
-from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
+from rtit.packets.table import CYC_MAX_BYTES, DECLARATION_BY_NAME, DECLARATIONS, ESCAPE, Declaration
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
 

@@ -181,8 +181,8 @@ class Losses:
             found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
         if self.calls_beyond_pairs:
             found.append(
-                f"{self.calls_between:,} calls are between more than {self.pairs:,} pairs of "
-                f"caller and callee: {counted} (--max-edges N keeps half as many pairs)"
+                f"{self.calls_beyond_pairs:,} calls are between more than {self.max_pairs:,} pairs "
+                f"of caller and callee: {why} (--max-edges N keeps half as many pairs)"
             )
         return found
 

@@ -1,4 +1,6 @@
-"""A pytest plugin (`pip install rtit[pytest]`) with a fixture `rtit`, which is a `Programs`."""
+"""rtit in tests: a pytest plugin (`pip install rtit[pytest]`), whose fixture `rtit` is a
+`Programs`.
+"""
 
 from __future__ import annotations
 

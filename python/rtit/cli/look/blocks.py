@@ -26,6 +26,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the runs; return 3 if something could not be decoded."""
-    from rtit.views import rows
+    from rtit.views.row_formatting import format_blocks
 
-    return list_rows("blocks", rows.blocks, arguments)
+    return list_rows("blocks", format_blocks, arguments)

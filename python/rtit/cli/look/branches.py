@@ -18,7 +18,7 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    from rtit.views.rows import BRANCH_FIELDS
+    from rtit.views.row_formatting import BRANCH_FIELDS
 
     parser.usage = "rtit branches [options] [FILE]"
     parser.description = "List every branch and other transfer, one per line."
@@ -36,8 +36,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the branches; return 3 if something could not be decoded."""
-    from rtit.views import rows
-    from rtit.views.rows import BRANCH_FIELDS
+    from rtit.views.row_formatting import BRANCH_FIELDS, format_branches
 
     fields = [name.strip() for name in arguments.fields.split(",")]
     for name in fields:
@@ -45,4 +44,4 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"--fields: unknown field {name!r}", hint=f"fields: {' '.join(BRANCH_FIELDS)}"
             )
-    return list_rows("branches", partial(rows.branches, fields=fields), arguments)
+    return list_rows("branches", partial(format_branches, fields=fields), arguments)

@@ -31,8 +31,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the edges; return 3 if something could not be decoded."""
-    from rtit.views import rows
+    from rtit.views.row_formatting import format_edges
 
     uncounted: list[str] = []
-    lines = partial(rows.edges, top=arguments.top, tell=uncounted.append)
+    lines = partial(format_edges, top=arguments.top, warn=uncounted.append)
     return list_rows("edges", lines, arguments, uncounted)

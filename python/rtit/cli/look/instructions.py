@@ -11,10 +11,10 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
-from rtit.views.instructions import DETAILED, LISTED
+from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
 
 _DEFAULT = "tid,ip,sym,asm"
-_ALL = (*LISTED, *DETAILED)
+_ALL = (*NATIVE_FIELDS, *DETAILED_FIELDS)
 _RAW = "ip,sym,asm"
 """The thread of raw PT is unknown."""
 _EPILOG = """Examples:
@@ -34,7 +34,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fields",
         metavar="LIST",
         help=f"Comma-separated columns (default: {_DEFAULT})\n"
-        f"fast: {' '.join(LISTED)}\nslow: {' '.join(DETAILED)}\n"
+        f"fast: {' '.join(NATIVE_FIELDS)}\nslow: {' '.join(DETAILED_FIELDS)}\n"
         "'rtit help fields' explains each",
     )
     group.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; return 3 if something could not be decoded."""
-    from rtit.views.instructions import listing
+    from rtit.views.instructions import list_instructions
 
     fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _RAW))
     with open_trace(arguments) as trace:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = selection(arguments)
         streams = trace.select(wanted)
         with show_progress("instructions", streams, prints=True):
-            for text in listing(
+            for text in list_instructions(
                 trace, streams, fields, wanted, gaps.collect, merge=arguments.merge
             ):
                 output.write_lines(text)

@@ -13,7 +13,7 @@ from rtit.cli import output
 from rtit.cli.child_process import add_qemu_env, ending_signals, wait_for_program
 from rtit.cli.look.recording_progress import RecordingProgress, summary_json
 from rtit.cli.parser import CommandParser
-from rtit.readable import json_text
+from rtit.readable import format_json
 
 if TYPE_CHECKING:
     from rtit.capture.store.size_limits import SizeLimits
@@ -265,7 +265,7 @@ def run(arguments: argparse.Namespace) -> int:
                 output.write_json(found)
             else:
                 with summary.writing() as file:
-                    file.write(json_text(found).encode() + b"\n")
+                    file.write(format_json(found).encode() + b"\n")
     return recording.exit_code
 
 

@@ -52,16 +52,16 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; return 3 if something could not be decoded."""
-    from rtit.views.report import processes
-    from rtit.views.statistics import statistics
-    from rtit.views.trace_tail import crashes
+    from rtit.views.report import process_tree
+    from rtit.views.statistics import compute_statistics
+    from rtit.views.trace_tail import find_crashes
 
     with open_trace(arguments) as trace:
         streams = trace.select(selection(arguments))
         with show_progress("report", streams, prints=False):
-            found = statistics(trace, streams, None if arguments.json else _MOST)
-        faults = crashes(trace, streams)
-        roots = processes(trace, found.streams)
+            found = compute_statistics(trace, streams, None if arguments.json else _MOST)
+        faults = find_crashes(trace, streams)
+        roots = process_tree(trace, found.streams)
         if arguments.json:
             from rtit.views.report import report_json
 
@@ -99,14 +99,14 @@ def _print_warnings(trace: Trace, found: Statistics) -> None:
     output.print_line(f"  give its new place:  rtit report --map {path}=PATH")
 
 
-def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
-    from rtit.views.report import lines, size
+def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[Crash]) -> None:
+    from rtit.views.report import count_processes, format_tree
 
     command = " ".join(trace.command_line)
     output.print_line(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.facts.items():
         output.print_line(f"  {name}: {value}")
-    count = size(roots)
+    count = count_processes(roots)
     if count == 1:
         for ended in trace.endings:
             output.print_line(f"  {ended}")
@@ -115,7 +115,7 @@ def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) ->
     _print_rest(len(faults) - _FAULTS, "faults")
     if count > 1:
         output.print_line()
-        tree = lines(roots)
+        tree = format_tree(roots)
         for line in islice(tree, _PROCESSES):
             output.print_line(line)
         rest = list(tree)
@@ -137,9 +137,9 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
                 f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
                 f"{each.bytes_per_1000:8.1f}  {each.title}"
             )
-            for name, count in each.shares[:_STREAMS]:
+            for name, count in each.thread_instructions[:_STREAMS]:
                 output.print_line(f"{count:14,} {'':30}    {name}")
-            _print_rest(len(each.shares) - _STREAMS, "threads of this CPU")
+            _print_rest(len(each.thread_instructions) - _STREAMS, "threads of this CPU")
     _print_rest(len(streams) - _STREAMS, "smaller ones")
 
 
@@ -161,18 +161,18 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
     for problem in trace.image_problems:
         output.print_line(f"image: {problem}")
     for each in found.streams:
-        if each.unsure[0]:
-            times, count = each.unsure
+        if each.ambiguous[0]:
+            times, count = each.ambiguous
             output.print_line(
                 f"ledger: {each.title}: {times:,} times {AMBIGUOUS}: {count:,} instructions"
             )
-        for text in each.repeats:
+        for text in each.unknown_loops:
             output.print_line(f"ledger: {each.title}: {text}")
-        _print_rest(len(each.repeats) - _MOST, "loops of unknown repetition")
-        if each.missing:
+        _print_rest(len(each.unknown_loops) - _MOST, "loops of unknown repetition")
+        if each.unattributed:
             output.print_line(
-                f"ledger: {each.title}: {each.missing:,} instructions of further rounds are in the "
-                "total and in no function"
+                f"ledger: {each.title}: {each.unattributed:,} instructions of further rounds are in "
+                "the total and in no function"
             )
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
@@ -202,5 +202,5 @@ def _print_rest(count: int, what: str) -> None:
 def _print_fault(fault: Crash) -> None:
     place = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
     output.print_line(f"  fault: thread {fault.tid}: {fault.ending} in {place}: {fault.assembly}")
-    for number, (caller, called) in enumerate(fault.calls(_CALLS)):
+    for number, (caller, called) in enumerate(fault.last_calls(_CALLS)):
         output.print_line(f"    {'' if number else 'last calls:':11} {caller} -> {called}")

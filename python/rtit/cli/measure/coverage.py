@@ -81,9 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     matched: set[str] = set()
     found = _gather(arguments, [None] if raw else arguments.files or ["perf.data"], matched)
     if arguments.diff_from:
-        found = found.without(_gather(arguments, arguments.diff_from, matched))
+        found = found.minus(_gather(arguments, arguments.diff_from, matched))
     check_map(arguments, matched)
-    found.codes = _chosen(found, arguments.dso)
+    found.files = _chosen(found, arguments.dso)
     write(arguments.output, _parts(arguments.format, found))
     for line in found.losses:
         output.print_error("coverage", f"missing: {line}")
@@ -103,7 +103,7 @@ def _gather(
             trace = stack.enter_context(open_trace(arguments, matched))
             streams = trace.by_thread(selection(arguments))
             stack.enter_context(show_progress("coverage", streams, prints=False))
-            result.add(profile(trace, streams), trace.path)
+            result.add(build_profile(trace, streams), trace.path)
     return result
 
 

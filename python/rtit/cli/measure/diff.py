@@ -20,7 +20,7 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.cli.raw_options import add_cpu_model, add_raw_code
 from rtit.cli.selection_options import add_json, add_streams, count, selection
-from rtit.diff.difference import STEPS, TOP
+from rtit.diff.difference import DEFAULT_STEPS, DEFAULT_TOP
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--context",
         type=int,
-        default=STEPS,
+        default=DEFAULT_STEPS,
         metavar="N",
-        help=f"Show N instructions before and after the divergence (default: {STEPS})",
+        help=f"Show N instructions before and after the divergence (default: {DEFAULT_STEPS})",
     )
     group.add_argument(
         "--top",
         type=count,
-        default=TOP,
+        default=DEFAULT_TOP,
         metavar="N",
-        help=f"Show N functions and calls with different counts (default: {TOP})",
+        help=f"Show N functions and calls with different counts (default: {DEFAULT_TOP})",
     )
     add_json(group, "Print one JSON object")
     add_streams(parser)
@@ -76,8 +76,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference; return 1 if the paths diverge."""
-    from rtit.diff.diff_traces import diff
-    from rtit.diff.text import as_json, text
+    from rtit.diff.diff_traces import diff_traces
+    from rtit.diff.output import difference_json, format_difference
 
     if arguments.context < 1:
         raise UsageError(f"--context {arguments.context}: expected a number from 1 on")
@@ -91,11 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = selection(arguments)
         streams = left.select(chosen, apart=True), right.select(chosen, apart=True)
         with show_progress("diff", [*streams[0], *streams[1]], prints=False):
-            found = diff(left, right, streams, steps=arguments.context)
+            found = diff_traces(left, right, streams, steps=arguments.context)
         if arguments.json:
-            output.write_json(as_json(found), indent=2)
+            output.write_json(difference_json(found), indent=2)
         else:
-            for line in text(found, arguments.top):
+            for line in format_difference(found, arguments.top):
                 output.print_line(line)
     if not found.identical:
         return 1

@@ -96,18 +96,24 @@ def run(arguments: argparse.Namespace) -> int:
 
     listener = open_listener(arguments.listen) if arguments.listen is not None else None
     debugger = find_gdb(arguments.gdb) if listener is None else None
-    form = arguments.format or ("pt" if debugger is None or debugger.has_pt else "bts")
-    if debugger is not None and not debugger.has_pt:
-        _print_note(f"{debugger.words[0]} was built without libipt: it gets blocks, not packets")
+    form = arguments.format or ("pt" if debugger is None or debugger.has_libipt else "bts")
+    if debugger is not None and not debugger.has_libipt:
+        _print_note(f"{debugger.argv[0]} was built without libipt: it gets blocks, not packets")
         if form == "pt":
-            raise UsageError(f"{debugger.words[0]} cannot read packets; use --format bts")
+            raise UsageError(f"{debugger.argv[0]} cannot read packets; use --format bts")
     with open_trace(arguments) as trace:
-        target = Target(trace, arguments.tid, form=form, last=arguments.last, tell=_print_note)
+        target = Target(
+            trace,
+            arguments.tid,
+            trace_format=form,
+            max_instructions=arguments.last,
+            report=_print_note,
+        )
         for problem in target.program.problems:
             _print_note(problem)
         gaps = IncompleteReport("gdb", trace)
         gaps.print_images()
-        target.describe(target.tid)
+        target.report_extent(target.tid)
         code = 0
         if debugger is not None:
             code = _attached(debugger, target, arguments)
@@ -124,7 +130,7 @@ def _listen(listener: socket.socket, target: Target) -> None:
 
     host, port, *_ = listener.getsockname()
     _print_note(f"target remote {f'[{host}]' if ':' in host else host}:{port}")
-    connection = accepted(listener, lambda: True)
+    connection = accept_connection(listener, lambda: True)
     assert connection is not None
     serve_connection(connection, target)
 
@@ -171,11 +177,11 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
         return 1 if gdb.returncode else 0
 
 
-def _serve(listener: socket.socket, target: Target, is_running: Callable[[], bool]) -> None:
+def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
     """Whoever connects, one after the other: `target remote` may be said again."""
     from rtit.gdb.server import accept_connection, serve_connection
 
-    while (connection := accept_connection(listener, is_running)) is not None:
+    while (connection := accept_connection(listener, going_on)) is not None:
         serve_connection(connection, target)
 
 

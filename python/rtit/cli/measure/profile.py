@@ -76,7 +76,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the profile; return 3 if something could not be decoded."""
-    from rtit.profile.builder import profile
+    from rtit.profile.builder import build_profile
 
     tool = arguments.tool
     if tool == "perf" and arguments.dso:
@@ -85,8 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = selection(arguments)
         streams = trace.by_thread(wanted)
         with show_progress("profile", streams, prints=False):
-            found = profile(trace, streams)
-            if tool in _ONE and not arguments.dso and found.main is None and found.losses.lines():
+            found = build_profile(trace, streams)
+            if (
+                tool in _ONE
+                and not arguments.dso
+                and found.main is None
+                and found.losses.describe()
+            ):
                 output.print_error(
                     "profile", "no code in any file is known to have run; no profile is written"
                 )
@@ -131,13 +136,13 @@ def _whole(
     creator = f"rtit {__version__}"
     if tool == "perf":
         return _encoded(perf_script(trace, streams))
-    call_table = count_calls(trace, streams, found, contexts=tool == "pprof")
+    followed = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
         missing = found.losses.describe(unmapped=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
-        return pprof_profile(binaries, call_table, comments, include_unmapped=whole)
+        return pprof_profile(binaries, followed, comments, include_unmapped=whole)
     named = found.unmapped_code if whole else {}
-    return _encoded(callgrind_profile(binaries, call_table, trace.command_line, creator, named))
+    return _encoded(callgrind_profile(binaries, followed, trace.command_line, creator, named))
 
 
 def _write_each(
@@ -194,10 +199,12 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
                 "profile", f"{each.name} has no symbols: its functions are not known"
             )
         if each.symbols.lacks_lines:
-            output.print_error("profile", f"missing: lines of source of {each.name}, {MANY_LINES}")
+            output.print_error(
+                "profile", f"missing: lines of source of {each.name}, {TOO_MANY_LINES}"
+            )
     _missing(found, outside=not outside)
 
 
 def _missing(found: Profile, *, outside: bool) -> None:
-    for line in found.losses.lines(outside=outside):
+    for line in found.losses.describe(unmapped=outside):
         output.print_error("profile", f"missing: {line}")

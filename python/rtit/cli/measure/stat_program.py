@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rtit.capture.private import Reserved
-from rtit.capture.request import Request
-from rtit.cli import counts, out
-from rtit.cli.following import ending_signals, follow
-from rtit.counting.run import CountedRun, CountingRun, choose_backend
+from rtit.capture.private_files import ReservedOutput
+from rtit.capture.request import RecordRequest
+from rtit.cli import output
+from rtit.cli.child_process import ending_signals, wait_for_program
+from rtit.cli.measure import stat_text
+from rtit.counting.run import CountedRun, CountingRun, choose_counting_backend
 from rtit.counting.run_variation import RunVariation
 from rtit.errors import UsageError
 
@@ -84,7 +85,7 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[CountedRun
 def _report(
     arguments: argparse.Namespace, spread: RunVariation, baseline: Baseline | None
 ) -> Iterator[str]:
-    found = spread.smallest_run
+    found = spread.least
     if arguments.json:
         value = found.as_json()
         if len(spread.runs) > 1:
@@ -112,4 +113,4 @@ def _spread(spread: RunVariation, top: int) -> Iterator[str]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
     if len(spread.functions) > top:
         yield f"{'':18}  ... and {len(spread.functions) - top:,} more functions"
-    yield from (f"  {text}" for text in spread.explain())
+    yield from (f"  {text}" for text in spread.why())

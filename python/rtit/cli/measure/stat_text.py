@@ -39,7 +39,7 @@ def document(value: object) -> Iterator[str]:
 def as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
     """Return lines as the bytes of a file, with control characters escaped."""
     for line in lines:
-        yield f"{readable(line)}\n".encode()
+        yield f"{escape_control_characters(line)}\n".encode()
 
 
 def unnamed(found: Stat, per: str | None) -> Iterator[str]:
@@ -75,4 +75,4 @@ def read_baseline(path: str) -> Baseline:
         value = read_json_file(path)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", source=path) from None
-    return Baseline.of(value, path)
+    return Baseline.from_json(value, path)
