@@ -58,7 +58,7 @@ def opening(recording: Path, megabytes: float) -> dict[str, Any]:
 
 def made(recording: Path, path: Path, size: int) -> int:
     """Writes the file; how many records it has."""
-    from rtit.perfdata import Switches, Writer
+    from rtit.perfdata import SwitchRecords, Writer
     from rtit.trace import Trace
 
     with Trace(recording) as trace:
@@ -66,7 +66,9 @@ def made(recording: Path, path: Path, size: int) -> int:
         one = replicate.from_psb(stream.read())
     data = one * (PIECE // len(one) + 1)
     count = 0
-    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         time = 1_000_000_000
         while out.size < size:
             cpu = count % CPUS

@@ -57,12 +57,12 @@ def _vmlinux(path: Path) -> None:
 
 def _module(path: Path) -> None:
     from rtit.image.kernel.kallsyms import Kallsym
-    from rtit.image.kernel.modules import Module
+    from rtit.image.kernel.modules import ModuleObject
 
-    module = Module(path.read_bytes(), str(path))
+    module = ModuleObject(path.read_bytes(), str(path))
     repr(module.build_id)
     own = [Kallsym(KERNEL + 0x100, True, "inside", "seed")]
-    for address, code in module.linked(KERNEL, own, {"outside": KERNEL + 0x2000}):
+    for address, code in module.link(KERNEL, own, {"outside": KERNEL + 0x2000}):
         require(address >> 47 == KERNEL >> 47, f"code at {address:#x}")
         require(len(code) <= path.stat().st_size, "more code than file")
 
@@ -83,9 +83,9 @@ def _map(path: Path) -> None:
 
 
 def _headers(path: Path) -> None:
-    from rtit.image.files import read_headers
+    from rtit.image.files import read_elf_headers
 
-    read_headers(path).bias(0, 0x1000, 0x40_0000)
+    read_elf_headers(path).bias(0, 0x1000, 0x40_0000)
 
 
 def _program(path: Path) -> None:
@@ -129,10 +129,10 @@ def _baselines(path: Path) -> None:
 
 
 def _griffin(path: Path) -> None:
-    from rtit.perfdata.griffin import read_log
+    from rtit.perfdata.griffin import read_griffin_log
 
     data = path.read_bytes()
-    log = read_log(memoryview(data), str(path))
+    log = read_griffin_log(memoryview(data), str(path))
     for tid in log.packets:
         require(sum(map(len, log.stream(tid))) <= len(data), "more packets than file")
 
@@ -216,11 +216,11 @@ def _options(text: str) -> None:
 
 def _filters(text: str, program: Path) -> None:
     from rtit.capture.filters import parse_filters
-    from rtit.perfdata.filters import kernel_form, parse_kernel_form
+    from rtit.perfdata.filters import format_address_filters, parse_address_filters
 
     found = parse_filters(text, program=program)
-    form = kernel_form(found)
-    require(form is None or parse_kernel_form(form) == found, f"{form!r} is read otherwise")
+    form = format_address_filters(found)
+    require(form is None or parse_address_filters(form) == found, f"{form!r} is read otherwise")
 
 
 def _window(text: str, program: Path) -> None:
@@ -231,9 +231,9 @@ def _window(text: str, program: Path) -> None:
 
 
 def _kernel_form(text: str) -> None:
-    from rtit.perfdata.filters import parse_kernel_form
+    from rtit.perfdata.filters import parse_address_filters
 
-    for each in parse_kernel_form(text):
+    for each in parse_address_filters(text):
         each.addresses(0x1000, 0, 0x1000, "/bin/true")
 
 

@@ -134,7 +134,7 @@ def read_perf_data(data: bytes, folder: Path) -> None:
     path = folder / "perf.data"
     path.write_bytes(data)
     with PerfData(path) as file:
-        for part in file.records_by_part():
+        for part in file.records_by_file():
             for record in part:
                 repr(record)
         for pieces in file.auxtrace_buffers().values():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtit.capture.filters import parse_filters
 from rtit.errors import UsageError
-from rtit.perfdata.filters import Filter
+from rtit.perfdata.filters import AddressFilter
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_registers_hold_exactly_the_common_bytes(
     offset: int, size: int, pgoff: int, length: int
 ) -> None:
     base = 1 << 44
-    found = Filter("filter", "/x", offset, size).addresses(base, pgoff, length, "/x")
+    found = AddressFilter("filter", "/x", offset, size).addresses(base, pgoff, length, "/x")
     first, end = max(offset, pgoff), min(offset + size, pgoff + length)
     if found is None:
         assert first >= end

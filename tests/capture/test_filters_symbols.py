@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.filters import parse_filters
 from rtit.errors import UsageError
-from rtit.perfdata.filters import Filter
+from rtit.perfdata.filters import AddressFilter
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -108,4 +108,4 @@ def test_a_text_file_has_no_functions(tmp_path: Path) -> None:
 def test_a_star_is_the_whole_file(program: Path) -> None:
     size = program.stat().st_size
     real = str(program.resolve())
-    assert parse_filters(f"filter * @ {program}") == [Filter("filter", real, 0, size)]
+    assert parse_filters(f"filter * @ {program}") == [AddressFilter("filter", real, 0, size)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.perfdata import Switches, TimeConversion, Writer
+from rtit.perfdata import SwitchRecords, TimeConversion, Writer
 
 HASE = "hase/loopy-skylake.perf.data"
 
@@ -56,7 +56,9 @@ def test_kernel_and_user(traces: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_losses_and_emptiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "perf.data"
-    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         out.aux(1, 1, 5, 0, 8, 1)
         out.aux(1, 1, 5, 8, 8, 5)
         out.auxtrace(-1, -1, b"\x02\xf3" + b"\x99" * 6, None, 100, cpu=3)

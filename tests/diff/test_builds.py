@@ -231,7 +231,7 @@ def test_functions_of_equal_layout_are_exact(built: Built) -> None:
             places = []
             for side, file in enumerate((pair.left, pair.right)):
                 assert file.symbols is not None
-                [function] = file.symbols.named(name)[:1]
+                [function] = file.symbols.find_by_name(name)[:1]
                 offsets = np.array([function.offset, function.offset + 4], np.uint64)
                 place, known = pair.build(side).positions(offsets)
                 places.append((place.tolist(), known.tolist()))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import Ending, Fault, PerfData, TimeConversion, Writer
+from rtit.perfdata import ExitStatus, Fault, PerfData, TimeConversion, Writer
 
 PERF = shutil.which("perf")
 GCC = shutil.which("gcc")
@@ -139,7 +139,7 @@ def test_how_a_thread_ended_and_its_instructions_are_passed_over(
     tmp_path: Path, recording: Writer, perf: Perf
 ) -> None:
     """It lies in the EXIT record, whose time perf finds behind it."""
-    ending = Ending(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
+    ending = ExitStatus(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
     recording.exit(PID, PID, PID + 1, PID, TSC + 6000, instructions=7)
     recording.exit(PID, PID, PID, PID, TSC + 7000, ending, 2**64 - 1)
     recording.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import PerfData, Queue, records
+from rtit.perfdata import AuxBuffer, PerfData, records
 
 PERF = shutil.which("perf")
 pytestmark = pytest.mark.skipif(PERF is None, reason="needs stock perf")
@@ -76,7 +76,7 @@ def test_aux_data(path: Path, dump: str) -> None:
         (p.size, p.aux_offset, p.reference, p.idx, p.tid, p.cpu)
         for p in sorted(pieces, key=lambda p: p.file_offset)
     ] == [tuple(int(value, 0) for value in row) for row in found]
-    assert all(queue == Queue(piece.cpu, -1) for queue in queues for piece in queues[queue])
+    assert all(queue == AuxBuffer(piece.cpu, -1) for queue in queues for piece in queues[queue])
 
 
 def test_auxtrace_info(path: Path, dump: str) -> None:

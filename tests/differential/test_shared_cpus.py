@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import perf
 from rtit.capture.ptrace.session import replay
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.recordings import Recorder
 
@@ -33,12 +33,12 @@ def theirs(data: Path) -> dict[tuple[int, int], Path_]:
     return found
 
 
-@pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])
+@pytest.mark.parametrize("switches", [SwitchRecords.THREADS, SwitchRecords.CPU_WIDE])
 @pytest.mark.parametrize(("name", "cpus"), [("threads", 1), ("threads", 4), ("fork", 2)])
 def test_perf(
     name: str,
     cpus: int,
-    switches: Switches,
+    switches: SwitchRecords,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,

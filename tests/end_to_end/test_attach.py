@@ -249,7 +249,9 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
         ips = {int(ip) for s in trace.streams for part in s.instructions() for ip in part.ip}
         (text,) = (each for each in trace.images.mappings(process.pid) if each.path == str(exe))
     symbols = FileSymbols(exe)
-    names = {getattr(symbols.at(ip - text.start + text.offset), "name", None) for ip in ips}
+    names = {
+        getattr(symbols.find_function(ip - text.start + text.offset), "name", None) for ip in ips
+    }
     assert names == {"odd", "even"}
 
 

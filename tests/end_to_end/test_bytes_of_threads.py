@@ -14,7 +14,7 @@ from rtit.capture.ptrace.session import replay
 from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import SwitchRecords, Writer
 from rtit.trace import Trace
 from rtit.trace.recording.summary import contents
 from support.recordings import RecordedProgram, Recorder
@@ -63,7 +63,7 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
 
 
 def recorded(
-    live: RecordedProgram, data: Path, switches: Switches, event: str = "intel_pt//u"
+    live: RecordedProgram, data: Path, switches: SwitchRecords, event: str = "intel_pt//u"
 ) -> Path:
     replay(live.log, data, event=event, cpus=2, switches=switches)
     return data
@@ -83,7 +83,7 @@ def test_tracing_that_is_off_at_a_switch(
     """As perf traces threads. A trace unit that is turned on says the time: to the byte, but for
     the CYC that it wrote last, of two bytes here: what that says is good to a sixteenth.
     """
-    data = recorded(record([program(name)]), tmp_path / "perf.data", Switches.THREADS, event)
+    data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.THREADS, event)
     with Trace(data) as trace:
         found = contents(trace).buffers
         ran = {stream.tid for stream in trace.threads}
@@ -110,7 +110,7 @@ def test_tracing_that_stays_on(
     tmp_path: Path,
 ) -> None:
     """As perf traces CPUs: what comes while nobody is in user code may be either's."""
-    data = recorded(record([program(name)]), tmp_path / "perf.data", Switches.WIDE)
+    data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.CPU_WIDE)
     with Trace(data) as trace:
         found = contents(trace).buffers
     for each in found:
@@ -134,7 +134,7 @@ def test_tracing_that_stays_on(
 def test_as_people_and_programs_read_it(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = recorded(record([program("fork")]), tmp_path / "perf.data", Switches.THREADS)
+    data = recorded(record([program("fork")]), tmp_path / "perf.data", SwitchRecords.THREADS)
     assert main(["info", "--json", str(data)]) == 0
     buffers = json.loads(capsys.readouterr().out)["buffers"]
     assert main(["info", str(data)]) == 0
@@ -153,7 +153,9 @@ def many(path: Path, threads: int) -> Path:
     PADs.
     """
     group = b"".join((encode("PSB"), encode("TSC", tsc=0), encode("PSBEND")))
-    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         packets = []
         for tid in range(1, threads + 1):
             out.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
@@ -192,7 +194,9 @@ def test_where_nothing_tells(tmp_path: Path) -> None:
         ]
     ):
         data = tmp_path / f"{number}.data"
-        with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
+        with Writer(
+            data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+        ) as to:
             for tid in (1, 2, 3):
                 to.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
                 to.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))

@@ -80,17 +80,17 @@ def test_signals(case: Case, backend: str, program: ProgramBuilder, tmp_path: Pa
         [stream] = trace.streams
         assert (ended.pid, ended.tid) == (stream.pid, stream.tid)
         assert ended.time >= 1_000_000_000 + recording.instructions
-    assert (ended.ending.signal, ended.ending.exit_code) == (case.number, None)
-    assert ended.ending.took_signal
-    assert recording.ending == ended.ending
+    assert (ended.exit_status.signal, ended.exit_status.exit_code) == (case.number, None)
+    assert ended.exit_status.took_signal
+    assert recording.ending == ended.exit_status
     if case.label is None:
-        assert ended.ending.fault is None
+        assert ended.exit_status.fault is None
         return
     symbols = FileSymbols(exe)
-    [label] = symbols.named(case.label)
+    [label] = symbols.find_by_name(case.label)
     place = symbols.address(label.offset)
     address = place if case.address is None else case.address
-    assert ended.ending.fault == Fault(place, case.code, address)
+    assert ended.exit_status.fault == Fault(place, case.code, address)
 
 
 DEADLY = sorted(
@@ -111,10 +111,10 @@ def test_a_signal_that_is_sent(
     recording = recorded([str(program("endings")), f"x{number}"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert recording.ending == ended.ending
-    assert (ended.ending.signal, ended.ending.fault) == (number, None)
+    assert recording.ending == ended.exit_status
+    assert (ended.exit_status.signal, ended.exit_status.fault) == (number, None)
     # by SIGKILL all threads end, and none takes it
-    assert ended.ending.took_signal == (number != signal.SIGKILL)
+    assert ended.exit_status.took_signal == (number != signal.SIGKILL)
     assert recording.exit_code == 128 + number
     if number != signal.SIGKILL:  # of which QEMU is not told
         assert not recording.warnings
@@ -151,15 +151,19 @@ def test_a_jump_to_nowhere(backend: str, program: ProgramBuilder, tmp_path: Path
     recorded([str(program("endings")), "jump"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.ending.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
+    assert ended.exit_status.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
 
 
 def test_an_exit_code(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
     recording = recorded([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert (recording.exit_code, ended.ending.exit_code, ended.ending.signal) == (3, 3, None)
-    assert recording.ending == ended.ending
+    assert (recording.exit_code, ended.exit_status.exit_code, ended.exit_status.signal) == (
+        3,
+        3,
+        None,
+    )
+    assert recording.ending == ended.exit_status
 
 
 def test_a_child_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
@@ -167,11 +171,11 @@ def test_a_child_that_crashes(backend: str, program: ProgramBuilder, tmp_path: P
     with Trace(tmp_path / "data") as trace:
         child, parent = trace.endings
     assert recording.exit_code == 7
-    assert (parent.ending.exit_code, recording.ending) == (7, parent.ending)
+    assert (parent.exit_status.exit_code, recording.ending) == (7, parent.exit_status)
     assert child.pid != parent.pid
-    assert child.ending.signal == signal.SIGSEGV
-    assert child.ending.fault is not None
-    assert child.ending.fault.address == THERE
+    assert child.exit_status.signal == signal.SIGSEGV
+    assert child.exit_status.fault is not None
+    assert child.exit_status.fault.address == THERE
 
 
 def test_the_thread_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
@@ -181,8 +185,8 @@ def test_the_thread_that_crashes(backend: str, program: ProgramBuilder, tmp_path
         titles = {stream.tid: stream.pid for stream in trace.streams}
     assert ended.tid != ended.pid
     assert titles == {ended.pid: ended.pid, ended.tid: ended.pid}
-    assert ended.ending.fault is not None
-    assert ended.ending.fault.address == THERE
+    assert ended.exit_status.fault is not None
+    assert ended.exit_status.fault.address == THERE
 
 
 def test_a_file_that_is_full_says_it_too(
@@ -199,7 +203,7 @@ def test_a_file_that_is_full_says_it_too(
     assert recording.stopped is not None
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.ending.signal == signal.SIGSEGV
+    assert ended.exit_status.signal == signal.SIGSEGV
 
 
 def test_record_and_report_say_it(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import InputError
-from rtit.perfdata.griffin import read_log
+from rtit.perfdata.griffin import read_griffin_log
 from rtit.trace import Trace
 from support.recordings import Recorder
 
@@ -108,13 +108,13 @@ def test_a_log_that_is_cut(data: Path, tmp_path: Path, capsys: pytest.CaptureFix
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"PERFILE2", "no log of Griffin"),
+        (b"PERFILE2", "not a log of Griffin"),
         (struct.pack("<II", 0x51C0FFEE, 2), "unknown version"),
         (HEAD + struct.pack("<II", 0, 4), "bad size of an item"),
         (HEAD + item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),
         (HEAD + item(BUFFER, 5), "bad item of kind 0"),
-        (HEAD + item(THREAD, 0, 5), "no process or thread has the number"),
-        (HEAD + item(THREAD, 1 << 40, 5), "no process or thread has the number"),
+        (HEAD + item(THREAD, 0, 5), "is not the id of a process or thread"),
+        (HEAD + item(THREAD, 1 << 40, 5), "is not the id of a process or thread"),
         (HEAD + item(XPAGE, 5, (1 << 64) - 1, 8, data=bytes(8)), "pages at"),
     ],
 )
@@ -131,7 +131,7 @@ def test_bad_logs(
 @given(st.binary(max_size=200))
 def test_any_bytes(body: bytes) -> None:
     try:
-        log = read_log(memoryview(HEAD + body), "log")
+        log = read_griffin_log(memoryview(HEAD + body), "log")
     except InputError as error:
         assert error.offset is not None  # noqa: PT017 - either of both is right
     else:

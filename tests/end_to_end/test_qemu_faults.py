@@ -79,7 +79,7 @@ def times(ips: NDArray[np.uint64]) -> dict[int, int]:
 def places(exe: Path, names: list[str]) -> Iterator[int]:
     symbols = FileSymbols(exe)
     for name in names:
-        [symbol] = symbols.named(name)
+        [symbol] = symbols.find_by_name(name)
         yield symbols.address(symbol.offset)
 
 

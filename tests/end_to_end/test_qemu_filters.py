@@ -132,7 +132,7 @@ def test_an_edge_anywhere_in_a_block(
 ) -> None:
     # Wherever the range begins and ends: in the middle of blocks, of instructions, at targets.
     exe = steps.argv[0]
-    [even] = FileSymbols(exe).named("even")
+    [even] = FileSymbols(exe).find_by_name("even")
     where = f"{action} {even.offset + cut:#x}/{3 + cut:#x} @ {exe}"
     recorded(qemu, [exe], tmp_path, [where], event=UNTIMED)
     stepped = tmp_path / "stepped"

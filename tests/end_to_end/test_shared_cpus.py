@@ -12,7 +12,7 @@ from rtit.capture.events import EventKind
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -22,7 +22,11 @@ ProgramBuilder = Callable[[str], Path]
 
 
 def packed(
-    live: RecordedProgram, tmp_path: Path, cpus: int, switches: Switches, event: str = "intel_pt//u"
+    live: RecordedProgram,
+    tmp_path: Path,
+    cpus: int,
+    switches: SwitchRecords,
+    event: str = "intel_pt//u",
 ) -> Path:
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event, cpus=cpus, switches=switches)
@@ -40,13 +44,13 @@ def threads_of(live: RecordedProgram) -> set[int]:
     return {event.tid for event in live.log.events() if event.kind == EventKind.THREAD}
 
 
-@pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])
+@pytest.mark.parametrize("switches", [SwitchRecords.THREADS, SwitchRecords.CPU_WIDE])
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 @pytest.mark.parametrize("name", ["threads", "fork", "vfork_exec"])
 def test_every_path_comes_back(
     name: str,
     cpus: int,
-    switches: Switches,
+    switches: SwitchRecords,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,
@@ -76,7 +80,7 @@ def test_what_happens_to_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = record([program(name)])
-    verified(packed(live, tmp_path, 2, Switches.THREADS, event), live, capsys)
+    verified(packed(live, tmp_path, 2, SwitchRecords.THREADS, event), live, capsys)
 
 
 @pytest.mark.parametrize("name", ["threads", "fork"])
@@ -85,7 +89,7 @@ def test_the_stream_of_a_cpu_has_all_of_its_threads(
 ) -> None:
     """The CPU's rows, put apart by their thread, are those of the thread's own streams."""
     live = record([program(name)])
-    data = packed(live, tmp_path, 2, Switches.THREADS)
+    data = packed(live, tmp_path, 2, SwitchRecords.THREADS)
     with Trace(data) as trace:
         of_cpus: dict[tuple[int, int], list[tuple[object, ...]]] = {}
         for stream in trace.streams:
@@ -125,7 +129,7 @@ def test_recorded_so(
     with Trace(data) as trace:
         assert {stream.cpu for stream in trace.streams} == set(range(cpus))
         assert trace.data.info is not None
-        assert trace.data.info.have_sched_switch == Switches.WIDE
+        assert trace.data.info.have_sched_switch == SwitchRecords.CPU_WIDE
         assert len({stream.tid for stream in trace.threads}) > 1
 
 
@@ -150,7 +154,7 @@ def test_without_time_nobody_can_be_told_apart(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = packed(live, tmp_path, 1, Switches.THREADS, "intel_pt/tsc=0,mtc=0/u")
+    data = packed(live, tmp_path, 1, SwitchRecords.THREADS, "intel_pt/tsc=0,mtc=0/u")
     with Trace(data) as trace:
         (stream,) = trace.threads
         assert any(stream.packets())
@@ -164,7 +168,7 @@ def test_a_report_of_cpus(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = packed(live, tmp_path, 2, Switches.WIDE)
+    data = packed(live, tmp_path, 2, SwitchRecords.CPU_WIDE)
     assert main(["report", str(data)]) == 0
     report = capsys.readouterr().out
     for tid in threads_of(live):

@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Selection, Trace
 from rtit.trace.threads import split
 from support.recordings import Recorder
@@ -25,7 +25,7 @@ def data(
 ) -> Path:
     name, cpus = request.param
     path = tmp_path / "perf.data"
-    replay(record([program(name)]).log, path, cpus=cpus, switches=Switches.THREADS)
+    replay(record([program(name)]).log, path, cpus=cpus, switches=SwitchRecords.THREADS)
     return path
 
 

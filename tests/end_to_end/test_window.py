@@ -101,7 +101,7 @@ def place(whole: list[int], exe: Path, text: str | None, start: int | None, defa
         return (start or 0) + int(text)
     if text.isdigit():
         return int(text)
-    [function] = FileSymbols(exe).named(text)
+    [function] = FileSymbols(exe).find_by_name(text)
     address = FileSymbols(exe).address(function.offset)
     return whole.index(address, 0 if start is None else start + 1)
 
@@ -168,7 +168,7 @@ def test_with_a_filter(
 ) -> None:
     exe = program("recursion")
     run([str(exe)], start_at="even", stop_at="+100", filters=("filter odd",))
-    [function] = FileSymbols(exe).named("odd")
+    [function] = FileSymbols(exe).find_by_name("odd")
     first = FileSymbols(exe).address(function.offset)
     start = place(whole, exe, "even", None, 0)
     inside = [ip for ip in whole[start : start + 100] if first <= ip < first + function.size]
@@ -186,7 +186,7 @@ def test_a_function_of_another_file(
     assert recording.warnings == ()
     part = verified(tmp_path, capsys)
     assert 100 < part < recording.instructions / 10
-    [function] = FileSymbols(libc).named("exit")
+    [function] = FileSymbols(libc).find_by_name("exit")
     [path] = paths(tmp_path / "data")
     assert path[0] & 0xFFF == function.offset & 0xFFF
 

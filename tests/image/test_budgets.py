@@ -9,14 +9,14 @@ import pytest
 
 from rtit import _core
 from rtit.image import Images, Mapping, files
-from rtit.image import images as module
+from support.limits import limit_recordings
 
 
 def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks for more gets no more, and of a process that does not get it nothing is known
     any more: what was there may be something else now.
     """
-    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    limit_recordings(monkeypatch, bytes=1 << 16)
     whole = Images()
     for pid in (7, 8, 9):
         whole.mmap(0, pid, pid, 0x1000, 0x1000, 0, "//anon")
@@ -25,7 +25,9 @@ def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, "//anon"),
         lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, f"/nowhere/{n}"),
         lambda images, n: images.text_poke(n, 7, n, b"\x90"),
-        lambda images, n: images.jit(7, n << 12, b"\x90", Mapping(0, 1 << 40, 0, "[jit]", None, n)),
+        lambda images, n: images.add_jit_function(
+            7, n << 12, b"\x90", Mapping(0, 1 << 40, 0, "[jit]", None, n)
+        ),
         lambda images, n: images.exec(n, 7),
         lambda images, n: images.fork(n, n + 100, 8, n + 100),
         lambda images, n: images.fork(n, 7, 8, 7),
@@ -51,7 +53,7 @@ def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_there_already_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of protection is a record like that of the mapping."""
-    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    limit_recordings(monkeypatch, bytes=1 << 16)
     images = Images()
     for number in range(1000):
         images.mmap(number, 7, 7, 0x1000, 0x1000, 0, "//anon")
@@ -60,7 +62,7 @@ def test_what_is_there_already_takes_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_texts_and_parts_take_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    limit_recordings(monkeypatch, bytes=1 << 16)
     for name in ("[" + "x" * 4000, "[" + "\N{GRINNING FACE}" * 1000):
         images = Images()
         for number in range(16):
@@ -77,7 +79,7 @@ def test_texts_and_parts_take_what_they_are(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    limit_recordings(monkeypatch, bytes=1 << 16)
     build_id = bytes(range(20))
     for known in ({}, {"/nowhere": build_id}):
         images = Images(build_ids=known)
@@ -88,14 +90,14 @@ def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_mappings_over_many_that_show_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
-    same_source = Mapping.same_source
+    same_source = Mapping.has_same_source
 
     def counted(one: Mapping, other: Mapping) -> bool:
         nonlocal compared
         compared += 1
         return same_source(one, other)
 
-    monkeypatch.setattr(Mapping, "same_source", counted)
+    monkeypatch.setattr(Mapping, "has_same_source", counted)
     images = Images()
     count = 1000
     for number in range(count):
@@ -137,7 +139,7 @@ def test_parts_of_a_file_that_lie_over_each_other(
     monkeypatch.setattr(files, "_read", counted)
     found = files.Files()
     for number in range(100):
-        code = found.code(str(path), number * 4096, len(data) - number * 4096)
+        code = found.read_code(str(path), number * 4096, len(data) - number * 4096)
         assert bytes(code) == data[number * 4096 :]
     assert taken <= 2 * len(data)
 

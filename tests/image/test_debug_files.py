@@ -10,7 +10,7 @@ import pytest
 
 from rtit.capture.filters import parse_filters
 from rtit.image import FileSymbols
-from rtit.image.debug_files import debug_file
+from rtit.image.debug_files import find_debug_file
 from rtit.image.files import Files
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
@@ -108,7 +108,7 @@ def test_a_link_to_itself(library: Path) -> None:
     (library.parent / "lib.debug").unlink()
     (library.parent / "lib.debug").symlink_to(library)
     elf = core.ElfFile(library)
-    assert debug_file(elf, str(library), None) is None
+    assert find_debug_file(elf, str(library), None) is None
 
 
 def test_a_filter_takes_the_names_that_are_printed(library: Path) -> None:

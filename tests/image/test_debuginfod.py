@@ -15,7 +15,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.debug_files import Debuginfod
-from rtit.image.files import Files, Unusable
+from rtit.image.files import Files, UnusableFile
 from rtit.perfdata import PerfData
 from support.elf import elf_with_build_id
 from support.recordings import Recorder
@@ -223,7 +223,7 @@ def test_words_between_the_servers(
     monkeypatch.setenv("DEBUGINFOD_URLS", f"ima:enforcing {server.url} ima:ignore")
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
     server.answers[path_of()] = FILE
-    assert Debuginfod.of_environment().executable(ID) is not None
+    assert Debuginfod.from_environment().executable(ID) is not None
 
 
 @pytest.fixture
@@ -280,8 +280,8 @@ def test_another_file_is_not_taken(
         path_map={str(path): "/proc/absent"},
         debuginfod=Debuginfod([server.url], tmp_path / "cache"),
     )
-    with pytest.raises(Unusable, match="/proc/absent does not exist"):
-        files.code(str(path), 0, 4096, build_id)
+    with pytest.raises(UnusableFile, match="/proc/absent does not exist"):
+        files.read_code(str(path), 0, 4096, build_id)
 
 
 def test_the_folder_that_perf_keeps(

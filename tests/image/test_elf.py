@@ -141,9 +141,9 @@ def test_labels_of_assembly_code_reach_to_the_next(tmp_path: Path) -> None:
     start, helper = symbols.functions[:2]
     assert (start.name, start.size, start.binding) == ("_start", 14, "g")
     assert (helper.name, helper.size, helper.offset) == ("helper", 1, start.offset + 14)
-    assert symbols.at(start.offset + 13) == start
-    assert symbols.at(helper.offset) == helper
-    assert symbols.at(start.offset - 1) is None
+    assert symbols.find_function(start.offset + 13) == start
+    assert symbols.find_function(helper.offset) == helper
+    assert symbols.find_function(start.offset - 1) is None
     assert symbols.address(helper.offset) == helper.address
 
 
@@ -210,7 +210,7 @@ def test_every_byte_flipped_and_every_length_gives_a_result_or_an_error(tmp_path
         try:
             symbols = FileSymbols(path)
             for function in symbols.functions:
-                symbols.at(function.offset)
+                symbols.find_function(function.offset)
             results += 1
         except ImageError as error:
             sources.add(error.source)
@@ -228,8 +228,8 @@ def test_a_function_inside_another_owns_its_bytes(tmp_path: Path) -> None:
     out = tmp_path / "nested.so"
     subprocess.run([tool("gcc"), "-shared", "-nostdlib", "-o", out, source], check=True)
     symbols = FileSymbols(out)
-    (outer,) = symbols.named("outer")
-    owners = [symbols.at(outer.offset + at) for at in range(10)]
+    (outer,) = symbols.find_by_name("outer")
+    owners = [symbols.find_function(outer.offset + at) for at in range(10)]
     names = [owner.name if owner is not None else "" for owner in owners]
     assert names == ["outer"] * 2 + ["inner"] * 3 + ["outer"] * 3 + ["after", ""]
 

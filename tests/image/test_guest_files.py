@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.image import Unusable, guest_path
+from rtit.image import UnusableFile, guest_path
 from rtit.image.files import Files
 
 
@@ -19,9 +19,9 @@ def test_nothing_leads_out(path: str, tmp_path: Path) -> None:
     (mount / "link").symlink_to(tmp_path / "outside")
     (mount / "usr" / "linked").symlink_to("../../outside")
     files = Files(path_map={guest_path(5, ""): str(mount)})
-    assert bytes(files.code(guest_path(5, "/usr/inside"), 0, 8)) == b"\xc3" * 8
-    with pytest.raises(Unusable, match="lead out of the guest"):
-        files.code(guest_path(5, path), 0, 8)
+    assert bytes(files.read_code(guest_path(5, "/usr/inside"), 0, 8)) == b"\xc3" * 8
+    with pytest.raises(UnusableFile, match="lead out of the guest"):
+        files.read_code(guest_path(5, path), 0, 8)
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -40,9 +40,9 @@ def test_links_of_the_user_are_followed(end: str, tmp_path: Path) -> None:
             }
         )
         for path in ("/inside", "/named"):
-            assert bytes(files.code(guest_path(5, path), 0, 8)) == b"\xc3" * 8
-        with pytest.raises(Unusable, match="lead out of the guest"):
-            files.code(guest_path(5, "/linked"), 0, 8)
+            assert bytes(files.read_code(guest_path(5, path), 0, 8)) == b"\xc3" * 8
+        with pytest.raises(UnusableFile, match="lead out of the guest"):
+            files.read_code(guest_path(5, "/linked"), 0, 8)
 
 
 def test_a_guest_may_be_below_the_root(tmp_path: Path) -> None:
@@ -51,6 +51,6 @@ def test_a_guest_may_be_below_the_root(tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to("inside")
     folder = tmp_path.resolve()
     files = Files(path_map={guest_path(5, ""): "/"})
-    assert bytes(files.code(guest_path(5, f"{folder}/inside"), 0, 8)) == b"\xc3" * 8
-    with pytest.raises(Unusable, match="lead out of the guest"):
-        files.code(guest_path(5, f"{folder}/linked"), 0, 8)
+    assert bytes(files.read_code(guest_path(5, f"{folder}/inside"), 0, 8)) == b"\xc3" * 8
+    with pytest.raises(UnusableFile, match="lead out of the guest"):
+        files.read_code(guest_path(5, f"{folder}/linked"), 0, 8)

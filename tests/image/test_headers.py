@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.errors import ImageError
-from rtit.image import read_headers
+from rtit.image import read_elf_headers
 
 LOAD = re.compile(r"^  LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) (0x\w+) ([R ][W ][E ])", re.MULTILINE)
 DYNAMIC = re.compile(r"^  DYNAMIC +0x\w+ (0x\w+)", re.MULTILINE)
@@ -49,7 +49,7 @@ def test_as_readelf_has_it(flags: list[str], program: bool, loader: bool) -> Non
     said = subprocess.run(
         [readelf, "-Wl", str(path)], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
     ).stdout
-    found = read_headers(path)
+    found = read_elf_headers(path)
     entry, count, dynamic = ENTRY.search(said), COUNT.search(said), DYNAMIC.search(said)
     assert entry is not None
     assert count is not None
@@ -67,7 +67,7 @@ def test_as_readelf_has_it(flags: list[str], program: bool, loader: bool) -> Non
 
 
 def test_by_how_much_it_was_moved() -> None:
-    found = read_headers(built("-pie", "-fPIE"))
+    found = read_elf_headers(built("-pie", "-fPIE"))
     [code] = [each for each in found.segments if each.flags & 1]
     page = code.offset & -4096
     assert found.bias(page, 4096, 0x7000_0000 + page) == 0x7000_0000 + code.offset - code.address
@@ -93,7 +93,7 @@ def test_a_broken_file_is_told(
     path = tmp_path_factory.getbasetemp() / "broken"
     path.write_bytes((head[:at] + new + head[at + len(new) :])[:size])
     with contextlib.suppress(ImageError):
-        found = read_headers(path)
+        found = read_elf_headers(path)
         assert found.count * 56 <= 65536
         assert found.bias(0, sys.maxsize, 0) is None or found.segments
 
@@ -102,7 +102,7 @@ def test_a_broken_file_is_told(
 def test_what_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
     with pytest.raises(ImageError, match="no 64-bit little-endian ELF file"):
-        read_headers(tmp_path / "file")
+        read_elf_headers(tmp_path / "file")
 
 
 def test_headers_beyond_the_end(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_headers_beyond_the_end(tmp_path: Path) -> None:
         data[32:40] = at.to_bytes(8, "little")
         (tmp_path / "file").write_bytes(data)
         with pytest.raises(ImageError, match="cut off"):
-            read_headers(tmp_path / "file")
+            read_elf_headers(tmp_path / "file")

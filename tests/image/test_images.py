@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtit.image import Images, Problem
-from rtit.image.debug_files import opened_debug_file
+from rtit.image.debug_files import open_if_build_id
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -169,7 +169,7 @@ def test_a_pipe_is_never_opened(way: str, raw: Path, tmp_path: Path) -> None:
         pipe.rename(place / "elf")
         name, options["build_id_cache"] = "/proc/absent/file", tmp_path / "cache"
     elif way == "debug link":
-        assert opened_debug_file(pipe, build_id) is None
+        assert open_if_build_id(pipe, build_id) is None
         return
     images = Images(**options)
     images.mmap(1, 7, 7, 0x1000, 4096, 0, name, build_id=build_id)

@@ -71,7 +71,7 @@ def compressed(data: bytes) -> list[tuple[int, int, int, int]]:
 
 def lines(library: Path) -> list[tuple[str, int] | None]:
     symbols = FileSymbols(library)
-    places = [symbols.named(name)[0] for name in ("one", "two")]
+    places = [symbols.find_by_name(name)[0] for name in ("one", "two")]
     found = [symbols.native.line(place.offset) for place in places]
     return [(Path(each[0]).name, each[1]) if each is not None else None for each in found]
 

@@ -14,8 +14,8 @@ from kernel import made, recording
 from kernel.recording import KERNEL_SIZE, PAGE, _offset
 from kernel.writer import KernelWriter
 from rtit.emulate import Driver
-from rtit.perfdata import Switches, records
-from rtit.perfdata.records import HEADER
+from rtit.perfdata import SwitchRecords, records
+from rtit.perfdata.records import RECORD_HEADER
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import ArchState
@@ -32,7 +32,7 @@ IDLE = (0, 0)
 _BUFFER, _SIZE = 0x1000_0000, 1 << 16
 _STEP = 1000
 _OPTIONS = CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1, CYCEn=1)
-_FINISHED_INIT = HEADER.pack(82, 0, HEADER.size)
+_FINISHED_INIT = RECORD_HEADER.pack(82, 0, RECORD_HEADER.size)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def write_host(host: Host, path: Path) -> Path:
         path / "data",
         config=host.options,
         cpuid="GenuineIntel,6,94,3",
-        switches=Switches.WIDE,
+        switches=SwitchRecords.CPU_WIDE,
         kernel=True,
     ) as out:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
@@ -183,7 +183,7 @@ def write_guest(guest: Guest, path: Path) -> Path:
         path / "data",
         config=_OPTIONS,
         cpuid="GenuineIntel,6,94,3",
-        switches=Switches.WIDE,
+        switches=SwitchRecords.CPU_WIDE,
         kernel=True,
     ) as out:
         entries = b"".join(

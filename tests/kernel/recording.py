@@ -9,7 +9,7 @@ from pathlib import Path
 from kernel import made
 from kernel.machine import BPF, BPF_CODE, Machine, Poke, Switch
 from kernel.writer import KernelWriter
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 
 REF = "_text"
 NAMES = (
@@ -33,7 +33,7 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -
         path / "data",
         config=machine.options,
         cpuid="GenuineIntel,6,94,3",
-        switches=Switches.WIDE,
+        switches=SwitchRecords.CPU_WIDE,
         kernel=True,
     ) as out:
         start, kernel = machine.at[REF], machine.at[REF]

@@ -24,7 +24,7 @@ from rtit.image import Files, Kernel, KernelFiles
 from rtit.image.kernel import kernel as kernel_module
 from rtit.image.kernel import modules
 from rtit.image.kernel.kallsyms import read_kallsyms
-from rtit.image.kernel.modules import Module
+from rtit.image.kernel.modules import ModuleObject
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
@@ -34,7 +34,7 @@ FILES: dict[str, Callable[[str], KernelFiles]] = {
     "vmlinux": lambda path: KernelFiles(vmlinux=path),
 }
 ODD_KALLSYMS = {
-    "one word": (b"ffffffff81000000\n", "line 1 is no address, type and name"),
+    "one word": (b"ffffffff81000000\n", "line 1 is not an address, a type and a name"),
     "no number": (b"ffffffff81000000 T a\nxyz T b\n", "line 2 is no address"),
     "too long": (b"1ffffffff81000000 T a\n", "line 1 is no address"),
     "hidden": (b"0000000000000000 T _text\n0000000000000000 T b\n", "kptr_restrict"),
@@ -135,7 +135,7 @@ def test_a_table_that_is_cut(tmp_path: Path) -> None:
     struct.pack_into("<Q", content, at + 8, place)
     cut = tmp_path / "vmlinux"
     cut.write_bytes(content.ljust(place + 3, b"\0"))
-    assert Vmlinux(str(cut), Files()).keys == 3
+    assert Vmlinux(str(cut), Files()).static_keys == 3
 
 
 @pytest.mark.parametrize("other", [False, True])
@@ -230,7 +230,7 @@ def test_a_module_whose_sections_share_their_bytes(recorded: Path) -> None:
     for number in range(1, count):
         struct.pack_into("<QQ", content, table + 64 * number + 24, 0, len(content))
     with pytest.raises(ImageError, match="over each other"):
-        Module(bytes(content), "made.ko")
+        ModuleObject(bytes(content), "made.ko")
 
 
 def test_code_that_comes_everywhere(recorded: Path) -> None:
@@ -247,13 +247,13 @@ def test_code_that_comes_everywhere(recorded: Path) -> None:
 
 def test_modules_that_come_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of records may name the same file: it is loaded as often as one may be."""
-    read, whole = [], modules._read_modules
+    read, whole = [], modules._read_module
 
     def counted(path: str) -> bytes:
         read.append(path)
         return whole(path)
 
-    monkeypatch.setattr(modules, "_read_modules", counted)
+    monkeypatch.setattr(modules, "_read_module", counted)
     kernel = Kernel(KernelFiles(modules=str(made.module().parent)), Files())
     for time in range(1, 1000):
         kernel.mmap(time, made.MODULE, 0x3000, 0, "/lib/made.ko", None)
@@ -294,7 +294,7 @@ def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         data = bytes(changed[: rng.randrange(len(changed)) if rng.random() < 0.2 else None])
         try:
-            pieces = Module(data, "made.ko").linked(made.MODULE, own, known)
+            pieces = ModuleObject(data, "made.ko").link(made.MODULE, own, known)
         except ImageError:
             continue
         assert sum(len(code) for _, code in pieces) <= 8 * len(content)

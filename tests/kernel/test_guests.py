@@ -13,7 +13,7 @@ from kernel.writer import KernelWriter
 from rtit.cli.main import main
 from rtit.image import Images, KernelFiles
 from rtit.packets import encode
-from rtit.perfdata import Switches, records
+from rtit.perfdata import SwitchRecords, records
 from rtit.trace import Trace
 
 AT = 0xFFFF_FFFF_8100_0000
@@ -75,7 +75,11 @@ def recorded(tmp_path: Path) -> Path:
 def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_text") -> Path:
     """A recording of process 500, which is a virtual machine."""
     with KernelWriter(
-        data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE, kernel=True
+        data,
+        config=0x2401,
+        cpuid="GenuineIntel,6,94,3",
+        switches=SwitchRecords.CPU_WIDE,
+        kernel=True,
     ) as out:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
         place = (-1, 0, AT, KERNEL_SIZE, AT)
@@ -197,12 +201,12 @@ def test_fields_and_tables_are_of_the_kernel_that_ran(
 
 def test_of_two_machines_neither_is_taken() -> None:
     images = Images(kernel=KernelFiles(), guests={number: KernelFiles() for number in (0, 5, 6)})
-    assert [images.guest_of(pids) for pids in ([5, 7, 5], [6], [7], [-1])] == [5, 6, 0, 0]
+    assert [images.guest_on_cpu(pids) for pids in ([5, 7, 5], [6], [7], [-1])] == [5, 6, 0, 0]
     assert images.problems == []
-    assert images.guest_of([5, 7, 6]) is None
+    assert images.guest_on_cpu([5, 7, 6]) is None
     (problem,) = images.problems
     assert "5, 6 share a CPU" in problem.message
-    assert Images(kernel=KernelFiles()).guest_of([5]) is None
+    assert Images(kernel=KernelFiles()).guest_on_cpu([5]) is None
 
 
 def test_what_is_no_mount_and_no_list(

@@ -23,7 +23,7 @@ from rtit.image import Images, Symbols
 from rtit.image.jit import read_jitdump, read_map
 from rtit.packets import encode
 from rtit.perfdata import Writer
-from rtit.sideband.jit_code import Jitted
+from rtit.sideband.jit_code import JitCodeLoader
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 
@@ -223,7 +223,7 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_few_descriptors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many dumps there are; another file of the same name is not taken for the dump."""
     monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
-    monkeypatch.setattr("rtit.image.jit._MOST_OPEN", 2)
+    monkeypatch.setattr("rtit.image.jit._MAX_OPEN", 2)
     paths = [tmp_path / f"jit-{pid}.dump" for pid in range(20)]
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -249,7 +249,7 @@ def test_a_size_that_is_absurd(tmp_path: Path) -> None:
         file.truncate(10 << 30)
     found = read_jitdump(str(path))
     assert [each.code for each in found.loads] == [FIRST, SECOND]
-    assert found.cut == f"bad size 0 of the record at {len(DUMP):#x}"
+    assert found.incomplete == f"bad size 0 of the record at {len(DUMP):#x}"
     path.rename(tmp_path / f"perf-{PID}.map")
     with pytest.raises(ImageError, match="names are too long"):
         list(read_map(str(tmp_path / f"perf-{PID}.map")))
@@ -261,9 +261,9 @@ def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
-    for most, told in ((2, [" 2 functions"] * 2), (4, ["that programs made"]), (6, [])):
-        monkeypatch.setattr("rtit.image.jit.MOST_FUNCTIONS", most)
-        monkeypatch.setattr("rtit.sideband.jit_code.MOST_FUNCTIONS", most)
+    for most, told in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled code"]), (6, [])):
+        monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
+        monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
             pairs = zip(problems, told, strict=True)
@@ -320,7 +320,7 @@ def test_names_and_code_are_those_of_the_last_one(
     Path(path).write_bytes(header() + b"".join(loads))
     images = Images()
     images.mmap(0, PID, PID, AT & -0x1000, 0x40000, 0, "//anon")
-    jitted = Jitted(images, {path: path}, {PID})
+    jitted = JitCodeLoader(images, {path: path}, {PID})
     jitted.finish()
     symbols = Symbols(images)
     in_order = sorted(rows, key=lambda row: row[0])

@@ -12,8 +12,8 @@ from kernel import made, recording
 from kernel.machine import BPF, BPF_CODE, Machine
 from kernel.writer import KernelWriter
 from rtit.errors import PerfDataError
-from rtit.image import Files, Images, Kept, Kernel, KernelFiles
-from rtit.image.files import VDSO, OwnVdso
+from rtit.image import Files, Images, Kernel, KernelFiles, MemoryBudget, PackedFile
+from rtit.image.files import VDSO, CurrentVdso
 from rtit.perfdata.features import Feature
 from rtit.perfdata.records import Cursor, bpf_code
 from rtit.trace import Trace
@@ -25,7 +25,7 @@ def own() -> tuple[bytes, bytes]:
     """This process's vdso, and its build id."""
     from rtit._core import ElfFile
 
-    found = OwnVdso()
+    found = CurrentVdso()
     path = found._path
     if path is None:
         pytest.skip("this process has no vdso")
@@ -51,7 +51,7 @@ def test_our_own_if_it_is_the_same() -> None:
 
     functions = images.files.symbols(VDSO, build_id)
     assert functions is not None
-    (gettime,) = functions.named("__vdso_clock_gettime")
+    (gettime,) = functions.find_by_name("__vdso_clock_gettime")
     name = Symbols(images).lookup(5, 2, AT + gettime.offset)
     assert (name.offset, name.module) == (0, VDSO)
 
@@ -76,9 +76,9 @@ def test_one_that_travels_with_the_recording() -> None:
     path = made.user("one").path
     build_id = ElfFile(path).build_id
     assert build_id is not None
-    kept = {(VDSO, build_id.hex()): Kept(VDSO, str(path))}
+    kept = {(VDSO, build_id.hex()): PackedFile(VDSO, str(path))}
     content = path.read_bytes()[:0x1000]
-    assert shown(Images(kept=kept), len(content), build_id) == content
+    assert shown(Images(packed=kept), len(content), build_id) == content
 
 
 def test_code_of_one_name_at_two_places() -> None:
@@ -91,22 +91,24 @@ def test_code_of_one_name_at_two_places() -> None:
     found = files.symbols(f"[{recording.BPF_NAME}]")
     assert found is not None
     for at in (BPF, BPF + 0x4000):
-        function = found.at(at + 1)
+        function = found.find_function(at + 1)
         assert function is not None
         assert (function.name, function.offset) == (recording.BPF_NAME, at)
-    assert found.at(BPF + 0x1000) is None
+    assert found.find_function(BPF + 0x1000) is None
 
 
 @pytest.mark.parametrize("what", ["map", "poke", "symbol", "code"])
-def test_a_kernel_of_which_there_is_no_room(what: str) -> None:
+def test_a_kernel_of_which_there_is_no_room(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of its code is known, rather than what was there before it changed."""
+    budget = MemoryBudget()
     left = [1]
 
-    def take(size: int) -> bool:
+    def reserve(size: int) -> bool:
         left[0] -= 1
         return left[0] >= 0
 
-    kernel = Kernel(KernelFiles(), Files(), take)
+    monkeypatch.setattr(budget, "reserve", reserve)
+    kernel = Kernel(KernelFiles(), Files(), budget)
     kernel.changes.text_poke(5, BPF, b"\x90", b"\xc3")
     match what:
         case "map":
@@ -116,7 +118,7 @@ def test_a_kernel_of_which_there_is_no_room(what: str) -> None:
         case "symbol":
             kernel.changes.ksymbol(6, BPF + 1, 1, "name", 0)
         case _:
-            kernel.changes.code(BPF + 1, b"\xc3")
+            kernel.changes.add_code(BPF + 1, b"\xc3")
     image = kernel.build()
     assert image.read(BPF, 1, time=5) == b""
     assert list(image.mappings) == []
@@ -161,7 +163,7 @@ def test_code_that_goes_and_other_code_at_its_place(
 def test_whose_code_it_is(names: list[str]) -> None:
     """A recording has code by address: of two programs there it may be either's."""
     kernel = Kernel(KernelFiles(), Files())
-    kernel.changes.code(PLACE, SECOND)
+    kernel.changes.add_code(PLACE, SECOND)
     for time, name in enumerate(names, 5):
         kernel.changes.ksymbol(time, PLACE, len(SECOND), name, 0)
     read = kernel.build().read(PLACE, len(SECOND), time=20)

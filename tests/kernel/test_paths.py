@@ -9,7 +9,7 @@ import pytest
 from kernel import made, recording
 from kernel.machine import BPF, Machine
 from rtit.cli.main import main
-from rtit.image import KERNEL, Files, KernelFiles
+from rtit.image import KERNEL_PID, Files, KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
@@ -148,10 +148,10 @@ def test_calls_that_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     built = made._linked("counted", COUNTED, {".text": made.LINKED, ".data": data_at}, {})
     code = built.code[made.LINKED]
     found = Vmlinux(str(built.path), Files())
-    (piece,) = [bytes(code) for address, code, _ in found.pieces if address == made.LINKED]
+    (piece,) = [bytes(code) for address, code, _ in found.segments if address == made.LINKED]
     assert piece[: len(code)] == code[:2] + made.NOP + code[7:]
     assert code[2] == 0xE8
-    assert found.keys == 3
+    assert found.static_keys == 3
 
 
 def test_info_says_that_a_kernel_is_as_linked(
@@ -220,7 +220,7 @@ def test_a_bpf_program(later: bool, tmp_path: Path) -> None:
         assert any(span.is_gap for span in stream.ledger()) is later
         if not later:
             assert ips == ran(machine)
-        name = trace.symbols.lookup(KERNEL, machine.time, BPF + 1)
+        name = trace.symbols.lookup(KERNEL_PID, machine.time, BPF + 1)
         assert str(name) == f"{recording.BPF_NAME}+0x1"
 
 

@@ -18,7 +18,7 @@ from kernel.test_guests import recorded as guests
 from kernel.test_jit import DUMP, PID
 from kernel.test_jit import recorded as with_jit
 from rtit.cli.main import main
-from rtit.image.jit import DUMP as DUMPS
+from rtit.image.jit import DUMP_NAME as DUMPS
 from rtit.image.kernel.kcore import Kcore
 from rtit.trace import Trace
 from rtit.trace.recording import packs

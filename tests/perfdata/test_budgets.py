@@ -16,7 +16,7 @@ from rtit.errors import PerfDataError
 from rtit.packets import encode
 from rtit.perfdata import PerfData, Writer, aux
 from rtit.perfdata.features import Feature
-from rtit.perfdata.file_scan import FILE
+from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.trace import Trace
 
 HUGE = 1 << 30
@@ -75,14 +75,14 @@ def test_a_text_in_a_hole_ends_there(data: Path) -> None:
 @pytest.mark.parametrize(("place", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
 def test_attrs_in_a_hole(data: Path, place: int, value: int) -> None:
     content = data.read_bytes()
-    words = list(FILE.unpack_from(content))
+    words = list(FILE_HEADER.unpack_from(content))
     entry, offset = words[2], words[3]
     end = len(content)
     with data.open("r+b") as out:
         out.truncate(end + 2 * HUGE)
         if place == 1:
             words[3:5] = [end, HUGE // entry * entry]
-            out.write(FILE.pack(*words))
+            out.write(FILE_HEADER.pack(*words))
         else:
             out.seek(offset + entry - 16)
             out.write(struct.pack("<QQ", end, HUGE))
@@ -137,26 +137,26 @@ def test_more_buffers_than_are_kept(
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 5, 2)
     size = path.stat().st_size
-    monkeypatch.setattr(aux, "_BUFFERS", 2)
+    monkeypatch.setattr(aux, "_MIN_BUFFERS", 2)
     # one more for all bytes but a few
-    monkeypatch.setattr(aux, "_OF_BUFFER", size - 100)
+    monkeypatch.setattr(aux, "_BYTES_PER_BUFFER", size - 100)
     with Trace(path) as trace:
         assert [stream.tid for stream in trace.streams] == [1, 2, 3]
         whole = {stream.size for stream in trace.streams}
-        assert trace.data.beyond == 2 * whole.pop()
+        assert trace.data.dropped_bytes == 2 * whole.pop()
         assert not whole
         (problem,) = trace.image_problems
-        assert problem.value == trace.data.beyond
+        assert problem.value == trace.data.dropped_bytes
     for verb in ("report", "info"):
         assert main([verb, str(path)]) == 3
         assert "of buffers beyond 3" in "".join(capfd.readouterr())
     for verb in ("packets", "lint"):
         assert main([verb, str(path)]) in (1, 3)
         assert "bytes are of more buffers than are kept" in capfd.readouterr().err
-    monkeypatch.setattr(aux, "_BUFFERS", 5)
+    monkeypatch.setattr(aux, "_MIN_BUFFERS", 5)
     with Trace(path) as trace:
         assert len(trace.streams) == 5
-        assert not trace.data.beyond
+        assert not trace.data.dropped_bytes
         assert not trace.image_problems
 
 
@@ -164,13 +164,13 @@ def test_more_pieces_than_any_recording_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 2, 5)
-    monkeypatch.setattr(aux, "_OF_PIECE", path.stat().st_size)
-    monkeypatch.setattr(aux, "_PIECES", 8)
+    monkeypatch.setattr(aux, "_BYTES_PER_CHUNK", path.stat().st_size)
+    monkeypatch.setattr(aux, "_MIN_CHUNKS", 8)
     with PerfData(path) as data, pytest.raises(PerfDataError, match="more than 9 pieces") as caught:
         data.auxtrace_buffers()
     assert caught.value.offset is not None
     assert main(["report", str(path)]) == 1
     assert "more than 9 pieces of AUX data" in capfd.readouterr().err
-    monkeypatch.setattr(aux, "_PIECES", 9)
+    monkeypatch.setattr(aux, "_MIN_CHUNKS", 9)
     with PerfData(path) as data:
         assert sum(map(len, data.auxtrace_buffers().values())) == 10

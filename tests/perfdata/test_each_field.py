@@ -18,11 +18,11 @@ from kernel.test_paths import busy
 from rtit.capture.ptrace.session import replay
 from rtit.errors import RtitError
 from rtit.packets import encode
-from rtit.perfdata import PerfData, Switches, Writer
+from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.attr import _ATTR
-from rtit.perfdata.file_scan import FILE
-from rtit.perfdata.records import COMPRESSED, HEADER, SAMPLE, TABLE, Tail
+from rtit.perfdata.file_scan import FILE_HEADER
+from rtit.perfdata.records import COMPRESSED_TYPES, RECORD_CLASSES, RECORD_HEADER, SAMPLE, Tail
 from rtit.trace import Trace
 from rtit.trace.recording.summary import contents
 from support.limits import assert_peak_memory
@@ -42,7 +42,7 @@ WANTED = {
     "threads": {"MMAP2[2]", "COMM sample_id[2]"},
     "CPUs": {"SWITCH_CPU_WIDE[0]"},
     "kernel": {"KSYMBOL[0]", "TEXT_POKE[0]", "MMAP[2]"},
-    "compressed": {"COMPRESSED[2]"},
+    "compressed": {"COMPRESSED_TYPES[2]"},
     "samples": {"SAMPLE body[5]", "ID_INDEX[0]"},
     "every kind": {
         "AUX[2]",
@@ -99,26 +99,26 @@ def every_field(path: Path) -> Iterator[Field]:
         for number in range(len(data.header.features)):
             yield from fields_of("QQ", end + 16 * number, "feature")
         seen: dict[int, int] = {}
-        for place in data._scan.walk():
-            seen[place.number] = seen.get(place.number, 0) + 1
-            if seen[place.number] > 1:
+        for place in data._scan.headers():
+            seen[place.type] = seen.get(place.type, 0) + 1
+            if seen[place.type] > 1:
                 continue
-            name = perf.NAMES.get(place.number, str(place.number))
+            name = perf.TYPE_NAMES.get(place.type, str(place.type))
             yield from fields_of("IHH", place.offset, name)
-            body = place.offset + HEADER.size
-            if place.number in TABLE:
-                fixed = TABLE[place.number].layout.fixed
+            body = place.offset + RECORD_HEADER.size
+            if place.type in RECORD_CLASSES:
+                fixed = RECORD_CLASSES[place.type].layout.fixed
                 yield from fields_of(fixed.format, body, name)
                 body += fixed.size
-            if place.number == perf.AuxtraceInfo.layout.number:
+            if place.type == perf.AuxtraceInfo.layout.number:
                 yield from fields_of(f"{AUXTRACE_INFO_WORDS}Q", body, name)
-            if place.number == SAMPLE:
+            if place.type == SAMPLE:
                 yield from fields_of("QQiiQQ", body, "SAMPLE body")
-            if place.number in COMPRESSED:
+            if place.type in COMPRESSED_TYPES:
                 # the frame's header, and that of its first block
-                yield from fields_of("IBBHB", body, "COMPRESSED body")
+                yield from fields_of("IBBHB", body, "COMPRESSED_TYPES body")
             tail = place.offset + place.size - struct.calcsize("<" + SAMPLE_ID)
-            if place.number < perf.FIRST_USER_TYPE and tail >= body:
+            if place.type < perf.FIRST_USER_TYPE and tail >= body:
                 yield from fields_of(SAMPLE_ID, tail, f"{name} sample_id")
 
 
@@ -142,7 +142,9 @@ def made_in(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) 
         return recording.write(busy(Machine()), good) / "data"
     log = record([program("fork" if mode != "samples" else "returns")]).log
     whole = folder / "whole"
-    replay(log, whole, event=EVENT, cpus=2 if mode == "CPUs" else 0, switches=Switches.WIDE)
+    replay(
+        log, whole, event=EVENT, cpus=2 if mode == "CPUs" else 0, switches=SwitchRecords.CPU_WIDE
+    )
     if mode == "compressed":
         write_compressed_recording(whole, good)
     elif mode == "samples":
@@ -188,17 +190,17 @@ def every_kind(path: Path) -> Path:
     out.flush()
     content = bytearray(path.read_bytes())
     start = len(content)
-    for number, kind in sorted(TABLE.items()):
+    for number, kind in sorted(RECORD_CLASSES.items()):
         if number in OWN_SHAPE:
             continue
         body = bytes(kind.layout.fixed.size) + (b"" if kind.layout.tail is Tail.NONE else bytes(8))
         body += bytes(-len(body) % 8)
         if number < perf.FIRST_USER_TYPE:
             body += struct.pack("<iiQQ", 7, 7, 5, SIDEBAND_ID)
-        content += HEADER.pack(number, 0, HEADER.size + len(body)) + body
-    words = list(FILE.unpack_from(content))
+        content += RECORD_HEADER.pack(number, 0, RECORD_HEADER.size + len(body)) + body
+    words = list(FILE_HEADER.unpack_from(content))
     words[6] += len(content) - start
-    FILE.pack_into(content, 0, *words)
+    FILE_HEADER.pack_into(content, 0, *words)
     path.write_bytes(content)
     return path
 
@@ -242,7 +244,7 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
 def changed(path: Path, number: int, at: int, value: bytes) -> None:
     """Bytes behind the header of the first record of this type."""
     with PerfData(path) as data:
-        place = next(each for each in data._scan.walk() if each.number == number)
+        place = next(each for each in data._scan.headers() if each.type == number)
     content = bytearray(path.read_bytes())
     start = place.offset + at
     content[start : start + len(value)] = value
@@ -251,7 +253,7 @@ def changed(path: Path, number: int, at: int, value: bytes) -> None:
 
 def test_a_reference_of_0(made: tuple[Path, int]) -> None:
     path, instructions = made
-    changed(path, perf.Auxtrace.layout.number, HEADER.size + 16, bytes(8))
+    changed(path, perf.Auxtrace.layout.number, RECORD_HEADER.size + 16, bytes(8))
     with Trace(path) as trace:
         assert trace.streams[0].counts().instructions == instructions
 
@@ -278,7 +280,7 @@ def test_no_tsc_in_a_psb(program: ProgramBuilder, record: Recorder, tmp_path: Pa
 def test_a_time_mult_of_0(made: tuple[Path, int]) -> None:
     path, instructions = made
     # kind, reserved; pmu_type, time_shift, time_mult
-    changed(path, perf.AuxtraceInfo.layout.number, HEADER.size + 8 + 16, bytes(8))
+    changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 16, bytes(8))
     with Trace(path) as trace:
         assert trace.clock is None
         assert trace.streams[0].counts().instructions == instructions
@@ -287,7 +289,7 @@ def test_a_time_mult_of_0(made: tuple[Path, int]) -> None:
 def test_an_mtc_period_that_cannot_be(made: tuple[Path, int]) -> None:
     """The mask of its bits is all of attr.config: a power of two with millions of digits."""
     path, _ = made
-    changed(path, perf.AuxtraceInfo.layout.number, HEADER.size + 8 + 11 * 8, b"\xff" * 8)
+    changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 11 * 8, b"\xff" * 8)
     with Trace(path) as trace:
         (time,) = [text for text in contents(trace).settings if text.startswith("time:")]
         assert "MTC of a period that no processor has" in time
@@ -306,7 +308,7 @@ def test_ten_gigabytes_of_nothing(layout: str, made: tuple[Path, int]) -> None:
     path, _ = made
     size = 10 << 30
     content = bytearray(path.read_bytes())
-    words = list(FILE.unpack_from(content))
+    words = list(FILE_HEADER.unpack_from(content))
     if layout == "records":
         words[6] = size - words[5]
     elif layout == "attrs":
@@ -315,9 +317,9 @@ def test_ten_gigabytes_of_nothing(layout: str, made: tuple[Path, int]) -> None:
         words[6] = size - words[5]
         with PerfData(path) as data:
             number = perf.Auxtrace.layout.number
-            place = next(each for each in data._scan.walk() if each.number == number)
-        struct.pack_into("<Q", content, place.offset + HEADER.size, size)
-    FILE.pack_into(content, 0, *words)
+            place = next(each for each in data._scan.headers() if each.type == number)
+        struct.pack_into("<Q", content, place.offset + RECORD_HEADER.size, size)
+    FILE_HEADER.pack_into(content, 0, *words)
     with path.open("wb") as file:
         file.write(content)
         file.truncate(size)

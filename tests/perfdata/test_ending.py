@@ -10,31 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.perfdata import Ending, Fault, PerfData, Writer, records
-from rtit.perfdata.records import pack_ending, unpack_ending
+from rtit.perfdata import ExitStatus, Fault, PerfData, Writer, records
+from rtit.perfdata.records import pack_exit_status, unpack_exit_status
 
 U64 = st.integers(0, 2**64 - 1)
 FAULTS = st.builds(Fault, U64, st.integers(-(2**31), 2**31 - 1), U64)
 ENDINGS = st.builds(
-    Ending, st.integers(0, 0xFFFF), st.booleans(), st.booleans(), st.none() | FAULTS
+    ExitStatus, st.integers(0, 0xFFFF), st.booleans(), st.booleans(), st.none() | FAULTS
 )
 
 
 @given(ENDINGS, st.binary(max_size=8))
-def test_what_is_packed_is_unpacked(ending: Ending, behind: bytes) -> None:
-    assert unpack_ending(pack_ending(ending) + behind) == ending
+def test_what_is_packed_is_unpacked(ending: ExitStatus, behind: bytes) -> None:
+    assert unpack_exit_status(pack_exit_status(ending) + behind) == ending
 
 
 @given(st.binary(max_size=64))
 def test_anything_else_is_none(data: bytes) -> None:
-    assert unpack_ending(data) is None
-    whole = pack_ending(Ending(0))
-    assert unpack_ending(whole[: len(data) % len(whole)]) is None
+    assert unpack_exit_status(data) is None
+    whole = pack_exit_status(ExitStatus(0))
+    assert unpack_exit_status(whole[: len(data) % len(whole)]) is None
 
 
 @pytest.mark.parametrize("status", [0x0300, 0, 0xFF00, signal.SIGSEGV, signal.SIGABRT | 0x80])
 def test_the_status_is_what_wait_gives(status: int) -> None:
-    ending = Ending(status)
+    ending = ExitStatus(status)
     code = os.waitstatus_to_exitcode(status)
     assert ending.exit_code == (code if code >= 0 else None)
     assert ending.signal == (-code if code < 0 else None)
@@ -43,23 +43,23 @@ def test_the_status_is_what_wait_gives(status: int) -> None:
 @pytest.mark.parametrize(
     ("ending", "text"),
     [
-        (Ending(0x0300), "exit code 3"),
-        (Ending(signal.SIGTERM), "SIGTERM"),
-        (Ending(signal.SIGRTMIN + 2), "SIGRTMIN+2"),
-        (Ending(33), "signal 33"),
+        (ExitStatus(0x0300), "exit code 3"),
+        (ExitStatus(signal.SIGTERM), "SIGTERM"),
+        (ExitStatus(signal.SIGRTMIN + 2), "SIGRTMIN+2"),
+        (ExitStatus(33), "signal 33"),
         (
-            Ending(signal.SIGSEGV, fault=Fault(0x401000, 1, 0x10)),
+            ExitStatus(signal.SIGSEGV, fault=Fault(0x401000, 1, 0x10)),
             "SIGSEGV at address 0x10, instruction 0x401000",
         ),
     ],
     ids=str,
 )
-def test_in_words(ending: Ending, text: str) -> None:
+def test_in_words(ending: ExitStatus, text: str) -> None:
     assert str(ending) == text
 
 
 def test_a_file_has_it_where_it_was_given(tmp_path: Path) -> None:
-    ending = Ending(signal.SIGBUS, True, True, Fault(0x401000, 2, 0x7FFF_0000))
+    ending = ExitStatus(signal.SIGBUS, True, True, Fault(0x401000, 2, 0x7FFF_0000))
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as out:
         out.exit(7, 7, 8, 8, 1000)
         out.exit(7, 7, 7, 7, 2000, ending)
@@ -73,5 +73,5 @@ def test_a_file_has_it_where_it_was_given(tmp_path: Path) -> None:
         (9, 3000),
         (6, 4000),
     ]
-    assert [each.ending for each in ends] == [None, ending, None, ending]
+    assert [each.exit_status for each in ends] == [None, ending, None, ending]
     assert [each.instructions for each in ends] == [None, None, 5, 2**64 - 1]

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError
-from rtit.perfdata.filters import Filter, parse_kernel_form
+from rtit.perfdata.filters import AddressFilter, parse_address_filters
 
 
 def test_the_range_registers_are_inclusive() -> None:
     """[ADDRn_A, ADDRn_B] with both ends: section 33.2.5.3, and ADDRn_CFG 1 and 2."""
-    code = Filter("filter", "/program", 0x1200, 0x100)
+    code = AddressFilter("filter", "/program", 0x1200, 0x100)
     assert code.addr_cfg == 1
-    assert Filter("stop", "/program", 0, 1).addr_cfg == 2
+    assert AddressFilter("stop", "/program", 0, 1).addr_cfg == 2
     assert code.addresses(0x40_1000, 0x1000, 0x3000, "/program") == (0x40_1200, 0x40_12FF)
 
 
 def test_a_mapping_cuts_the_range_to_what_it_shows() -> None:
-    code = Filter("filter", "/program", 0x1800, 0x1000)
+    code = AddressFilter("filter", "/program", 0x1800, 0x1000)
     assert code.addresses(0x7000, 0x1000, 0x1000, "/program") == (0x7800, 0x7FFF)
     assert code.addresses(0x8000, 0x2000, 0x1000, "/program") == (0x8000, 0x87FF)
     assert code.addresses(0x9000, 0x3000, 0x1000, "/program") is None
@@ -29,7 +29,7 @@ def test_a_mapping_cuts_the_range_to_what_it_shows() -> None:
 
 
 _filters = st.builds(
-    Filter,
+    AddressFilter,
     st.sampled_from(["filter", "stop"]),
     st.from_regex(r"(/[A-Za-z0-9_.+@-]+){1,4}", fullmatch=True),
     st.integers(0, (1 << 63) - 1),
@@ -38,25 +38,25 @@ _filters = st.builds(
 
 
 @given(st.lists(_filters, min_size=1, max_size=4), st.sampled_from([",", " ", ", "]))
-def test_the_kernel_form_is_read_back(filters: list[Filter], separator: str) -> None:
-    assert parse_kernel_form(separator.join(each.kernel_form for each in filters)) == filters
+def test_the_kernel_form_is_read_back(filters: list[AddressFilter], separator: str) -> None:
+    assert parse_address_filters(separator.join(each.kernel_form for each in filters)) == filters
 
 
 def test_a_filter_of_kernel_code_has_no_path() -> None:
     text = "filter 0xffffffff81000000/0x100,stop 0x1/0x2@/x"
-    assert parse_kernel_form(text) == [
-        Filter("filter", "", 0xFFFFFFFF81000000, 0x100),
-        Filter("stop", "/x", 1, 2),
+    assert parse_address_filters(text) == [
+        AddressFilter("filter", "", 0xFFFFFFFF81000000, 0x100),
+        AddressFilter("stop", "/x", 1, 2),
     ]
 
 
 @pytest.mark.parametrize("text", ["", "filter main@/x", "filter 0x1@/x", "start 0x1@/x", "0x1"])
 def test_what_no_kernel_was_given_is_refused(text: str) -> None:
     with pytest.raises(PerfDataError):
-        parse_kernel_form(text)
+        parse_address_filters(text)
 
 
 @given(st.text(alphabet="filter stop/@#*0x1 ,main", max_size=40))
 def test_any_text_is_filters_or_an_error(text: str) -> None:
     with suppress(PerfDataError):
-        parse_kernel_form(text)
+        parse_address_filters(text)

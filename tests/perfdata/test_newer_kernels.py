@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError
 from rtit.perfdata import PerfData, TimeConversion, Writer, reader, records
-from rtit.perfdata.aux import Ids
-from rtit.perfdata.file_scan import FILE
-from rtit.perfdata.records import HEADER
+from rtit.perfdata.aux import EventIdIndex
+from rtit.perfdata.file_scan import FILE_HEADER
+from rtit.perfdata.records import RECORD_HEADER
 from rtit.trace import Trace
 from rtit.trace.recording.settings import clocks_in_words
 from rtit.trace.recording.summary import contents, settings_in_words
@@ -57,9 +57,9 @@ def test_arrays(ticks: list[int], shift: int, mult: int, zero: int) -> None:
 def with_records(path: Path, more: bytes) -> None:
     """The records at the end of a file of ours that is not closed."""
     content = bytearray(path.read_bytes())
-    words = list(FILE.unpack_from(content))
+    words = list(FILE_HEADER.unpack_from(content))
     words[6] += len(more)
-    FILE.pack_into(content, 0, *words)
+    FILE_HEADER.pack_into(content, 0, *words)
     path.write_bytes(bytes(content) + more)
 
 
@@ -77,10 +77,10 @@ def test_time_conv(short: int, tmp_path: Path) -> None:
     # The file's AUXTRACE_INFO has a clock of its own: without it, the record's counts.
     content = path.read_bytes()
     with PerfData(path) as data:
-        place = next(each for each in data._scan.walk() if each.number == 70)
+        place = next(each for each in data._scan.headers() if each.type == 70)
     path.write_bytes(content[: place.offset] + struct.pack("<I", 78) + content[place.offset + 4 :])
     body = struct.pack("<5QBB6x", 4, 7, 1000, 0x5000, 0xFFF, 1, short)
-    with_records(path, HEADER.pack(79, 0, HEADER.size + len(body)) + body)
+    with_records(path, RECORD_HEADER.pack(79, 0, RECORD_HEADER.size + len(body)) + body)
     with PerfData(path) as data:
         clock = data.time_conversion
         assert clock is not None
@@ -93,7 +93,7 @@ def test_counters_of_pebs(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     opened_file(path)
     body = struct.pack("<Q", 3) + struct.pack("<iiQQ", 7, 7, 5, 2)
-    with_records(path, HEADER.pack(21, 0, HEADER.size + len(body)) + body)
+    with_records(path, RECORD_HEADER.pack(21, 0, RECORD_HEADER.size + len(body)) + body)
     with PerfData(path) as data:
         assert {counter: event.name for counter, event in data.pebs_counters.items()} == {
             3: "dummy:u"
@@ -102,7 +102,11 @@ def test_counters_of_pebs(tmp_path: Path) -> None:
 
 
 def header_feature(number: int, body: bytes) -> bytes:
-    return HEADER.pack(80, 0, HEADER.size + 8 + len(body)) + struct.pack("<Q", number) + body
+    return (
+        RECORD_HEADER.pack(80, 0, RECORD_HEADER.size + 8 + len(body))
+        + struct.pack("<Q", number)
+        + body
+    )
 
 
 def test_clocks_are_named(tmp_path: Path) -> None:
@@ -149,8 +153,8 @@ def test_records_of_virtual_machines(tmp_path: Path) -> None:
     index = struct.pack("<Q", 2) + struct.pack("<8Q", 2, 0, 0, 7, 77, 0, 0, 7)
     index += struct.pack("<4Q", 0, 0, 1234, 3)
     comm = struct.pack("<ii8s", 7, 7, b"theirs") + struct.pack("<iiQQ", 7, 7, 9, 77)
-    more = HEADER.pack(69, 0, HEADER.size + len(index)) + index
-    more += HEADER.pack(3, 0, HEADER.size + len(comm)) + comm
+    more = RECORD_HEADER.pack(69, 0, RECORD_HEADER.size + len(index)) + index
+    more += RECORD_HEADER.pack(3, 0, RECORD_HEADER.size + len(comm)) + comm
     with_records(path, more)
     with Trace(path) as trace:
         assert trace.data.guest_ids == {77: (1234, 3)}
@@ -165,8 +169,8 @@ def test_records_of_virtual_machines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("_MOST_GUEST_IDS", "events of virtual machines beyond 2"),
-        ("_MOST_GUESTS", "machines beyond 2"),
+        ("_MAX_GUEST_IDS", "events of virtual machines beyond 2"),
+        ("_MAX_GUESTS", "machines beyond 2"),
     ],
 )
 def test_more_machines_than_there_are(
@@ -179,7 +183,7 @@ def test_more_machines_than_there_are(
         index = struct.pack("<Q", count)
         index += b"".join(struct.pack("<4Q", 70 + each, 0, 0, 7) for each in range(count))
         index += b"".join(struct.pack("<2Q", 1000 + each, 0) for each in range(count))
-        with_records(path, HEADER.pack(69, 0, HEADER.size + len(index)) + index)
+        with_records(path, RECORD_HEADER.pack(69, 0, RECORD_HEADER.size + len(index)) + index)
         monkeypatch.setattr(reader, limit, 2)
         with PerfData(path) as data:
             if count == 2:
@@ -193,10 +197,10 @@ def test_more_machines_than_there_are(
 def test_cpus_and_threads_of_ids(rows: list[tuple[int, int, int]]) -> None:
     """The last that says anything of an id."""
     entries = b"".join(struct.pack("<QQqq", number, 0, cpu, tid) for number, cpu, tid in rows)
-    found = Ids([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)])
+    found = EventIdIndex([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)])
     known = {number: (cpu, tid) for number, cpu, tid in rows if cpu >= 0 or tid >= 0}
     for number in range(11):
-        assert found.get(number, (None, None)) == known.get(number, (None, None))
+        assert found.lookup(number, (None, None)) == known.get(number, (None, None))
 
 
 def test_pause_and_resume(tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def test_attrs_of_every_size(size: int, tmp_path: Path) -> None:
         out.comm(7, 7, 5, "name")
         out.auxtrace(7, 7, packets, None, 1)
     content = path.read_bytes()
-    words = list(FILE.unpack_from(content))
+    words = list(FILE_HEADER.unpack_from(content))
     entry, start, data_start = words[2], words[3], words[5]
     attrs = [content[at : at + entry] for at in range(start, data_start, entry)]
     new = b""
@@ -236,7 +240,9 @@ def test_attrs_of_every_size(size: int, tmp_path: Path) -> None:
     grown = len(new) - (data_start - start)
     words[2], words[4], words[5] = size + 16, len(new), data_start + grown
     words[8:12] = [0] * 4
-    path.write_bytes(FILE.pack(*words) + content[FILE.size : start] + new + content[data_start:])
+    path.write_bytes(
+        FILE_HEADER.pack(*words) + content[FILE_HEADER.size : start] + new + content[data_start:]
+    )
     with Trace(path) as trace:
         assert [event.attr.size for event in trace.data.events] == [size] * 2
         assert trace.data.intel_pt is not None

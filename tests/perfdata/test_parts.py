@@ -14,7 +14,7 @@ import pytest
 
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import PerfData, Writer
-from rtit.perfdata.records import HEADER, Auxtrace
+from rtit.perfdata.records import RECORD_HEADER, Auxtrace
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 from support.recording_variants import ZSTD_FRAME_HEADER, zstd_raw_block
@@ -52,7 +52,7 @@ def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
     for piece in pieces:
         payload = (struct.pack("<Q", len(piece)) if head else b"") + piece
         payload += bytes(-len(payload) % 8) if head else b""
-        made += HEADER.pack(number, 0, 8 + len(payload)) + payload
+        made += RECORD_HEADER.pack(number, 0, 8 + len(payload)) + payload
     changed = bytearray(data[:at] + made + data[at + len(body) :])
     (size,) = struct.unpack_from("<Q", data, 48)
     struct.pack_into("<Q", changed, 48, size + len(made) - len(body))
@@ -66,7 +66,7 @@ def names(path: Path) -> list[str]:
         return [str(record.comm) for record in data.records() if record.name == "COMM"]  # type: ignore[attr-defined]
 
 
-NAMES = [f"name {number}" for number in range(50)]
+TYPE_NAMES = [f"name {number}" for number in range(50)]
 
 
 @pytest.mark.parametrize("number", [81, 83])
@@ -77,7 +77,7 @@ def test_one_stream_over_many_records(tmp_path: Path, number: int) -> None:
     )
     cuts = [0, 3, 6, 7, 150, len(stream)]
     pieces = [stream[a:b] for a, b in pairwise(cuts)]
-    assert names(compressed(tmp_path / "b", pieces, number)) == NAMES
+    assert names(compressed(tmp_path / "b", pieces, number)) == TYPE_NAMES
 
 
 @pytest.mark.skipif(ZSTD is None, reason="needs the zstd program")
@@ -88,7 +88,7 @@ def test_what_zstd_makes(tmp_path: Path, options: list[str]) -> None:
         [ZSTD or "zstd", *options, "-c"], input=body, capture_output=True, check=True
     ).stdout
     pieces = [stream[at : at + 64] for at in range(0, len(stream), 64)]
-    assert names(compressed(tmp_path / "b", pieces)) == NAMES
+    assert names(compressed(tmp_path / "b", pieces)) == TYPE_NAMES
 
 
 def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
     stream = ZSTD_FRAME_HEADER + b"".join(blocks)
     path = compressed(tmp_path / "b", [stream[: len(ZSTD_FRAME_HEADER) + 2 * len(blocks[0]) + 50]])
     found = names(path)
-    assert found == NAMES[: len(found)]
+    assert found == TYPE_NAMES[: len(found)]
     assert 0 < len(found) < 5
     with PerfData(path) as data:
         assert data.incomplete is not None
@@ -139,13 +139,13 @@ def test_a_directory(tmp_path: Path) -> None:
     body = plain(folder / "data")
     (folder / "data.1").write_bytes(body[: len(body) // 2 // 8 * 8])
     stream = ZSTD_FRAME_HEADER + zstd_raw_block(body)
-    (folder / "data.0").write_bytes(HEADER.pack(81, 0, 8 + len(stream)) + stream)
+    (folder / "data.0").write_bytes(RECORD_HEADER.pack(81, 0, 8 + len(stream)) + stream)
     (folder / "data.2").write_bytes(b"")
     os.mkfifo(folder / "data.3")
     (folder / "data.4").symlink_to("/dev/zero")
     (folder / "kcore_dir").mkdir()
     found = Counter(names(folder))
-    assert set(found) == set(NAMES)
+    assert set(found) == set(TYPE_NAMES)
     assert found["name 0"] == 3
     assert found["name 49"] == 2
     with PerfData(folder) as data:
@@ -160,7 +160,9 @@ def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
     plain(tmp_path / "data")
     size = 96 << 20
     fixed = Auxtrace.layout.fixed
-    head = HEADER.pack(71, 0, HEADER.size + fixed.size) + fixed.pack(size, 0, 100, 1, 8, -1, 0)
+    head = RECORD_HEADER.pack(71, 0, RECORD_HEADER.size + fixed.size) + fixed.pack(
+        size, 0, 100, 1, 8, -1, 0
+    )
     (tmp_path / "data.0").write_bytes(head + b"\x02\x82" * 8)
     os.truncate(tmp_path / "data.0", len(head) + size)
     with assert_peak_memory(64), Trace(tmp_path) as trace:

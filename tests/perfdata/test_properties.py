@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import (
-    Ending,
+    AuxBuffer,
+    ExitStatus,
     Fault,
     PerfData,
-    Queue,
     TimeConversion,
     Writer,
     format_config,
@@ -37,7 +37,7 @@ NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 CODE = st.binary(min_size=1, max_size=100)
 
 ENDINGS = st.builds(
-    Ending,
+    ExitStatus,
     st.integers(0, 0xFFFF),
     st.booleans(),
     st.booleans(),
@@ -85,7 +85,7 @@ def said(record: records.Record) -> Step | None:
             return "fork", thread
         case records.Exit():
             thread = (record.pid, record.ppid, record.tid, record.ptid, record.clock)
-            return "exit", (*thread, record.ending)
+            return "exit", (*thread, record.exit_status)
         case records.ItraceStart():
             return "itrace_start", (record.pid, record.tid, record.time)
         case records.Aux():
@@ -130,7 +130,7 @@ def test_what_is_written_is_read(folder: Path, steps: list[Step], close: bool) -
     streams: dict[int, list[tuple[bytes, int]]] = {}
     for tid, _, data, _, reference in (a for name, a in steps if name == "auxtrace"):
         streams.setdefault(tid, []).append((data + bytes(-len(data) % 8), reference))
-    assert {Queue(-1, tid): pieces for tid, pieces in streams.items()} == {
+    assert {AuxBuffer(-1, tid): pieces for tid, pieces in streams.items()} == {
         queue: [(bytes(piece.data), piece.reference) for piece in pieces]
         for queue, pieces in queues.items()
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.perfdata import PerfData, Queue, Writer
+from rtit.perfdata import AuxBuffer, PerfData, Writer
 
 PSB = b"\x02\x82" * 8
 
@@ -30,7 +30,7 @@ def record_something(path: Path, *, close: bool = True) -> Writer:
     return out
 
 
-def read_all(path: Path) -> tuple[list[str], dict[Queue, list[bytes]]]:
+def read_all(path: Path) -> tuple[list[str], dict[AuxBuffer, list[bytes]]]:
     with PerfData(path) as file:
         for value in (file.build_ids, file.command_line, file.pmus, file.facts, file.arch):
             assert value is not None
@@ -58,7 +58,7 @@ def test_whole_file(tmp_path: Path) -> None:
     assert [name for name in names if name != "HEADER_FEATURE"] == [
         *("AUXTRACE_INFO", "COMM", "MMAP2", "AUXTRACE", "AUX", "AUXTRACE", "EXIT")
     ]
-    assert queues == {Queue(-1, 7): [PSB, PSB * 2]}
+    assert queues == {AuxBuffer(-1, 7): [PSB, PSB * 2]}
 
 
 def test_killed_recorder(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_views_outlive_the_file(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path)
     with PerfData(path) as file:
-        pieces = file.auxtrace_buffers()[Queue(-1, 7)]
+        pieces = file.auxtrace_buffers()[AuxBuffer(-1, 7)]
     assert bytes(pieces[0].data) == PSB
 
 
@@ -240,7 +240,7 @@ def test_pipe_mode(tmp_path: Path) -> None:
         assert file.cpuid == "GenuineIntel,6,94,3"
         last = list(file.records())[-1]
         assert (last.name, last.time) == ("EXIT", 13)
-        assert [p.size for p in file.auxtrace_buffers()[Queue(-1, 7)]] == [16, 32]
+        assert [p.size for p in file.auxtrace_buffers()[AuxBuffer(-1, 7)]] == [16, 32]
     path.write_bytes(piped[:-1])
     with PerfData(path) as file:
         assert file.incomplete is not None

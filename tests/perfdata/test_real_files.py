@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rtit.perfdata import PerfData, Queue, records
+from rtit.perfdata import AuxBuffer, PerfData, records
 
 Message = dict[str, list[Any]]
 
@@ -198,13 +198,13 @@ def test_aux_data(traces: Path) -> None:
     """Per CPU: the AUX records of a CPU cover what its AUXTRACE records hold."""
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         queues = file.auxtrace_buffers()
-        assert set(queues) == {Queue(0, -1), Queue(3, -1)}
+        assert set(queues) == {AuxBuffer(0, -1), AuxBuffer(3, -1)}
         produced = dict.fromkeys(queues, 0)
         for record in file.records():
             if isinstance(record, records.Aux):
                 assert record.sample_id is not None
                 assert record.sample_id.cpu is not None
-                produced[Queue(record.sample_id.cpu, -1)] += record.length
+                produced[AuxBuffer(record.sample_id.cpu, -1)] += record.length
         for queue, pieces in queues.items():
             size = sum(piece.size for piece in pieces)
             assert 0 <= size - produced[queue] < 8  # padding

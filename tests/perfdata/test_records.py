@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtit.errors import PerfDataError, UnsupportedError
-from rtit.perfdata import PerfData, Queue, TimeConversion, records
+from rtit.perfdata import AuxBuffer, PerfData, TimeConversion, records
 from rtit.perfdata.records import Record, SampleId
 
 TID, TIME, ID, CPU, STREAM_ID, IDENTIFIER = 1 << 1, 1 << 2, 1 << 6, 1 << 7, 1 << 9, 1 << 16
@@ -121,7 +121,7 @@ def test_time_conv(tmp_path: Path) -> None:
 
 def test_a_type_without_a_class_is_raw(tmp_path: Path) -> None:
     found = one(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
-    assert isinstance(found, records.Raw)
+    assert isinstance(found, records.RawRecord)
     assert (found.name, found.body) == ("CGROUP", struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
     unknown = one(tmp_path, 4711, b"12345678")
     assert (unknown.name, unknown.type) == ("TYPE_4711", 4711)
@@ -164,7 +164,7 @@ def test_the_identifier_chooses_between_layouts(tmp_path: Path) -> None:
     assert found[2].sample_id == SampleId(pid=0, tid=0, id=0)
     assert isinstance(found[3], records.Sample)
     assert (found[3].event, found[3].time) == (1, 99)
-    assert isinstance(found[4], records.Raw)
+    assert isinstance(found[4], records.RawRecord)
 
 
 def test_without_sample_id_all_only_samples_say_who(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_queues_are_cpus_or_threads(tmp_path: Path) -> None:
     data = piece(9, 2, 0, b"a" * 8) + piece(9, none, 0, b"b" * 8) + piece(10, 2, 8, b"c" * 16)
     with PerfData(make(tmp_path / "perf.data", data, (attr(EVERYDAY), (5,)))) as file:
         queues = file.auxtrace_buffers()
-        assert list(queues) == [Queue(2, -1), Queue(-1, 9)]
-        assert [bytes(p.data) for p in queues[Queue(2, -1)]] == [b"a" * 8, b"c" * 16]
-        assert [p.aux_offset for p in queues[Queue(2, -1)]] == [0, 8]
+        assert list(queues) == [AuxBuffer(2, -1), AuxBuffer(-1, 9)]
+        assert [bytes(p.data) for p in queues[AuxBuffer(2, -1)]] == [b"a" * 8, b"c" * 16]
+        assert [p.aux_offset for p in queues[AuxBuffer(2, -1)]] == [0, 8]
         raw = (tmp_path / "perf.data").read_bytes()
-        for piece_ in queues[Queue(2, -1)]:
+        for piece_ in queues[AuxBuffer(2, -1)]:
             assert raw[piece_.file_offset :][: piece_.size] == piece_.data
 
 
@@ -232,7 +232,7 @@ def test_tracing_data_lies_behind_its_record(tmp_path: Path) -> None:
     assert [r.name for r in found] == ["HEADER_TRACING_DATA", "FINISHED_ROUND"]
 
 
-@pytest.mark.parametrize("kind", records.TABLE.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", records.RECORD_CLASSES.values(), ids=lambda kind: kind.__name__)
 def test_records_are_equal_if_all_their_fields_are(kind: type[Record]) -> None:
     names = [each.name for each in fields(kind)]
     one, other = kind(*names), kind(*names)  # type: ignore[arg-type]

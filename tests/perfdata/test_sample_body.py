@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtit.perfdata import PerfData, SampleType
 from rtit.perfdata.attr import Attr
-from rtit.perfdata.samples import aux_data, part, raw_data
+from rtit.perfdata.samples import aux_data, raw_data, sample_field
 
 REGS_USER, REGS_INTR = 0b1011, 0b1_0000_0001
 # in the order of the manual: what each has, for an attr with these masks
@@ -52,7 +52,7 @@ def test_each_part_is_where_the_others_leave_it(kinds: set[SampleType], behind: 
     body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + behind)
     event = attr(sum(kinds))
     for kind, data in PARTS.items():
-        found = part(event, kind, body)
+        found = sample_field(event, kind, body)
         assert (None if found is None else bytes(found)) == (data if kind in kinds else None)
     aux, raw = aux_data(event, body), raw_data(event, body)
     assert (aux is None) == (SampleType.AUX not in kinds)
@@ -98,7 +98,7 @@ def test_any_bytes(kinds: set[SampleType], body: bytes) -> None:
     """No size in it is believed."""
     event = attr(sum(kinds), branch_sample_type=1 << 17 | 1 << 19)
     for kind in SampleType:
-        found = part(event, kind, memoryview(body))
+        found = sample_field(event, kind, memoryview(body))
         assert found is None or len(found) <= len(body)
 
 
@@ -112,5 +112,5 @@ def test_a_file_without_samples(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     Writer(path, config=0x2401, cpuid="").close()
     with PerfData(path) as data:
-        assert not data.samples_aux
+        assert not data.has_aux_samples
         assert data.aux_samples() == {}

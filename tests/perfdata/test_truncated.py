@@ -16,13 +16,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems h
 
 AT_OPENING = """
 from rtit.perfdata import reader
-def truncating(open_map):
+def truncating(map_recording):
     def opened(source):
-        found = open_map(source)
+        found = map_recording(source)
         os.truncate(source, {size})
         return found
     return opened
-reader.open_map = truncating(reader.open_map)
+reader.map_recording = truncating(reader.map_recording)
 """
 BEFORE_DECODING = """
 from rtit.perfdata import PerfData
@@ -46,7 +46,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.parametrize(
     ("hook", "pages", "message"),
     [
-        (AT_OPENING, 0, "no perf.data file"),
+        (AT_OPENING, 0, "not a perf.data file"),
         (AT_OPENING, 16, "the file became shorter while it was read"),
         (BEFORE_DECODING, 16, "the file became shorter while it was read"),
         (BEFORE_DECODING, 200, "the file became shorter while it was read"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtit.errors import RecordError
-from rtit.perfdata import PerfData, Queue, Writer, rotate
+from rtit.perfdata import AuxBuffer, PerfData, Writer, rotate_recording
 
 
 def new(path: Path | str, **options: object) -> Writer:
@@ -42,11 +42,11 @@ def test_threads_have_streams_of_their_own(tmp_path: Path) -> None:
             out.auxtrace(tid, 7, data, None, 1)
     with PerfData(path) as file:
         queues = file.auxtrace_buffers()
-    pieces = queues[Queue(-1, 7)]
+    pieces = queues[AuxBuffer(-1, 7)]
     assert [bytes(p.data) for p in pieces] == [b"a" * 8, b"c" * 13 + bytes(3), b"e" * 8]
     assert [p.aux_offset for p in pieces] == [0, 8, 24]
     assert [p.idx for p in pieces] == [0, 0, 0]
-    other = queues[Queue(-1, 8)]
+    other = queues[AuxBuffer(-1, 8)]
     assert [bytes(p.data) for p in other] == [b"b" * 8, b"d" + bytes(7)]
     assert [p.aux_offset for p in other] == [0, 8]
     assert [p.idx for p in other] == [1, 1]
@@ -73,7 +73,7 @@ def test_a_chunk_of_any_buffer(tmp_path: Path) -> None:
         out.auxtrace(7, 7, memoryview(struct.pack("<2Q", 1, 2)).cast("Q"), None, 1)
         out.auxtrace(7, 7, b"", None, 1)
     with PerfData(path) as file:
-        assert [p.size for p in file.auxtrace_buffers()[Queue(-1, 7)]] == [8, 16]
+        assert [p.size for p in file.auxtrace_buffers()[AuxBuffer(-1, 7)]] == [8, 16]
 
 
 @pytest.mark.parametrize("reference", [0, -1, 1 << 64])
@@ -199,27 +199,27 @@ def test_closing_twice(tmp_path: Path) -> None:
 
 def test_rotate(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
-    rotate(path)
+    rotate_recording(path)
     assert not list(tmp_path.iterdir())
     path.write_text("1")
-    rotate(path)
+    rotate_recording(path)
     assert (tmp_path / "perf.data.old").read_text() == "1"
     assert not path.exists()
     path.write_text("2")
-    rotate(path)
+    rotate_recording(path)
     assert (tmp_path / "perf.data.old").read_text() == "2"
     assert [p.name for p in tmp_path.iterdir()] == ["perf.data.old"]
 
 
 def test_rotate_leaves_devices_and_refuses_directories(tmp_path: Path) -> None:
-    rotate("/dev/null")
+    rotate_recording("/dev/null")
     assert Path("/dev/null").exists()
     with pytest.raises(RecordError, match="directory"):
-        rotate(tmp_path)
+        rotate_recording(tmp_path)
     (tmp_path / "perf.data").write_text("1")
     (tmp_path / "perf.data.old").mkdir()
     with pytest.raises(RecordError, match="cannot rename"):
-        rotate(tmp_path / "perf.data")
+        rotate_recording(tmp_path / "perf.data")
 
 
 def test_it_can_write_to_dev_null() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from rtit.errors import PerfDataError
 from rtit.image import Images
 from rtit.perfdata import PerfData, TimeConversion, Writer
-from rtit.perfdata.records import HEADER, Comm, Fork, TextPoke
-from rtit.sideband import follow
-from rtit.sideband.process_records import in_order
-from support.limits import assert_peak_memory
+from rtit.perfdata.records import RECORD_HEADER, Comm, Fork, TextPoke
+from rtit.sideband import read_sideband
+from rtit.sideband.process_records import sort_by_time
+from support.limits import assert_peak_memory, limit_recordings
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
 """A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
@@ -28,9 +27,9 @@ def written(path: Path) -> Path:
     return path
 
 
-def test_records_are_sorted_by_time(tmp_path: Path) -> None:
+def test_records_come_in_order_of_time(tmp_path: Path) -> None:
     with PerfData(written(tmp_path / "perf.data")) as data:
-        timed = list(in_order(data))
+        timed = list(sort_by_time(data))
     ours = [(time, type(record)) for time, record in timed if time]
     assert ours == [(100, TextPoke), (200, Comm), (400, Fork), (600, Comm)]
 
@@ -38,7 +37,7 @@ def test_records_are_sorted_by_time(tmp_path: Path) -> None:
 def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
     images = Images()
     with PerfData(written(tmp_path / "perf.data")) as data:
-        threads = follow(data, images)
+        threads = read_sideband(data, images)
     assert threads.names == {1: "sh", 3: "ls"}
     assert images.pids == [1, 3]
     assert images.image(1).native.read(100, 0x1000, 2) == b"\x90\xc3"
@@ -48,17 +47,15 @@ def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 2, 1 << 16])
-def test_records_beyond_the_buffer_are_read_again(
-    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_are_read_again(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their order is the same, also where they are in order already."""
-    monkeypatch.setattr("rtit.sideband.process_records._KEPT", kept)
-    test_records_are_sorted_by_time(tmp_path)
+    monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
+    test_records_come_in_order_of_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for tid in range(1, 9):
             out.comm(1, tid, 100 + tid, "x")
     with PerfData(tmp_path / "two") as data:
-        found = [record.tid for _, record in in_order(data) if isinstance(record, Comm)]
+        found = [record.tid for _, record in sort_by_time(data) if isinstance(record, Comm)]
     assert found == list(range(1, 9))
 
 
@@ -75,32 +72,28 @@ def named(path: Path, times: range) -> bytes:
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 16])
-def test_records_of_several_files_are_merged(
-    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rtit.sideband.process_records._KEPT", kept)
+def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
     folder = tmp_path / "folder"
     folder.mkdir()
     named(folder / "data", range(1, 40, 4))
     (folder / "data.0").write_bytes(named(tmp_path / "other", range(2, 40, 4)))
     (folder / "data.1").write_bytes(named(tmp_path / "third", range(4, 40, 2)))
     with PerfData(folder) as data:
-        found = [record.tid for _, record in in_order(data) if isinstance(record, Comm)]
+        found = [record.tid for _, record in sort_by_time(data) if isinstance(record, Comm)]
     wanted = [*range(1, 40, 4), *range(2, 40, 4), *range(4, 40, 2)]
     assert found == sorted(wanted)
 
 
 @pytest.mark.parametrize("size", [0, 7, 0xFFFF])
-def test_changed_file_is_an_error(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rtit.sideband.process_records._KEPT", 0)
+def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", 0)
     path = tmp_path / "perf.data"
     body = named(path, range(9, 0, -1))
     # the first in the file has the last time
-    at = path.read_bytes().index(body) + HEADER.size - 2
+    at = path.read_bytes().index(body) + RECORD_HEADER.size - 2
     with PerfData(path) as data:
-        records = in_order(data)
+        records = sort_by_time(data)
         assert any(isinstance(record, Comm) for _, record in records)
         with path.open("r+b") as file:
             file.seek(at)
@@ -110,24 +103,21 @@ def test_changed_file_is_an_error(
     assert error.value.value == size
 
 
-def test_large_records_are_read_again_and_not_kept(tmp_path: Path) -> None:
+def test_large_records_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for number in range(2000):
             out.text_poke(1, 1, 10_000 - number, 0x1000, bytes(60_000))
     with assert_peak_memory(80), PerfData(path) as data:
-        found = [time for time, record in in_order(data) if isinstance(record, TextPoke)]
+        found = [time for time, record in sort_by_time(data) if isinstance(record, TextPoke)]
     assert len(found) == 2000
     assert found == sorted(found)
 
 
-def test_threads_beyond_the_limit_are_reported(
+def test_more_threads_than_can_be_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(
-        "rtit.sideband.process_records"
-    )  # the package has its function
-    monkeypatch.setattr(module, "_MOST_THREADS", 4)
+    limit_recordings(monkeypatch, max_threads=4)
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for tid in range(1, 100):
@@ -136,7 +126,7 @@ def test_threads_beyond_the_limit_are_reported(
         out.comm(2, 2, 300, "later")
     images = Images()
     with PerfData(path) as data:
-        threads = follow(data, images)
+        threads = read_sideband(data, images)
     assert len(threads.names) == len(images.pids) == 4
     assert threads.names[2] == "later"
     (problem,) = images.problems

@@ -9,12 +9,13 @@ from typing import cast
 import pytest
 
 from rtit.image import Images
-from rtit.perfdata import PerfData, Switches, Writer
+from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
-from rtit.sideband import Turn, TurnList, follow
-from rtit.sideband.guests import Guests
+from rtit.sideband import Turn, TurnList, read_sideband
+from rtit.sideband.guests import GuestSideband
 from rtit.sideband.scheduling import InGuest
+from support.limits import limit_recordings
 
 ONE, OTHER = 500, 600
 """Processes of the host that are machines; thread 1 more is the only CPU of each."""
@@ -36,8 +37,8 @@ def out(machine: int, tid: int, following: int) -> perf.SwitchCpuWide:
     return perf.SwitchCpuWide(0, 15, Misc.SWITCH_OUT, 0, of, following, following)
 
 
-def guests() -> Guests:
-    return Guests(cast("PerfData", Merged()))
+def guests() -> GuestSideband:
+    return GuestSideband(cast("PerfData", Merged()))
 
 
 def test_a_machine_without_records() -> None:
@@ -45,7 +46,7 @@ def test_a_machine_without_records() -> None:
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
     turns = [Turn(10, ONE, ONE + 1), Turn(50, OTHER, OTHER + 1), Turn(70, 1, 1)]
-    assert found.within(TurnList(turns)) == [
+    assert found.split(TurnList(turns)) == [
         Turn(10, ONE, ONE + 1, InGuest(7, 7)),
         Turn(40, ONE, ONE + 1, InGuest(8, 8)),
         *turns[1:],
@@ -54,24 +55,24 @@ def test_a_machine_without_records() -> None:
 
 def test_splits_of_host_intervals_by_guests_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may say that each CPU ran the one of a machine all the time."""
-    monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_FEW", 0)
+    monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_MIN_SPLITS", 0)
     found = guests()
     for time in range(4):
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
     whole = [InGuest(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
-        turns = found.within(TurnList([Turn(10, ONE, ONE + 1)]))
+        turns = found.split(TurnList([Turn(10, ONE, ONE + 1)]))
         assert [turn.guest for turn in turns] == whole
-        assert not found.beyond
-    turns = found.within(TurnList([Turn(10, ONE, ONE + 1), Turn(90, ONE, ONE + 1)]))
+        assert not found.has_too_many_splits
+    turns = found.split(TurnList([Turn(10, ONE, ONE + 1), Turn(90, ONE, ONE + 1)]))
     assert [turn.guest for turn in turns] == [*whole[:3], InGuest(-1, -1), InGuest(-1, -1)]
-    assert found.beyond
+    assert found.has_too_many_splits
 
 
 def test_guest_threads_are_no_host_threads() -> None:
     """Whatever says that there is one."""
     images = Images()
-    images.thread(900, 7)
+    images.set_thread(900, 7)
     start = perf.ItraceStart(0, 12, 0, 0, who(ONE, 7), 7, 7)
     guests().apply(images, 10, start)
     assert images._pids[7] == 900
@@ -79,12 +80,12 @@ def test_guest_threads_are_no_host_threads() -> None:
 
 def test_thread_limit_counts_all_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines have threads of the same numbers."""
-    monkeypatch.setattr(
-        importlib.import_module("rtit.sideband.process_records"), "_MOST_THREADS", 3
-    )
+    limit_recordings(monkeypatch, max_threads=3)
     ids = {number: (number, 0) for number in range(1, 10)}
     path = tmp_path / "perf.data"
-    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
+    with Writer(
+        path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as to:
         to.comm(7, 7, 1, "name")
     with PerfData(path) as data:
         (record,) = [each for each in data.records() if isinstance(each, perf.Comm)]
@@ -93,7 +94,7 @@ def test_thread_limit_counts_all_machines(tmp_path: Path, monkeypatch: pytest.Mo
         ]
         monkeypatch.setattr(PerfData, "guest_ids", ids)
         monkeypatch.setattr(PerfData, "records", lambda _: iter([record, *many]))
-        found = follow(data, images := Images())
+        found = read_sideband(data, images := Images())
     assert found.guests is not None
     assert len(found.names) + len(found.guests.names) == 3
     assert [problem.value for problem in images.problems] == [3]

@@ -8,9 +8,12 @@ import os
 import resource
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from rtit.image import memory_budget
 
 _SELF = Path("/proc/self")
 
@@ -128,3 +131,9 @@ def outcomes_under_limits(work: Callable[[], str], *, clean: bool = False) -> li
         if ended[-1][1] == 0 and limit > 0 and all(code == 0 for _, code in ended[-2:]):
             break
     return ended
+
+
+def limit_recordings(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    """Change fields of the memory limits of recordings that are opened in this test."""
+    changed = replace(memory_budget.LIMITS, **limits)
+    monkeypatch.setattr(memory_budget, "LIMITS", changed)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel.writer import KernelWriter
 from rtit.packets import encode
-from rtit.perfdata import Ending, Fault, Switches
+from rtit.perfdata import ExitStatus, Fault, SwitchRecords
 from support.oversized_elf import DWARF_KINDS, ELF_KINDS, write_elf_recording
 
 START = 0x1000
@@ -110,7 +110,7 @@ def repeated_packets(kind: str, size: int) -> bytes:
 
 @contextmanager
 def recording_with_code(
-    path: Path, code: bytes, switches: Switches = Switches.NONE, *, kernel: bool = False
+    path: Path, code: bytes, switches: SwitchRecords = SwitchRecords.NONE, *, kernel: bool = False
 ) -> Iterator[KernelWriter]:
     """Open a recording of one thread for writing; a file beside it repeats `code` from START on."""
     file = path.with_suffix(".code")
@@ -180,7 +180,9 @@ RECORD_KINDS: dict[str, Callable[[KernelWriter, int], None]] = {
     "aux": lambda out, n: out.aux(1, 1, n, 8 * n, 8, 1),
     "pieces": lambda out, n: out.auxtrace(1, 1, b"\0", None, 3),
     "threads": lambda out, n: out.auxtrace(n + 2, n + 2, PACKETS, None, 3),
-    "exit": lambda out, n: out.exit(n + 2, 1, n + 2, 1, n, Ending(9, True, True, Fault(1, 1, n))),
+    "exit": lambda out, n: out.exit(
+        n + 2, 1, n + 2, 1, n, ExitStatus(9, True, True, Fault(1, 1, n))
+    ),
     "poke-large": lambda out, n: out.text_poke(1, 1, n, START + n % CODE_SIZE, bytes(1 << 15)),
     "kernel-map": lambda out, n: out.kernel_map(KERNEL + 4096 * n, 4096, 0, f"[module{n}]"),
     "kernel-poke": lambda out, n: out.kernel_poke(n, KERNEL + n, JUMPS, b"\x90\x90"),
@@ -230,7 +232,7 @@ def _write_records_and_packets(path: Path, kind: str, size: int) -> None:
     code = PACKET_KINDS[packets[0]][1] if packets else JUMPS
     on_cpu = any("switch" in each for each in kinds)
     kernel = any(each.startswith(("kernel", "ksymbol")) for each in kinds)
-    switches = Switches.WIDE if on_cpu else Switches.NONE
+    switches = SwitchRecords.CPU_WIDE if on_cpu else SwitchRecords.NONE
     with recording_with_code(path, code, switches, kernel=kernel) as out:
         if any(each.startswith("guest") for each in kinds):
             out.machine(MACHINE, VCPU, EVENT)

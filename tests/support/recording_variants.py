@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rtit.perfdata import PerfData, SampleType
-from rtit.perfdata.attr import WRITTEN
+from rtit.perfdata.attr import WRITTEN_ATTR_SIZE
 from rtit.perfdata.features import Feature, pack_index
-from rtit.perfdata.file_scan import FILE, FLAGS_OFFSET, SECTION, Place
-from rtit.perfdata.records import FIRST_USER_TYPE, HEADER, SAMPLE
+from rtit.perfdata.file_scan import FILE_HEADER, FLAGS_OFFSET, SECTION_ENTRY, RecordHeader
+from rtit.perfdata.records import FIRST_USER_TYPE, RECORD_HEADER, SAMPLE
 
 AUXTRACE, ID_INDEX = 71, 69
 # struct perf_event_attr
@@ -22,7 +22,7 @@ def sample_record(ip: int, pid: int, tid: int, time: int, data: bytes, more: byt
     """Return a SAMPLE record of IDENTIFIER, IP, TID, TIME, `more` and AUX."""
     body = struct.pack("<QQiiQ", SIDEBAND_ID, ip, pid, tid, time) + more
     body += struct.pack("<Q", len(data)) + data
-    return HEADER.pack(SAMPLE, 2, HEADER.size + len(body)) + body
+    return RECORD_HEADER.pack(SAMPLE, 2, RECORD_HEADER.size + len(body)) + body
 
 
 def write_sampled_recording(
@@ -45,7 +45,7 @@ def write_sampled_recording(
         assert convert is not None
         stream = b"".join(piece.data for piece in pieces)
         scan = file._scan
-        places: list[Place] = list(scan.walk())
+        places: list[RecordHeader] = list(scan.headers())
         start, attrs = scan._start, file.header.attrs
         pid = process_of(file, queue.tid)
         last = convert.to_nanoseconds(pieces[-1].reference)
@@ -53,15 +53,15 @@ def write_sampled_recording(
     assert attrs is not None
     ids = struct.pack("<QQQqq", 1, SIDEBAND_ID, 0, -1, queue.tid)
     # perf has it before AUXTRACE_INFO, and needs it there.
-    body = bytearray(HEADER.pack(ID_INDEX, 0, HEADER.size + len(ids)) + ids)
+    body = bytearray(RECORD_HEADER.pack(ID_INDEX, 0, RECORD_HEADER.size + len(ids)) + ids)
     for place in places:
-        if place.number != AUXTRACE:
+        if place.type != AUXTRACE:
             body += data[place.offset : place.offset + place.size]
     for number, (begin, stop) in enumerate(cuts, 1):
         when = first + (last - first) * number // len(cuts)
         body += sample_record(0, pid, queue.tid, when, stream[begin:stop], more)
     head = bytearray(data[:start])
-    sideband = attrs.offset + WRITTEN + SECTION.size
+    sideband = attrs.offset + WRITTEN_ATTR_SIZE + SECTION_ENTRY.size
     (kind,) = struct.unpack_from("<Q", head, sideband + SAMPLE_TYPE_AT)
     struct.pack_into("<Q", head, sideband + SAMPLE_TYPE_AT, kind | SampleType.AUX | kinds)
     struct.pack_into("<I", head, sideband + AUX_SAMPLE_SIZE_AT, 4096)
@@ -69,7 +69,7 @@ def write_sampled_recording(
     # An index without entries: perf prints where branches led only if there is one.
     struct.pack_into("<4Q", head, FLAGS_OFFSET, 1 << Feature.AUXTRACE, 0, 0, 0)
     index = pack_index([])
-    table = SECTION.pack(len(head) + len(body) + SECTION.size, len(index))
+    table = SECTION_ENTRY.pack(len(head) + len(body) + SECTION_ENTRY.size, len(index))
     output.write_bytes(bytes(head + body) + table + index)
     return queue.tid
 
@@ -83,9 +83,9 @@ def process_of(file: PerfData, tid: int) -> int:
     )
 
 
-COMPRESSED = 81
+COMPRESSED_TYPES = 81
 BLOCK_SIZE = 30_001
-"""A COMPRESSED record has 16 bits for its size."""
+"""A COMPRESSED_TYPES record has 16 bits for its size."""
 UNPACKED_SIZE = 1 << 20
 """Room that perf reserves for the unpacked bytes of a record."""
 ZSTD_FRAME_HEADER = bytes.fromhex("28b52ffd") + bytes([0x00, 13 << 3])
@@ -98,19 +98,21 @@ def zstd_raw_block(data: bytes, *, last: bool = False) -> bytes:
 
 
 def write_compressed_recording(source: Path, output: Path) -> None:
-    """Write a recording whose kernel records are in COMPRESSED records; all others stay.
+    """Write a recording whose kernel records are in COMPRESSED_TYPES records; all others stay.
 
-    A kernel record may span two COMPRESSED records, but not across a record that stays.
+    A kernel record may span two COMPRESSED_TYPES records, but not across a record that stays.
     """
     data = source.read_bytes()
-    words = list(FILE.unpack_from(data))
+    words = list(FILE_HEADER.unpack_from(data))
     start, size = words[5:7]
     with PerfData(source) as file:
         features = sorted(file.header.features)
     sections = {
         feature: data[offset : offset + length]
         for feature, (offset, length) in zip(
-            features, SECTION.iter_unpack(data[start + size :][: 16 * len(features)]), strict=True
+            features,
+            SECTION_ENTRY.iter_unpack(data[start + size :][: 16 * len(features)]),
+            strict=True,
         )
     }
     body, index, waiting, begin = bytearray(), [], bytearray(), ZSTD_FRAME_HEADER
@@ -119,7 +121,9 @@ def write_compressed_recording(source: Path, output: Path) -> None:
         nonlocal begin
         for at in range(0, len(waiting), BLOCK_SIZE):
             block = begin + zstd_raw_block(bytes(waiting[at : at + BLOCK_SIZE]))
-            body.extend(HEADER.pack(COMPRESSED, 0, HEADER.size + len(block)) + block)
+            body.extend(
+                RECORD_HEADER.pack(COMPRESSED_TYPES, 0, RECORD_HEADER.size + len(block)) + block
+            )
             begin = b""
         waiting.clear()
 
@@ -134,23 +138,25 @@ def write_compressed_recording(source: Path, output: Path) -> None:
     flush()
     sections[Feature.AUXTRACE] = pack_index(index)
     # version, the type of Zstandard, level, ratio, room for unpacked bytes
-    sections[Feature.COMPRESSED] = struct.pack("<5I", 1, 1, 1, 1, UNPACKED_SIZE)
+    sections[Feature.COMPRESSED_TYPES] = struct.pack("<5I", 1, 1, 1, 1, UNPACKED_SIZE)
     words[6] = len(body)
-    words[9] |= 1 << Feature.COMPRESSED
-    at = start + len(body) + SECTION.size * len(sections)
+    words[9] |= 1 << Feature.COMPRESSED_TYPES
+    at = start + len(body) + SECTION_ENTRY.size * len(sections)
     table = tail = b""
     for _, section in sorted(sections.items()):
-        table += SECTION.pack(at + len(tail), len(section))
+        table += SECTION_ENTRY.pack(at + len(tail), len(section))
         tail += section
-    output.write_bytes(FILE.pack(*words) + data[FILE.size : start] + body + table + tail)
+    output.write_bytes(
+        FILE_HEADER.pack(*words) + data[FILE_HEADER.size : start] + body + table + tail
+    )
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield type and bytes of each record; an AUXTRACE record includes its data."""
     at = 0
     while at < len(data):
-        number, _, size = HEADER.unpack_from(data, at)
+        number, _, size = RECORD_HEADER.unpack_from(data, at)
         if number == AUXTRACE:
-            size += struct.unpack_from("<Q", data, at + HEADER.size)[0]
+            size += struct.unpack_from("<Q", data, at + RECORD_HEADER.size)[0]
         yield number, data[at : at + size]
         at += size

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rtit.packets import encode
-from rtit.perfdata import PerfData, Switches, Writer
+from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata.records import Comm
-from rtit.sideband.process_records import in_order
+from rtit.sideband.process_records import sort_by_time
 from rtit.trace import Trace
 from rtit.trace.recording.byte_source import AuxBytes
 from rtit.trace.recording.summary import contents
@@ -28,7 +28,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two CPUs take turns, each with records of later times than the next one's first."""
     path = tmp_path_factory.mktemp("large") / "perf.data"
     data = PSB + TSC * ((PIECE - len(PSB)) // len(TSC))
-    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         for number in range(PIECES):
             cpu, begin = number % 2, (number - number % 2) * 1_000_000
             for each in range(NAMES):
@@ -51,7 +53,7 @@ def test_many_records_in_the_order_of_their_times(large: Path) -> None:
     with PerfData(large) as data:
         convert = data.time_conversion
         assert convert is not None
-        found = [(time, each.comm) for time, each in in_order(data) if isinstance(each, Comm)]
+        found = [(time, each.comm) for time, each in sort_by_time(data) if isinstance(each, Comm)]
     assert found == [
         (convert.to_tsc(pair * 2_000_000 + number * 10 + cpu + 1), f"name {number}")
         for pair in range(PIECES // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtit._core import Space
-from rtit.image import Image, Images, guest_pid, process_in_guest
+from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.sideband import Turn, TurnList
 from rtit.sideband.scheduling import InGuest
 from rtit.trace.recording.byte_source import Bytes
@@ -25,8 +25,8 @@ TEN, TWENTY = Image(), Image()
 
 def shares(turns: list[Turn], *, switch: int | None = None, can_part: bool = True) -> Shares:
     images = Images()
-    images.put(10, TEN)
-    images.put(20, TWENTY)
+    images.set_image(10, TEN)
+    images.set_image(20, TWENTY)
     return Shares(TurnList(turns), images, can_part, switch=switch)
 
 
@@ -88,13 +88,13 @@ def test_guests() -> None:
     ]
     seven, kernel = Image(), Image()
     for found in (shares(turns), shares(turns).of((10, 11))):
-        found.images.put(process_in_guest(10, 7), seven)
-        found.images.put(guest_pid(10), kernel)
+        found.images.set_image(guest_process_pid(10, 7), seven)
+        found.images.set_image(guest_kernel_pid(10), kernel)
         _, which, whose = found.native()
         inside = [whose[at][2:] for at in memoryview(which)]
         own = (seven.native, kernel.native)
         assert inside == [own, (None, None), (None, kernel.native), own]
-    assert found.others(TEN) == [(process_in_guest(10, 7), seven), (guest_pid(10), kernel)]
+    assert found.others(TEN) == [(guest_process_pid(10, 7), seven), (guest_kernel_pid(10), kernel)]
 
 
 def test_next_interval_belongs_to_another_thread() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import SwitchRecords, Writer
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Stream, Trace
 from rtit.trace.threads import split
@@ -35,7 +35,9 @@ def many(path: Path, count: int, *, processes: bool = False) -> Path:
     code.write_bytes(b"\xff\xe0" * 2048)
     pt = encode("PSB") + encode("TSC", tsc=SINCE >> 1)
     pt += encode("MODE.Exec", csl=1, csd=0, iflag=0) + encode("PSBEND")
-    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         out.mmap2(1, 1, 1, START, 4096, 0, 5, 2, 8, 1, 4711, 0, str(code))
         for number in range(count):
             out.fork(who(number)[0], 1, number + 2, 1, 2)
@@ -120,7 +122,9 @@ def test_edges_of_threads_together_are_those_of_their_processes(
 ) -> None:
     """Named by the file that each has where others have another one, and in one bound."""
     path = tmp_path / "perf.data"
-    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         pt = encode("PSB") + encode("TSC", tsc=SINCE >> 1)
         pt += encode("MODE.Exec", csl=1, csd=0, iflag=0) + encode("PSBEND")
         who = [(10 * (number // each + 1), 1000 + number) for number in range(42)]

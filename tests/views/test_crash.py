@@ -46,11 +46,11 @@ def test_fault_is_last_line_of_listing_and_in_report(
         [ended] = trace.endings
         [stream] = trace.streams
         count = stream.counts().instructions
-    assert ended.ending.fault is not None
+    assert ended.exit_status.fault is not None
     every = listed("--fields", "ip,sym,asm")
     assert len(every) == count + 1
     last = every[-1]
-    assert int(last.split()[0], 16) == ended.ending.fault.ip
+    assert int(last.split()[0], 16) == ended.exit_status.fault.ip
     assert " main+" in last
     assert last.endswith(f"<- SIGSEGV at address 0x0, not executed, crash_late.c:{place}")
     assert not any("<-" in line for line in every[:-1])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtit.perfdata import Ending
+    from rtit.perfdata import ExitStatus
 
 OUT_OF_SPACE_ERRORS = "before the disk was full"
 """Where a recording stopped for which too little of the disk was left."""
@@ -61,7 +61,7 @@ class Recording:
     warnings: tuple[str, ...]
     branches: int = 0
     stopped: str | None = None
-    ending: Ending | None = None
+    ending: ExitStatus | None = None
     partial: bool = False
     traced_instructions: int | None = None
     traced_branches: int | None = None

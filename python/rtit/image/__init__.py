@@ -1,53 +1,64 @@
-"""Code bytes by address over time, and names for addresses.
+"""Code by address and time, and symbol names for addresses.
 
-`Image` is what a user puts together; `Images` turns sideband (mappings, forks, execs, written code)
-into one a process; `Symbols` names addresses as of a time; `FileSymbols` is what one ELF file says.
-Bytes that are not known for sure (a missing or changed file) are left out and reported as a
-`Problem`.
+`Image` is the code of one address space; callers add bytes, files or a page callback. `Images`
+makes one for each process from sideband (mappings, forks, execs, written code). `Symbols` names
+addresses at a time; `FileSymbols` has the symbols of one ELF file. Code that is not certain (its
+file is missing or changed) is left out and reported as a `Problem`.
 """
 
 from __future__ import annotations
 
 from rtit.image.file_symbols import FileSymbols, Function
-from rtit.image.files import Files, Headers, Kept, Problem, Segment, Unusable, read_headers
-from rtit.image.image import Image, Regions
+from rtit.image.files import (
+    ElfHeaders,
+    ElfSegment,
+    Files,
+    PackedFile,
+    Problem,
+    UnusableFile,
+    read_elf_headers,
+)
+from rtit.image.image import Image, MappingLookup
 from rtit.image.images import Images
 from rtit.image.kernel import (
-    GUEST,
-    KERNEL,
+    GUEST_KERNEL_PID,
+    KERNEL_PID,
     Kernel,
     KernelFiles,
-    guest_pid,
+    guest_kernel_pid,
+    guest_process_pid,
     machine_of,
-    process_in_guest,
 )
-from rtit.image.mappings import UPPER, Mapping, guest_path, has_file
+from rtit.image.mappings import KERNEL_START, Mapping, guest_path, has_file
+from rtit.image.memory_budget import Limits, MemoryBudget
 from rtit.image.symbols import Location, Symbols
 
 __all__ = [
-    "GUEST",
-    "KERNEL",
-    "UPPER",
+    "GUEST_KERNEL_PID",
+    "KERNEL_PID",
+    "KERNEL_START",
+    "ElfHeaders",
+    "ElfSegment",
     "FileSymbols",
     "Files",
     "Function",
-    "Headers",
     "Image",
     "Images",
-    "Kept",
     "Kernel",
     "KernelFiles",
+    "Limits",
     "Location",
     "Mapping",
+    "MappingLookup",
+    "MemoryBudget",
+    "PackedFile",
     "Problem",
-    "Regions",
-    "Segment",
     "Symbols",
-    "Unusable",
+    "UnusableFile",
+    "guest_kernel_pid",
     "guest_path",
-    "guest_pid",
+    "guest_process_pid",
     "has_file",
     "machine_of",
-    "process_in_guest",
-    "read_headers",
+    "read_elf_headers",
 ]

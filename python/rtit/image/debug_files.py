@@ -37,7 +37,7 @@ FOLDER = "/usr/lib/debug"
 _CRC_CHUNK = 1 << 20
 
 
-def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None:
+def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None:
     """The debug file of `elf`, which was recorded as the file `recorded`; None if there is none
     that belongs to it. `symfs` is a folder that also holds debug folders.
     """
@@ -46,7 +46,7 @@ def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None
         if build_id is not None and len(build_id) > 1:
             name = build_id.hex()
             path = folder / ".build-id" / name[:2] / f"{name[2:]}.debug"
-            found = opened_debug_file(path, build_id)
+            found = open_if_build_id(path, build_id)
             if found is not None:
                 return found
     if elf.debug_link is None:
@@ -66,7 +66,7 @@ def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None
     return None
 
 
-def opened_debug_file(path: str | os.PathLike[str], build_id: bytes) -> ElfFile | None:
+def open_if_build_id(path: str | os.PathLike[str], build_id: bytes) -> ElfFile | None:
     """The file at `path` if it has this build id."""
     found = _open(Path(path))
     return found if found is not None and found.build_id == build_id else None
@@ -152,7 +152,7 @@ class Debuginfod:
         self._open = urllib.request.build_opener(_Redirects).open
 
     @classmethod
-    def of_environment(cls) -> Debuginfod:
+    def from_environment(cls) -> Debuginfod:
         """As DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT say. Raises UsageError
         if there is no URL.
 
@@ -209,7 +209,7 @@ class Debuginfod:
                 if answer.headers.get("Content-Length", str(size)).strip() != str(size):
                     raise ValueError("the answer breaks off")
                 file.flush()
-                if opened_debug_file(file.name, build_id) is None:
+                if open_if_build_id(file.name, build_id) is None:
                     return False
                 # The name that is seen has all of it; an empty file may have it before.
                 whole = f"{file.name}.whole"

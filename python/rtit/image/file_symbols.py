@@ -46,14 +46,14 @@ class FileSymbols:
 
         self.elf: ElfFile = path if isinstance(path, ElfFile) else ElfFile(path)
         self.native = Functions(self.elf, debug)
-        self.needs: object = None
+        self.keep_alive: object = None
         """What must stay as long as this does."""
-        self.lacks_lines = False
+        self.has_incomplete_lines = False
         """Whether its DWARF told of more lines of source than could be read."""
         self.segments = self.elf.segments
 
     @classmethod
-    def listed(cls, start: int, end: int, rows: Iterable[tuple[int, int, str]]) -> FileSymbols:
+    def from_rows(cls, start: int, end: int, rows: Iterable[tuple[int, int, str]]) -> FileSymbols:
         """Functions of memory from `start` to before `end` that no ELF file has, as (address, size,
         name); offsets are addresses then, and there is no `elf`. A size of 0 reaches to the next.
         """
@@ -62,7 +62,7 @@ class FileSymbols:
         found = cls.__new__(cls)
         found.native = Functions.listed(start, end, list(rows))
         found.segments = [(start, start, end - start, end - start, 1)]
-        found.needs, found.lacks_lines = None, False
+        found.keep_alive, found.has_incomplete_lines = None, False
         return found
 
     @cached_property
@@ -109,14 +109,14 @@ class FileSymbols:
                 result[inside] = offsets[inside] - np.uint64(start) + np.uint64(address)
         return result
 
-    def at(self, offset: int) -> Function | None:
+    def find_function(self, offset: int) -> Function | None:
         """The function that owns a file offset: where functions overlap, the one that starts last
         owns the bytes, and the outer one again what lies behind it.
         """
         index = self.native.at(offset)
         return self.functions[index] if index is not None else None
 
-    def named(self, name: str) -> list[Function]:
+    def find_by_name(self, name: str) -> list[Function]:
         """The functions of this name, as the file spells it, else as people read it (demangled), in
         order of offset, one for each offset.
         """
@@ -147,7 +147,7 @@ class FileSymbols:
         return list(self._by_name)
 
     @cached_property
-    def pieces(self) -> tuple[array[int], array[int], array[int]]:
+    def owned_ranges(self) -> tuple[array[int], array[int], array[int]]:
         """Disjoint ranges of file offsets with the function that owns each: starts, ends and
         indices into `functions`, sorted.
         """
@@ -155,11 +155,11 @@ class FileSymbols:
         return starts, ends, owners
 
     @cached_property
-    def columns(self) -> tuple[Any, Any, Any]:
+    def owned_columns(self) -> tuple[Any, Any, Any]:
         """`pieces` as three NumPy arrays of uint64."""
         import numpy as np
 
-        starts, ends, owners = (np.array(column, dtype=np.uint64) for column in self.pieces)
+        starts, ends, owners = (np.array(column, dtype=np.uint64) for column in self.owned_ranges)
         return starts, ends, owners
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rtit.errors import ImageError
-from rtit.image.debug_files import debug_file, opened_debug_file
+from rtit.image.debug_files import find_debug_file, open_if_build_id
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.mappings import has_file, is_in_guest
 
@@ -41,7 +41,7 @@ _MOST_DYNAMIC = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ElfSegment:
     """`size` bytes of the file from `offset` on are at `address`, and zeros behind them up to
     `memory` bytes. `flags`: 1 executable, 2 writable, 4 readable.
     """
@@ -54,7 +54,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
+class ElfHeaders:
     """Addresses are those that the file gives. `table` is where its program headers are loaded, 0
     if they are not, `count` how many of 56 bytes each; `dynamic` where its dynamic section is, 0
     without one. `is_program`: it says itself that it is one and no library; `has_loader`: it names
@@ -67,7 +67,7 @@ class Headers:
     dynamic: int
     is_program: bool
     has_loader: bool
-    segments: tuple[Segment, ...]
+    segments: tuple[ElfSegment, ...]
 
     def bias(self, offset: int, size: int, start: int) -> int | None:
         """By how much it was moved, if `size` bytes of the file from `offset` on, with code in
@@ -80,7 +80,7 @@ class Headers:
         return None
 
 
-def read_headers(path: str | os.PathLike[str]) -> Headers:
+def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
     """Those of a 64-bit little-endian file. Raises ImageError, OSError."""
     source = os.fspath(path)
     with Path(path).open("rb") as file:
@@ -102,7 +102,7 @@ def read_headers(path: str | os.PathLike[str]) -> Headers:
             raise ImageError("program headers that are cut off", source=source, offset=at)
         rows = list(_SEGMENT.iter_unpack(table))
         segments = tuple(
-            Segment(offset, address, length, memory, flags)
+            ElfSegment(offset, address, length, memory, flags)
             for kind_, flags, offset, address, _, length, memory, _ in rows
             if kind_ == _LOAD
         )
@@ -117,7 +117,7 @@ def read_headers(path: str | os.PathLike[str]) -> Headers:
         for each in segments
         if each.offset <= at and at + count * size <= each.offset + each.size
     ]
-    return Headers(
+    return ElfHeaders(
         entry=entry,
         table=loaded[0] if loaded else 0,
         count=count,
@@ -149,7 +149,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PackedFile:
     """A recorded file: `file` is its copy and `debug` that of its debug file, each None if there is
     none. `name` is what the file was called where it was copied, `problem` why it was not. The
     copies are there as long as `owner` is, which is kept with whatever may read in them later.
@@ -164,7 +164,7 @@ class Kept:
 
 Key = tuple[str, str]
 """A recorded path, and the build id that the recording has for it, hexadecimal, "" without one."""
-KeptFiles = Mapping[Key, Kept]
+PackedFiles = Mapping[Key, PackedFile]
 
 
 def key(path: str, build_id: bytes | None) -> Key:
@@ -176,7 +176,7 @@ VDSO = "[vdso]"
 _MOST = 1 << 20
 
 
-class OwnVdso:
+class CurrentVdso:
     """That of this process, as a file without a name."""
 
     def __init__(self) -> None:
@@ -198,9 +198,7 @@ class OwnVdso:
 
     def path_if(self, build_id: bytes) -> str | None:
         """Its path if this is its build id (padded with zeros or not)."""
-        own = self._build_id
-        same = own is not None and own.ljust(20, b"\0") == build_id.ljust(20, b"\0")
-        return self._path if same else None
+        return self._path if is_same_build_id(self._build_id, build_id) else None
 
 
 def _own() -> bytes | None:
@@ -227,7 +225,17 @@ _SECTOR = 512
 _PSEUDO = ("/proc", "/sys", "/sys/kernel/tracing", "/sys/kernel/debug")
 
 
-class Unusable(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
+def is_same_build_id(one: bytes | None, other: bytes | None) -> bool:
+    """Return whether two build ids are equal. Old recordings pad them with zeros to 20 bytes."""
+    return one is not None and other is not None and one.ljust(20, b"\0") == other.ljust(20, b"\0")
+
+
+def describe_build_id(build_id: bytes | None) -> str:
+    """Return `has build id ...` or `has no build id`."""
+    return f"has build id {build_id.hex()}" if build_id else "has no build id"
+
+
+class UnusableFile(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
     """A file's bytes cannot be used."""
 
     def __init__(self, problem: Problem) -> None:
@@ -251,7 +259,7 @@ class _File:
     read: int = 0
     symbols: FileSymbols | None = None
     debug: str | None = None
-    kept: Kept | None = None
+    packed: PackedFile | None = None
 
 
 class Files:
@@ -274,7 +282,7 @@ class Files:
         build_ids: Table[str, bytes] | None = None,
         build_id_cache: str | os.PathLike[str] | None = None,
         recorded: float | None = None,
-        kept: KeptFiles | None = None,
+        packed: PackedFiles | None = None,
         debuginfod: Debuginfod | None = None,
     ) -> None:
         self._symfs = os.fspath(symfs) if symfs is not None else None
@@ -282,19 +290,19 @@ class Files:
         self._build_ids = dict(build_ids or {})
         self._cache = Path(build_id_cache) if build_id_cache is not None else None
         self._recorded = recorded
-        self._kept = kept
+        self._packed = packed
         self._debuginfod = debuginfod
         self._used: dict[tuple[str, bytes | None], _File | Problem] = {}
         self._open: dict[str, _File | Problem] = {}
         self._read_bytes = 0
-        self._own_vdso: OwnVdso | None = None
+        self._own_vdso: CurrentVdso | None = None
         self._listed: dict[str, FileSymbols] = {}
 
-    def list(self, path: str, symbols: FileSymbols) -> None:
+    def set_symbols(self, path: str, symbols: FileSymbols) -> None:
         """These are the functions of what was mapped as `path`, which need not be a file."""
         self._listed[path] = symbols
 
-    def knows(self, path: str, build_id: bytes | None) -> bool:
+    def was_requested(self, path: str, build_id: bytes | None) -> bool:
         """Whether this file was asked for before."""
         return self._asked(path, build_id) in self._used
 
@@ -302,7 +310,7 @@ class Files:
         """What is known of a file beside the record of its mapping."""
         return self._build_ids.get(path)
 
-    def locate(self, path: str) -> str:
+    def local_path(self, path: str) -> str:
         """Where the file that was recorded as `path` is looked for."""
         return "".join(self._named(path))
 
@@ -318,16 +326,16 @@ class Files:
             return self._symfs.rstrip("/") + "/", path.lstrip("/")
         return "", path
 
-    def place(self, path: str) -> str | None:
+    def path_outside_pack(self, path: str) -> str | None:
         """As `locate`; None for what is looked for in a pack alone."""
-        located = self.locate(path)
-        return located if self._kept is None or located != path else None
+        located = self.local_path(path)
+        return located if self._packed is None or located != path else None
 
-    def code(self, path: str, offset: int, size: int, build_id: bytes | None = None) -> Code:
+    def read_code(self, path: str, offset: int, size: int, build_id: bytes | None = None) -> Code:
         """`size` bytes at `offset` of the file recorded as `path`, shared between callers.
 
         The last page of a mapping may reach beyond the end of the file; it is cut there. Raises
-        Unusable if the file is missing, not the one that was recorded, or too short.
+        UnusableFile if the file is missing, not the one that was recorded, or too short.
         """
         file = self._file(path, build_id)
         if (offset, size) not in file.codes:
@@ -348,32 +356,32 @@ class Files:
                 debug = self._debug_file(file, file.elf, path)
                 symbols = FileSymbols(file.elf, debug)
                 symbols.address(0)  # read now, so that a broken table shows here
-                symbols.needs = file.kept
+                symbols.keep_alive = file.packed
                 file.symbols = symbols
-        except (Unusable, ImageError):
+        except (UnusableFile, ImageError):
             return None
         return file.symbols
 
-    def used(self) -> dict[Key, Kept]:
+    def requested_files(self) -> dict[Key, PackedFile]:
         """Every file that was asked for so far, where it is, and its debug file."""
         found = {}
         for (path, build_id), file in self._used.items():
             if isinstance(file, Problem):
-                found[key(path, build_id)] = Kept(path, problem=file)
+                found[key(path, build_id)] = PackedFile(path, problem=file)
                 continue
             self.symbols(path, build_id)
             # this process's own has another name each time
             shown = path if path == VDSO else file.shown
-            found[key(path, build_id)] = Kept(shown, file.real, file.debug)
+            found[key(path, build_id)] = PackedFile(shown, file.real, file.debug)
         return found
 
     def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
-        if file.kept is None:
-            debug = debug_file(elf, path, self._symfs) or self._fetched_debug(elf)
-        elif file.kept.debug is not None:
+        if file.packed is None:
+            debug = find_debug_file(elf, path, self._symfs) or self._fetched_debug(elf)
+        elif file.packed.debug is not None:
             from rtit._core import ElfFile
 
-            debug = ElfFile(file.kept.debug)
+            debug = ElfFile(file.packed.debug)
         else:
             return None
         file.debug = str(debug.path) if debug is not None else None
@@ -383,7 +391,7 @@ class Files:
         if self._debuginfod is None or elf.build_id is None:
             return None
         path = self._debuginfod.debuginfo(elf.build_id)
-        return opened_debug_file(path, elf.build_id) if path is not None else None
+        return open_if_build_id(path, elf.build_id) if path is not None else None
 
     def _asked(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
         if not build_id or not any(build_id):
@@ -394,7 +402,7 @@ class Files:
         asked = self._asked(path, build_id)
         try:
             file = self._find(*asked)
-        except Unusable as error:
+        except UnusableFile as error:
             self._used[asked] = error.problem
             raise
         self._used[asked] = file
@@ -404,7 +412,7 @@ class Files:
         """Where the kernel's code for processes may be: a place named for it, perf's cache, and
         this process's own.
         """
-        named = self.locate(VDSO)
+        named = self.local_path(VDSO)
         if any(recorded == VDSO for recorded, _ in self._map):
             yield named
         if build_id is None:
@@ -413,27 +421,27 @@ class Files:
             name = build_id.hex()
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "vdso")
         if self._own_vdso is None:
-            self._own_vdso = OwnVdso()
+            self._own_vdso = CurrentVdso()
         own = self._own_vdso.path_if(build_id)
         if own is not None:
             yield own
 
     def _find(self, path: str, build_id: bytes | None) -> _File:
-        kept = None
-        if self._kept is not None:
-            kept = self._kept.get(key(path, build_id)) or self._kept.get(key(path, None))
+        packed = None
+        if self._packed is not None:
+            packed = self._packed.get(key(path, build_id)) or self._packed.get(key(path, None))
         first: Problem | None = None
-        for real in self._places(path, build_id, kept):
-            of_pack = kept is not None and real == kept.file
+        for real in self._places(path, build_id, packed):
+            of_pack = packed is not None and real == packed.file
             if (
                 is_in_guest(path)
-                and real == self.locate(path)
+                and real == self.local_path(path)
                 and _may_lead_out(*self._named(path))
             ):
                 message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
                 continue
-            file = self._opened(path, real, kept if of_pack else None)
+            file = self._opened(path, real, packed if of_pack else None)
             own = real == path
             if isinstance(file, Problem):
                 problem: Problem | None = replace(file, path=path)
@@ -442,43 +450,43 @@ class Files:
                 if problem is None:
                     return file
             first = first or problem
-        first = first or (kept.problem if kept is not None else None)
-        raise Unusable(first or Problem("missing", path, "the file does not exist"))
+        first = first or (packed.problem if packed is not None else None)
+        raise UnusableFile(first or Problem("missing", path, "the file does not exist"))
 
-    def _places(self, path: str, build_id: bytes | None, kept: Kept | None) -> Iterator[str]:
+    def _places(
+        self, path: str, build_id: bytes | None, packed: PackedFile | None
+    ) -> Iterator[str]:
         """Where the file may be, each when those before it were of no use."""
         if path == VDSO:
             yield from self._vdso_places(build_id)
         else:
             yield from self._named_places(path, build_id)
-        if kept is not None and kept.file is not None:
-            yield kept.file
+        if packed is not None and packed.file is not None:
+            yield packed.file
         if self._debuginfod is not None and build_id and path != VDSO:
             fetched = self._debuginfod.executable(build_id)
             if fetched is not None:
                 yield fetched
 
     def _named_places(self, path: str, build_id: bytes | None) -> Iterator[str]:
-        located = self.place(path)
+        located = self.path_outside_pack(path)
         if located is not None and not (located == path and is_in_guest(path)):
             yield located
         if self._cache is not None and build_id:
             name = build_id.hex()
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "elf")
 
-    def _opened(self, path: str, real: str, kept: Kept | None) -> _File | Problem:
+    def _opened(self, path: str, real: str, packed: PackedFile | None) -> _File | Problem:
         if real not in self._open:
-            self._open[real] = _open(path, real, kept)
+            self._open[real] = _open(path, real, packed)
         return self._open[real]
 
     def _differs(self, path: str, file: _File, build_id: bytes | None, own: bool) -> Problem | None:
         if build_id:
             found = file.elf.build_id if file.elf is not None else None
-            # Old recordings pad build ids with zeros to 20 bytes.
-            if found is not None and found.ljust(20, b"\0") == build_id.ljust(20, b"\0"):
+            if is_same_build_id(found, build_id):
                 return None
-            has = f"has build id {found.hex()}" if found else "has no build id"
-            message = f"{file.shown} {has}, recorded was {build_id.hex()}"
+            message = f"{file.shown} {describe_build_id(found)}, recorded was {build_id.hex()}"
             return Problem("changed", path, message, found.hex() if found else None)
         if own and self._recorded is not None and file.modified > self._recorded:
             return Problem("changed", path, "the file was modified after the recording")
@@ -487,7 +495,7 @@ class Files:
     def _read(self, path: str, file: _File, offset: int, size: int) -> Code:
         if offset + size > -(-file.size // _PAGE) * _PAGE:
             message = f"{file.shown} ends before the mapping does, at {file.size:#x}"
-            raise Unusable(Problem("truncated", path, message, file.size))
+            raise UnusableFile(Problem("truncated", path, message, file.size))
         wanted = max(0, min(size, file.size - offset))
         for start, code in file.parts:
             if start <= offset and offset + wanted <= start + len(code):
@@ -496,10 +504,10 @@ class Files:
         start, size = (offset, wanted) if file.read + wanted <= file.size else (0, file.size)
         if self._read_bytes + size > _MOST_CODE:
             message = f"the code of all files together has more than {_MOST_CODE:,} bytes"
-            raise Unusable(Problem("unreadable", path, message, size))
+            raise UnusableFile(Problem("unreadable", path, message, size))
         if size > max(_SMALL, file.blocks * _SECTOR * _HOLES):
             message = f"{file.shown} is mostly holes: no code is read from it"
-            raise Unusable(Problem("unreadable", path, message, size))
+            raise UnusableFile(Problem("unreadable", path, message, size))
         code = _read(path, file, start, size)
         self._read_bytes += size
         file.read += size
@@ -513,16 +521,16 @@ def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
     try:
         with Path(file.real).open("rb", buffering=0) as source:
             if _stamp(os.fstat(source.fileno())) != file.stamp:
-                raise Unusable(Problem("changed", path, f"{file.real} changed while in use"))
+                raise UnusableFile(Problem("changed", path, f"{file.real} changed while in use"))
             source.seek(offset)
             data = source.read(wanted)
             while len(data) < wanted and (more := source.read(wanted - len(data))):
                 data += more
     except OSError as error:
-        raise Unusable(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
+        raise UnusableFile(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
     if len(data) < wanted:
         message = f"{file.real} became shorter while it was read"
-        raise Unusable(Problem("truncated", path, message, offset + len(data)))
+        raise UnusableFile(Problem("truncated", path, message, offset + len(data)))
     return Code(data)
 
 
@@ -550,7 +558,7 @@ def _is_pseudo(status: os.stat_result) -> bool:
     return False
 
 
-def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
+def _open(path: str, real: str, packed: PackedFile | None) -> _File | Problem:
     from rtit._core import ElfFile
 
     try:
@@ -571,6 +579,6 @@ def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
         return Problem("unreadable", path, str(error))
     except ImageError as error:
         return Problem("unreadable", path, str(error))
-    shown = real if kept is None else kept.name
+    shown = real if packed is None else packed.name
     place = (real, shown, status.st_size, _stamp(status), status.st_mtime)
-    return _File(*place, elf, status.st_blocks, kept=kept)
+    return _File(*place, elf, status.st_blocks, packed=packed)

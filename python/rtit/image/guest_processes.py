@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UsageError
-from rtit.image.files import Files, Problem, Unusable
+from rtit.image.files import Files, Problem, UnusableFile
 from rtit.image.image import Image
-from rtit.image.mappings import FOREVER, UPPER, Mapping, has_file
+from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, has_file
 
 _LARGEST = 1 << 24
 _WORD = re.compile(r"(?P<cr3>\w+)(?:,(?P<vmcs>\w+))?=(?P<machine>[0-9]{1,10})/(?P<pid>[0-9]{1,10})")
@@ -72,11 +72,11 @@ class GuestProcess:
         for start, end, offset, path in self.rows:
             problem = None
             try:
-                if files.place(path) is not None and os.path.realpath(path) != path:
+                if files.path_outside_pack(path) is not None and os.path.realpath(path) != path:
                     message = "a link: it may lead out of the guest"
-                    raise Unusable(Problem("unreadable", path, message))
-                image.native.map(0, start, files.code(path, offset, end - start))
-            except Unusable as error:
+                    raise UnusableFile(Problem("unreadable", path, message))
+                image.native.map(0, start, files.read_code(path, offset, end - start))
+            except UnusableFile as error:
                 problem = error.problem
                 problems.append(problem)
             image.mappings.add(Mapping(start, end, offset, path, None, 0, problem=problem))
@@ -105,6 +105,6 @@ def _rows(content: str, root: Path) -> list[tuple[int, int, int, str]]:
         if words is None or not has_file(words[4]):
             continue
         start, end, offset = (int(words[number], 16) for number in (1, 2, 3))
-        if start < end <= UPPER and offset < UPPER:
+        if start < end <= KERNEL_START and offset < KERNEL_START:
             found.append((start, end, offset, f"{root}{words[4]}"))
     return found

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rtit.errors import ImageError, MissingImageError, UsageError
-from rtit.image.files import Files, Unusable
+from rtit.errors import ImageError, UsageError
+from rtit.image.files import Files, UnusableFile
 from rtit.image.mappings import FOREVER, Mapping, Mappings
 
 if TYPE_CHECKING:
@@ -24,22 +24,26 @@ if TYPE_CHECKING:
     from rtit import _core
 
 
-NOWHERE = -1
+NO_MAPPING = -1
 """Stands for a mapping where there is none."""
 
 
-def reused(mappings: Iterable[Mapping]) -> bool:
+def has_reused_addresses(mappings: Iterable[Mapping]) -> bool:
     """Whether an address stands for two things, at different times."""
     furthest: Mapping | None = None
     for each in sorted(mappings, key=lambda each: each.start):
-        if furthest is not None and each.start < furthest.end and not each.same_source(furthest):
+        if (
+            furthest is not None
+            and each.start < furthest.end
+            and not each.has_same_source(furthest)
+        ):
             return True
         if furthest is None or each.end > furthest.end:
             furthest = each
     return False
 
 
-class Regions:
+class MappingLookup:
     """The mappings of a process over its life, by address and time."""
 
     def __init__(self, mappings: Iterable[Mapping]) -> None:
@@ -47,15 +51,15 @@ class Regions:
 
         self.mappings = sorted(mappings, key=lambda each: each.start)
         self._borders = np.zeros(1, np.uint64)
-        if reused(self.mappings):
+        if has_reused_addresses(self.mappings):
             times = {0}.union(*((each.since, each.until) for each in self.mappings))
             self._borders = np.array(sorted(times), np.uint64)
         self._tables: dict[int, Any] = {}
 
-    def at(
+    def find(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """For addresses at times (TSC, in order): rows of `mappings` or NOWHERE, and offsets in
+        """For addresses at times (TSC, in order): rows of `mappings` or NO_MAPPING, and offsets in
         what is mapped, or the addresses.
         """
         import numpy as np
@@ -63,7 +67,7 @@ class Regions:
         if len(self._borders) == 1:
             return self._in_epoch(0, ips)
         epochs = np.searchsorted(self._borders, times, "right") - 1
-        rows, offsets = np.full(len(ips), NOWHERE), ips.copy()
+        rows, offsets = np.full(len(ips), NO_MAPPING), ips.copy()
         for epoch in np.unique(epochs).tolist():
             own = epochs == epoch
             rows[own], offsets[own] = self._in_epoch(epoch, ips[own])
@@ -76,10 +80,10 @@ class Regions:
             self._tables[epoch] = self._table(epoch)
         rows, starts, ends, shifts = self._tables[epoch]
         if not len(rows):
-            return np.full(len(ips), NOWHERE), ips
+            return np.full(len(ips), NO_MAPPING), ips
         at = np.maximum(np.searchsorted(starts, ips, "right") - 1, 0)
         inside = (ips >= starts[at]) & (ips < ends[at])
-        return np.where(inside, rows[at], NOWHERE), np.where(inside, ips + shifts[at], ips)
+        return np.where(inside, rows[at], NO_MAPPING), np.where(inside, ips + shifts[at], ips)
 
     def _table(self, epoch: int) -> tuple[Any, ...]:
         import numpy as np
@@ -174,17 +178,11 @@ class Image:
         """The executable segments of an ELF file, with its symbols.
 
         `base` is where its first page lies, as /proc/PID/maps has it; without it the segments are
-        at the addresses that the file gives. Raises ImageError (MissingImageError, also a
-        FileNotFoundError, if there is no such file), UsageError.
+        at the addresses that the file gives. Raises ImageError, UsageError.
         """
         from rtit._core import ElfFile
 
-        try:
-            elf = ElfFile(path)
-        except ImageError as error:
-            if Path(path).exists():
-                raise
-            raise MissingImageError(error.message, source=os.fspath(path)) from error
+        elf = ElfFile(path)
         segments = [each for each in elf.segments if each[2]]
         if not segments:
             raise ImageError("no segment is to be loaded", source=os.fspath(path))
@@ -197,8 +195,8 @@ class Image:
             start = address + move
             _check(start, size)
             try:
-                code = files.code(name, offset, size)
-            except Unusable as error:
+                code = files.read_code(name, offset, size)
+            except UnusableFile as error:
                 raise ImageError(error.problem.message, source=os.fspath(path)) from error
             self.native.map(time, start, code)
             self.mappings.add(Mapping(start, start + size, offset, name, None, time))

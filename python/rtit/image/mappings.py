@@ -15,7 +15,7 @@ _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev
 _JITTED = "[jit-"
 """The beginning of the names under which functions of jitdump files are listed."""
 FOREVER = (1 << 64) - 1
-UPPER = 1 << 63
+KERNEL_START = 1 << 63
 """The first address of the kernel's half."""
 
 
@@ -53,7 +53,7 @@ class Mapping:
     until: int = FOREVER
     problem: Problem | None = None
 
-    def same_source(self, other: Mapping) -> bool:
+    def has_same_source(self, other: Mapping) -> bool:
         """True if both show the same bytes of the same thing at an address that they share."""
         if (self.path, self.build_id) != (other.path, other.build_id):
             return False
@@ -61,7 +61,7 @@ class Mapping:
         return not has_offsets or self.start - self.offset == other.start - other.offset
 
 
-class Touched:
+class MappedRanges:
     """Addresses that were named: ranges in order that have nothing in common."""
 
     __slots__ = ("_ranges",)
@@ -69,7 +69,7 @@ class Touched:
     def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
         self._ranges = ranges or []
 
-    def touch(self, start: int, end: int) -> bool:
+    def add(self, start: int, end: int) -> bool:
         """Name a range; True if part of it had been named before."""
         first = bisect_right(self._ranges, start, key=lambda each: each[1])
         last = bisect_right(self._ranges, end - 1, key=lambda each: each[0])
@@ -87,18 +87,18 @@ class Mappings:
     the last exec, counts from there on.
     """
 
-    __slots__ = ("_life", "_now", "_touched", "past")
+    __slots__ = ("_life", "_now", "_touched", "ended")
 
     def __init__(self, start: int = 0) -> None:
-        self.past: list[Mapping] = []
+        self.ended: list[Mapping] = []
         self._now: list[Mapping] = []  # sorted, disjoint
         self._life = start
         # mapped at some time in this life; None: what is now. Of a process that is forked and maps
         # nothing there is none: there may be a hundred thousand.
-        self._touched: Touched | None = None
+        self._touched: MappedRanges | None = None
 
     def __iter__(self) -> Iterator[Mapping]:
-        yield from self.past
+        yield from self.ended
         yield from self._now
 
     @property
@@ -107,11 +107,11 @@ class Mappings:
         return len(self._now)
 
     @property
-    def life(self) -> int:
+    def program_start(self) -> int:
         """Since when the program runs that these are of: the start of the process, or an exec."""
         return self._life
 
-    def covering(self, start: int, end: int) -> list[Mapping]:
+    def overlapping(self, start: int, end: int) -> list[Mapping]:
         """The current mappings that overlap a range."""
         first, last = self._between(start, end)
         return self._now[first:last]
@@ -124,7 +124,7 @@ class Mappings:
         """A mapping appears and replaces what it overlaps."""
         touched = self._life_touched()
         self.remove(new.start, new.end, new.since)
-        if not touched.touch(new.start, new.end):
+        if not touched.add(new.start, new.end):
             new = replace(new, since=self._life)
         index = bisect_right(self._now, new.start, key=lambda each: each.start)
         self._now.insert(index, new)
@@ -142,19 +142,19 @@ class Mappings:
                 rest.append(_cut(each, each.start, start))
             if each.since < time:
                 inner = _cut(each, max(start, each.start), min(end, each.end))
-                self.past.append(replace(inner, until=time))
+                self.ended.append(replace(inner, until=time))
             if each.end > end:
                 rest.append(_cut(each, end, each.end))
         self._now[first:last] = rest
 
-    def name(self, path: str) -> None:
+    def name_anonymous(self, path: str) -> None:
         """What has no file and no other name is called so, with addresses for offsets."""
 
         def named(each: Mapping) -> Mapping:
             bare = each.path in ("", "//anon")
             return replace(each, path=path, offset=each.start) if bare else each
 
-        self.past = [named(each) for each in self.past]
+        self.ended = [named(each) for each in self.ended]
         self._now = [named(each) for each in self._now]
 
     def clear(self, time: int) -> None:
@@ -180,9 +180,9 @@ class Mappings:
         ]
         self._touched = None
 
-    def _life_touched(self) -> Touched:
+    def _life_touched(self) -> MappedRanges:
         if self._touched is None:
-            self._touched = Touched([(each.start, each.end) for each in self._now])
+            self._touched = MappedRanges([(each.start, each.end) for each in self._now])
         return self._touched
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.images import Images
-from rtit.image.kernel import KERNEL
-from rtit.image.mappings import FOREVER, UPPER, Mapping
+from rtit.image.kernel import KERNEL_PID
+from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class Symbols:
         symbols = self._file(mapping)
         if symbols is None:
             return Location("", at, mapping.path)
-        function = symbols.at(at)
+        function = symbols.find_function(at)
         if function is None:
             return Location("", symbols.address(at), mapping.path)
         return Location(self._name(function.name), at - function.offset, mapping.path)
@@ -98,12 +98,12 @@ class Symbols:
 
         when = np.asarray(times, dtype=np.uint64)
         addresses = np.asarray(ips, dtype=np.uint64)
-        upper = addresses >= np.uint64(UPPER)
+        upper = addresses >= np.uint64(KERNEL_START)
         # what is no process has its own upper half
-        if tid > KERNEL and self._images.kernel_image is not None and upper.any():
+        if tid > KERNEL_PID and self._images.kernel_image is not None and upper.any():
             numbers = np.zeros(len(addresses), dtype=np.uint32)
             offsets = addresses.copy()
-            for whose, part in ((KERNEL, upper), (tid, ~upper)):
+            for whose, part in ((KERNEL_PID, upper), (tid, ~upper)):
                 found = self.lookup_many(whose, when[part], addresses[part])
                 numbers[part], offsets[part] = found
             return numbers, offsets
@@ -173,7 +173,7 @@ class Symbols:
         symbols = self._file(mapping)
         if symbols is None:
             return np.full(len(at), module, np.uint32), at
-        starts, ends, owners = symbols.columns
+        starts, ends, owners = symbols.owned_columns
         if not len(starts):
             return np.full(len(at), module, np.uint32), symbols.addresses(at)
         found = np.searchsorted(starts, at, "right") - 1
@@ -208,8 +208,10 @@ class Symbols:
         return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
-        in_kernel = tid >= KERNEL and ip >= UPPER and self._images.kernel_image is not None
-        whose = KERNEL if in_kernel else tid
+        in_kernel = (
+            tid >= KERNEL_PID and ip >= KERNEL_START and self._images.kernel_image is not None
+        )
+        whose = KERNEL_PID if in_kernel else tid
         for mapping in self._images.mappings(whose):
             if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:
                 return mapping

@@ -1,7 +1,7 @@
-"""struct perf_event_attr, and the intel_pt PMU's config.
+"""struct perf_event_attr, and attr.config of the intel_pt PMU as text.
 
-The layout is the one of include/uapi/linux/perf_event.h. It grew over the years: a file says how
-many bytes each attr has, and fields beyond that are 0.
+The layout is that of include/uapi/linux/perf_event.h. It grew over the years, so each attr has its
+size; fields beyond that are 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rtit.errors import UsageError
 
 
 class SampleType(IntFlag):
-    """attr.sample_type: which fields a SAMPLE, and the sample_id of other records, carry."""
+    """attr.sample_type: the fields of a SAMPLE, and of the sample_id of other records."""
 
     IP = 1 << 0
     TID = 1 << 1
@@ -46,7 +46,7 @@ class SampleType(IntFlag):
 
 
 class AttrFlag(IntFlag):
-    """The bit-field word of perf_event_attr, as far as this project reads or sets it."""
+    """The bit-field word of perf_event_attr; only the bits that this project uses."""
 
     DISABLED = 1 << 0
     INHERIT = 1 << 1
@@ -77,7 +77,7 @@ class AttrFlag(IntFlag):
 
 
 class AuxAction(IntFlag):
-    """attr.aux_action: the trace begins paused, or samples of the event pause or resume it."""
+    """attr.aux_action: the trace starts paused, or samples of the event pause or resume it."""
 
     START_PAUSED = 1 << 0
     PAUSE = 1 << 1
@@ -86,23 +86,22 @@ class AuxAction(IntFlag):
 
 _ATTR = struct.Struct("<IIQQQQQ IIQQ QQIiQ IHHII QQ")
 
-SMALLEST = 64
+MIN_ATTR_SIZE = 64
 """PERF_ATTR_SIZE_VER0: no attr is shorter."""
-WRITTEN = 128
-"""The size of the attrs that we write (PERF_ATTR_SIZE_VER7)."""
+WRITTEN_ATTR_SIZE = 128
+"""PERF_ATTR_SIZE_VER7: the size of the attrs that rtit writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """perf_event_attr: what one event counts or traces. All fields are unsigned but `clockid`.
+    """perf_event_attr: what one event counts or traces. All fields except `clockid` are unsigned.
 
-    `config1` and `config2` share their place with bp_addr and bp_len. `flags` is the whole
-    bit-field word; `aux_action` of Linux 6.13 and later is what an event does to the trace of its
-    group, see `AuxAction`.
+    `config1` and `config2` are also bp_addr and bp_len. `flags` is the whole bit-field word.
+    `aux_action` (Linux 6.13) is what an event does to the trace of its group, see `AuxAction`.
     """
 
     type: int
-    size: int = WRITTEN
+    size: int = WRITTEN_ATTR_SIZE
     config: int = 0
     sample_period: int = 0
     sample_type: int = 0
@@ -127,12 +126,12 @@ class Attr:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Attr:
-        """Read an attr of any length; what lies beyond the fields known here is ignored."""
-        known = bytes(data[: _ATTR.size])
-        return cls(*_ATTR.unpack(known.ljust(_ATTR.size, b"\0")))
+        """Return an attr of any length. Fields of later kernels are ignored."""
+        supported = bytes(data[: _ATTR.size])
+        return cls(*_ATTR.unpack(supported.ljust(_ATTR.size, b"\0")))
 
     def encode(self) -> bytes:
-        """The attr's `size` bytes."""
+        """Return the attr in `size` bytes."""
         return _ATTR.pack(*astuple(self))[: self.size].ljust(self.size, b"\0")
 
     @property
@@ -157,27 +156,26 @@ CONFIG_TERMS: Mapping[str, tuple[int, int]] = {
     "event": (31, 31),
     "notnt": (55, 55),
 }
-"""Term of the intel_pt PMU -> lowest and highest bit of attr.config. The places are those of
-IA32_RTIT_CTL.
-"""
+"""Term of the intel_pt PMU -> lowest and highest bit in attr.config, as in IA32_RTIT_CTL."""
 
 _TERM = re.compile(r"([a-z_]+)(?:=(0x[0-9a-f]+|\d+))?")
 
 
 def config_mask(term: str) -> int:
-    """The bits of attr.config that `term` covers."""
+    """Return the bits of a term in attr.config."""
     low, high = CONFIG_TERMS[term]
     return (2 << high) - (1 << low)
 
 
 def config_value(config: int, term: str) -> int:
-    """The value of `term` in an attr.config."""
+    """Return the value of a term in an attr.config."""
     return (config & config_mask(term)) >> CONFIG_TERMS[term][0]
 
 
 def format_config(config: int) -> str:
-    """The terms as perf takes them, such as `tsc,mtc,mtc_period=3,branch`; bits without a name as
-    `config=0x..`.
+    """Return the terms as perf accepts them, such as `tsc,mtc,mtc_period=3,branch`.
+
+    Bits without a name are `config=0x..`.
     """
     terms = []
     for term, (low, high) in CONFIG_TERMS.items():
@@ -191,9 +189,9 @@ def format_config(config: int) -> str:
 
 
 def parse_config(text: str) -> int:
-    """attr.config from perf's terms; the inverse of `format_config`. A term without a value is 1.
+    """Return attr.config for a text of `format_config`. A term without a value is 1.
 
-    Raises UsageError on an unknown term, a malformed one, or a value that does not fit its bits.
+    Raises UsageError for an unknown or malformed term, or a value that does not fit its bits.
     """
     config = 0
     for part in filter(None, (piece.strip() for piece in text.split(","))):

@@ -1,9 +1,10 @@
-"""The AUX data of a file: how it was made, and where its pieces are.
+"""AUX data of a perf.data file: how it was traced, and where its bytes are.
 
-AUXTRACE_INFO's private words for Intel PT are those of perf's intel_pt_info_fill; older files have
-fewer.
-
-Where a file has its AUX data: behind AUXTRACE records, and in samples.
+`IntelPtInfo` is the AUXTRACE_INFO record of Intel PT; its words are those of perf's
+intel_pt_info_fill. The trace itself is in *chunks*: after an AUXTRACE record, or, with `perf record
+--aux-sample`, inside of a SAMPLE. The chunks of one CPU or one thread form the *buffer* that is
+decoded as one stream. `read_auxtrace_chunks` and `read_sample_chunks` list the chunks of every
+buffer without copying them. Their number is bounded by the size of the file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,10 +23,10 @@ from rtit.perfdata import records
 from rtit.perfdata.attr import SampleType, config_mask
 from rtit.perfdata.clock import TimeConversion
 from rtit.perfdata.features import Event
-from rtit.perfdata.file_scan import Behind
-from rtit.perfdata.files import Part
-from rtit.perfdata.records import Cursor, IdIndex, text
-from rtit.perfdata.samples import Decoder, SampleLayouts, aux_data
+from rtit.perfdata.file_scan import PageReleaser
+from rtit.perfdata.files import RecordingFile
+from rtit.perfdata.records import Cursor, IdIndex, decode_text
+from rtit.perfdata.samples import RecordDecoder, SampleLayouts, aux_data
 
 INTEL_PT = 1
 """AUXTRACE_INFO.kind of Intel PT."""
@@ -36,11 +37,12 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class IntelPtInfo:
-    """AUXTRACE_INFO of Intel PT: 17 words, the address filter, and one word more in newer files.
+    """AUXTRACE_INFO of Intel PT: 17 words, the address filter, and one more word in newer files.
 
     The `_bit` fields are masks of attr.config. `tsc_ctc_n`/`tsc_ctc_d` is EBX/EAX of CPUID.15H, TSC
     ticks per crystal tick; 0 if unknown. `mtc_freq_bits` is the mask of mtc_period.
     `have_sched_switch`: 0 none, 1 samples of sched:sched_switch, 2 SWITCH, 3 SWITCH_CPU_WIDE.
+    Older files have fewer words; the fields without a word are 0.
     """
 
     pmu_type: int = 0
@@ -63,7 +65,7 @@ class IntelPtInfo:
     cap_event_trace: int = 0
 
     @classmethod
-    def of_recording(
+    def for_recording(
         cls,
         *,
         pmu_type: int,
@@ -76,8 +78,9 @@ class IntelPtInfo:
         snapshot: bool = False,
         have_sched_switch: int = 0,
     ) -> IntelPtInfo:
-        """What our own recordings say: one buffer a thread, or a CPU if there are switches;
-        everything decodable in time.
+        """Return the values of a recording that rtit makes.
+
+        There is one buffer for each thread, or for each CPU if the file has switch records.
         """
         return cls(
             pmu_type=pmu_type,
@@ -102,21 +105,21 @@ class IntelPtInfo:
 
     @classmethod
     def decode(cls, at: Cursor) -> IntelPtInfo:
-        """Read the private words. Raises PerfDataError where the filter does not fit the record."""
-        words = [at.unpack(_U64)[0] for _ in range(min(_WORDS, at.left // 8))]
+        """Return the values of a record. Raises PerfDataError if the filter exceeds the record."""
+        words = [at.unpack(_U64)[0] for _ in range(min(_WORDS, at.remaining // 8))]
         filter_size = words.pop() if len(words) == _WORDS else 0
         expression = None
         if filter_size:
-            if filter_size >= at.left:
-                raise at.fail(f"the filter does not fit {at.left} bytes", filter_size)
-            expression = text(at.take(_padded(filter_size))[:filter_size])
+            if filter_size >= at.remaining:
+                raise at.error(f"the filter does not fit {at.remaining} bytes", filter_size)
+            expression = decode_text(at.read(_padded(filter_size))[:filter_size])
         names = [field.name for field in fields(cls)]
         values: dict[str, int] = dict(zip(names, words, strict=False))
-        more = at.unpack(_U64)[0] if at.left >= 8 else 0
-        return cls(**values, filter=expression, cap_event_trace=more)
+        cap_event_trace = at.unpack(_U64)[0] if at.remaining >= 8 else 0
+        return cls(**values, filter=expression, cap_event_trace=cap_event_trace)
 
     def encode(self) -> bytes:
-        """The private words."""
+        """Return the words as AUXTRACE_INFO has them."""
         expression = os.fsencode(self.filter or "")
         values = [getattr(self, field.name) for field in fields(self)][: _WORDS - 1]
         out = struct.pack(f"<{_WORDS}Q", *values, len(expression))
@@ -126,9 +129,7 @@ class IntelPtInfo:
 
     @property
     def time_conversion(self) -> TimeConversion | None:
-        """TSC <-> perf clock; None if the machine did not offer it or the numbers cannot be
-        inverted.
-        """
+        """TSC <-> perf clock; None if the machine had none or the numbers cannot be inverted."""
         if not self.cap_user_time_zero:
             return None
         try:
@@ -137,32 +138,31 @@ class IntelPtInfo:
             return None
 
     def mtc_period(self, config: int) -> int:
-        """MTCFreq that attr.config selects, 0..15; 0 where the mask is empty (no MTC)."""
+        """Return the MTCFreq that attr.config selects, 0..15; 0 if the CPU has no MTC."""
         mask = self.mtc_freq_bits
         return (config & mask) // (mask & -mask) if mask else 0
 
 
 def _padded(size: int) -> int:
-    """The bytes that a filter of `size` characters takes: with a NUL, in words."""
+    """Bytes of a filter of `size` characters: with a NUL, rounded up to 8."""
     return (size + 8) & ~7
 
 
-class Queue(NamedTuple):
-    """Whose trace a stream is: a CPU's (tid -1) or a thread's (cpu -1)."""
+class AuxBuffer(NamedTuple):
+    """Names a buffer: that of a CPU (tid -1) or of a thread (cpu -1)."""
 
     cpu: int
     tid: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One AUXTRACE record's data.
+class AuxChunk:
+    """A contiguous part of a buffer's trace: the data of one AUXTRACE record or one sample.
 
-    `data` views the file, `file_offset` is its place there, or in another `part` of the recording
-    than the first (see `parts`); `aux_offset` its place in the stream of
-    its buffer, in bytes. Pieces follow each other in the stream, but for up to 7 bytes of padding
-    (PT's PAD is 0) at the end of each, and, in snapshot mode, for stretches that two pieces both
-    hold. `reference` is the TSC when it was written.
+    `data` is a view of the file, at `file_offset` of file `file_index` of the recording. It is at
+    `aux_offset` bytes of the buffer's stream. Chunks follow each other in the stream, except that
+    each can end with up to 7 bytes of padding (PAD packets, which are 0), and that snapshots can
+    overlap. `reference` is the TSC when the chunk was written.
     """
 
     file_offset: int
@@ -172,7 +172,7 @@ class Piece:
     tid: int
     cpu: int
     data: memoryview
-    part: int = 0
+    file_index: int = 0
 
     @property
     def size(self) -> int:
@@ -180,151 +180,148 @@ class Piece:
         return len(self.data)
 
 
-_Who = tuple[int | None, int | None]
-_BUFFERS, _OF_BUFFER = 1 << 14, 1 << 13
-_PIECES, _OF_PIECE = 1 << 16, 1 << 10
-"""So many are kept of any file, and one more for so many bytes that it has: the file has room for
-one in a hundred bytes.
-"""
-_KEPT_OF_BUFFER, _KEPT_OF_PIECE = 3 << 10, 576
-"""Bytes that each takes, about; a buffer with all that is known of its stream."""
+_MIN_BUFFERS, _BYTES_PER_BUFFER = 1 << 14, 1 << 13
+_MIN_CHUNKS, _BYTES_PER_CHUNK = 1 << 16, 1 << 10
+"""A file can have this many, and one more for each so many bytes of its size."""
 
 
-class Queues:
-    """The pieces of every buffer, of parts that have `size` bytes together."""
+class AuxChunks:
+    """Collects the chunks of each buffer, as many as a recording of `size` bytes can have."""
 
     def __init__(self, size: int, source: str) -> None:
-        self.found: dict[Queue, list[Piece]] = {}
-        self.beyond = 0
-        """Bytes in buffers beyond those that are kept."""
-        self._buffers = _BUFFERS + size // _OF_BUFFER
-        self._pieces = self._most_pieces = _PIECES + size // _OF_PIECE
+        self.by_buffer: dict[AuxBuffer, list[AuxChunk]] = {}
+        self.dropped_bytes = 0
+        """Bytes of the buffers that were too many to keep."""
+        self._max_buffers = _MIN_BUFFERS + size // _BYTES_PER_BUFFER
+        self._max_chunks = _MIN_CHUNKS + size // _BYTES_PER_CHUNK
+        self._count = 0
         self._source = source
 
-    def add(self, queue: Queue, piece: Piece) -> None:
-        """Raises PerfDataError for more pieces than are kept of a file of the size."""
-        own = self.found.get(queue)
-        if own is None:
-            if len(self.found) >= self._buffers:
-                self.beyond += piece.size
+    def add(self, buffer: AuxBuffer, chunk: AuxChunk) -> None:
+        """Add the next chunk of a buffer. Raises PerfDataError if there are too many chunks."""
+        chunks = self.by_buffer.get(buffer)
+        if chunks is None:
+            if len(self.by_buffer) >= self._max_buffers:
+                self.dropped_bytes += chunk.size
                 return
-            own = self.found[queue] = []
-        self._pieces -= 1
-        if self._pieces < 0:
-            message = f"more than {self._most_pieces:,} pieces of AUX data in a file of its size"
-            raise PerfDataError(message, source=self._source, offset=piece.file_offset)
-        own.append(piece)
+            chunks = self.by_buffer[buffer] = []
+        self._count += 1
+        if self._count > self._max_chunks:
+            message = f"more than {self._max_chunks:,} pieces of AUX data in a file of its size"
+            raise PerfDataError(message, source=self._source, offset=chunk.file_offset)
+        chunks.append(chunk)
 
 
-def size_of(parts: Iterable[Part]) -> int:
-    """Bytes, of all parts."""
-    return sum(len(part.view) for part in parts)
+def total_size(files: Iterable[RecordingFile]) -> int:
+    """Return the size of all files together, in bytes."""
+    return sum(len(file.view) for file in files)
 
 
-def kept_of(found: Mapping[Queue, Sequence[Piece]]) -> int:
-    """Bytes that these take, about, and what is known of their streams."""
-    return _KEPT_OF_BUFFER * len(found) + _KEPT_OF_PIECE * sum(map(len, found.values()))
-
-
-def buffers(parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind) -> Queues:
-    """The data of AUXTRACE records, in the order of the file. `behind` follows the first part,
-    which is the file.
-    """
-    queues = Queues(size_of(parts), source)
-    for number, part in enumerate(parts):
-        decoder = Decoder(part.view, layouts, source)
-        for place in part.scan.noted[records.Auxtrace.layout.number]:
-            if number == 0:
-                behind.at(place.offset)
-            record = decoder.as_type(records.Auxtrace, place)
-            start = place.offset + place.size
-            queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
-            queues.add(
-                queue,
-                Piece(
+def read_auxtrace_chunks(
+    files: Sequence[RecordingFile], layouts: SampleLayouts, source: str, releaser: PageReleaser
+) -> AuxChunks:
+    """Return the data of the AUXTRACE records, in file order. `releaser` is that of file 0."""
+    chunks = AuxChunks(total_size(files), source)
+    for file_index, file in enumerate(files):
+        decoder = RecordDecoder(file.view, layouts, source)
+        for header in file.scan.indexed[records.Auxtrace.layout.number]:
+            if file_index == 0:
+                releaser.advance_to(header.offset)
+            record = decoder.decode_as(records.Auxtrace, header)
+            start = header.offset + header.size
+            chunks.add(
+                AuxBuffer(record.cpu, -1) if record.cpu >= 0 else AuxBuffer(-1, record.tid),
+                AuxChunk(
                     file_offset=start,
                     aux_offset=record.aux_offset,
                     reference=record.reference,
                     idx=record.idx,
                     tid=record.tid,
                     cpu=record.cpu,
-                    data=part.view[start : start + record.length],
-                    part=number,
+                    data=file.view[start : start + record.length],
+                    file_index=file_index,
                 ),
             )
-    return queues
+    return chunks
 
 
-def in_samples(events: Iterable[Event]) -> bool:
-    """Whether samples of any event carry AUX data."""
+def samples_have_aux(events: Iterable[Event]) -> bool:
+    """Return whether the samples of any event contain AUX data."""
     return any(
         event.attr.sample_type & SampleType.AUX and event.attr.aux_sample_size for event in events
     )
 
 
-def samples(
-    parts: Sequence[Part],
+def read_sample_chunks(
+    files: Sequence[RecordingFile],
     layouts: SampleLayouts,
     source: str,
     events: Sequence[Event],
-    ids: Ids,
-    convert: TimeConversion | None,
-) -> Queues:
-    """The AUX data of samples, in the order of the file; a sample's buffer is that of its id, if
-    `ids` knows it, else that of its CPU or thread.
+    ids: EventIdIndex,
+    conversion: TimeConversion | None,
+) -> AuxChunks:
+    """Return the AUX data in samples, in file order.
+
+    The sample's event id selects the buffer if `ids` has the id, else the sample's CPU or thread.
     """
-    queues = Queues(size_of(parts), source)
-    for number, part in enumerate(parts):
-        decoder = Decoder(part.view, layouts, source)
-        for place in part.scan.walk():
-            if place.number != records.SAMPLE:
+    chunks = AuxChunks(total_size(files), source)
+    for file_index, file in enumerate(files):
+        decoder = RecordDecoder(file.view, layouts, source)
+        for header in file.scan.headers():
+            if header.type != records.SAMPLE:
                 continue
-            start, record = decoder.sample_body(place)
+            start, record = decoder.decode_sample_head(header)
             if record is None or record.sample_id is None:
                 continue
-            body = part.view[start : place.offset + place.size]
+            body = file.view[start : header.offset + header.size]
             data = aux_data(events[record.event].attr, body)
             if data is None:
                 continue
-            who = record.sample_id
-            cpu, tid = ids.get(who.id or 0, (who.cpu, who.tid))
-            queue = Queue(cpu, -1) if cpu is not None and cpu >= 0 else Queue(-1, tid or 0)
-            ticks = convert.to_tsc(who.time) if convert is not None and who.time else 0
-            queues.add(
-                queue,
-                Piece(
+            sample_id = record.sample_id
+            cpu, tid = ids.lookup(sample_id.id or 0, (sample_id.cpu, sample_id.tid))
+            buffer = AuxBuffer(cpu, -1) if cpu is not None and cpu >= 0 else AuxBuffer(-1, tid or 0)
+            time = sample_id.time
+            reference = conversion.to_tsc(time) if conversion is not None and time else 0
+            chunks.add(
+                buffer,
+                AuxChunk(
                     file_offset=start,
                     aux_offset=0,
-                    reference=ticks,
+                    reference=reference,
                     idx=0,
-                    tid=queue.tid,
-                    cpu=queue.cpu,
+                    tid=buffer.tid,
+                    cpu=buffer.cpu,
                     data=data,
-                    part=number,
+                    file_index=file_index,
                 ),
             )
-    return queues
+    return chunks
 
 
-class Ids:
-    """Of event ids the CPU and the thread that ID_INDEX has for them, -1 each: any."""
+class EventIdIndex:
+    """The CPU and the thread of each event id, from ID_INDEX records; -1: any.
+
+    Kept in sorted columns: a file can have millions of ids.
+    """
 
     def __init__(self, index: Iterable[IdIndex] = ()) -> None:
         self._ids, self._cpus, self._tids = array("Q"), array("q"), array("q")
         for record in index:
-            for number, _, cpu, tid in record.entries:
+            for event_id, _, cpu, tid in record.entries:
                 if cpu >= 0 or tid >= 0:
-                    self._ids.append(number)
+                    self._ids.append(event_id)
                     self._cpus.append(cpu)
                     self._tids.append(tid)
         if any(before > after for before, after in pairwise(self._ids)):
             order = sorted(range(len(self._ids)), key=self._ids.__getitem__)
             for column in (self._ids, self._cpus, self._tids):
-                column[:] = array(column.typecode, [column[place] for place in order])
+                column[:] = array(column.typecode, [column[at] for at in order])
 
-    def get(self, number: int, otherwise: _Who) -> _Who:
-        """Of an id that is there several times the last."""
-        place = bisect_right(self._ids, number) - 1
-        if place < 0 or self._ids[place] != number:
-            return otherwise
-        return self._cpus[place], self._tids[place]
+    def lookup(
+        self, event_id: int, default: tuple[int | None, int | None]
+    ) -> tuple[int | None, int | None]:
+        """Return (cpu, tid) of an id, from its last entry, or `default`."""
+        at = bisect_right(self._ids, event_id) - 1
+        if at < 0 or self._ids[at] != event_id:
+            return default
+        return self._cpus[at], self._tids[at]

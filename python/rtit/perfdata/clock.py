@@ -1,9 +1,9 @@
-"""The perf clock and the TSC, converted into each other.
+"""Conversion between the perf clock and the TSC.
 
-The kernel publishes three numbers per machine (`time_shift`, `time_mult`, `time_zero` of
-perf_event_mmap_page); perf copies them into AUXTRACE_INFO and TIME_CONV. Sideband records are in
-nanoseconds of that clock, packets in TSC ticks. Of a clock with fewer bits than a TSC (arm64) two
-numbers more tell: `time_cycles` and `time_mask`.
+Sideband records have times of the perf clock in nanoseconds, packets have TSC ticks. The kernel
+publishes three numbers of a machine for the conversion (`time_shift`, `time_mult`, `time_zero` of
+perf_event_mmap_page), and perf copies them into AUXTRACE_INFO and TIME_CONV. A clock with fewer
+than 64 bits (arm64) needs two more: `time_cycles` and `time_mask`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _HALF = 32
 class TimeConversion:
     """ns = zero + (tsc * mult >> shift), in arithmetic modulo 2**64.
 
-    `shift` is 0..63, `mult` 1..2**32-1, `zero` 0..2**64-1. Raises ValueError on anything else: a
-    `mult` of 0 could not be inverted. Of a short clock `mask` has its bits, and it counts on from
-    `cycles`.
+    `shift` is 0..63, `mult` 1..2**32-1, `zero` 0..2**64-1; ValueError otherwise: a `mult` of 0
+    could not be inverted. For a clock of fewer than 64 bits, `mask` has its bits, and `cycles` is a
+    reference count from which its upper bits are extended.
     """
 
     shift: int
@@ -44,13 +44,13 @@ class TimeConversion:
                 raise ValueError(f"time_{name} is {value}, not 0..2**64-1")
 
     def to_nanoseconds(self, tsc: int) -> int:
-        """The perf clock, in ns, when the TSC was `tsc` (ticks, 0..2**64-1)."""
+        """Return the perf clock, in ns, at TSC value `tsc` (0..2**64-1)."""
         if self.mask != _WRAP:
             tsc = self.cycles + (tsc - self.cycles & self.mask) & _WRAP
         return (self.zero + (tsc * self.mult >> self.shift)) & _WRAP
 
     def nanoseconds(self, tsc: ArrayLike) -> NDArray[np.uint64]:
-        """`to_nanoseconds` of an array, such as the columns `time`, `earliest`, `latest`; exact."""
+        """Return `to_nanoseconds` of each element of an array; exact."""
         import numpy as np
 
         def u64(value: int) -> np.uint64:
@@ -64,7 +64,7 @@ class TimeConversion:
             if self.shift <= _HALF:
                 part = rest * mult >> shift
             else:
-                # rest * mult has more than 64 bits: its halves by themselves
+                # rest * mult can exceed 64 bits, so it is computed in two halves.
                 high = (rest >> u64(_HALF)) * mult
                 low = (rest & u64((1 << _HALF) - 1)) * mult
                 part = high + (low >> u64(_HALF)) >> u64(self.shift - _HALF)
@@ -72,7 +72,7 @@ class TimeConversion:
         return result
 
     def ticks(self, nanoseconds: ArrayLike) -> NDArray[np.uint64]:
-        """`to_tsc` of an array; exact."""
+        """Return `to_tsc` of each element of an array; exact."""
         import numpy as np
 
         times = np.asarray(nanoseconds, np.uint64)
@@ -86,6 +86,6 @@ class TimeConversion:
         return result
 
     def to_tsc(self, nanoseconds: int) -> int:
-        """The TSC, in ticks, at `nanoseconds` of the perf clock; rounds down."""
+        """Return the TSC at `nanoseconds` of the perf clock, rounded down."""
         ticks: int = (((nanoseconds - self.zero) & _WRAP) << self.shift) // self.mult
         return ticks & _WRAP

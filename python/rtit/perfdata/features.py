@@ -1,8 +1,10 @@
-"""The optional parts of a perf.data file's header: what was recorded, where, by whom.
+"""Features of a perf.data file: optional data about the machine, the recorder and the events.
 
-Layouts: tools/perf/Documentation/perf.data-file-format.txt of Linux. rtit's own facts travel in
-CPUDESC, the free text in which perf records the CPU's marketing name: stock perf prints it as it is
-and never interprets it. The form is `rtit: key=value; key=value`.
+The layouts are in tools/perf/Documentation/perf.data-file-format.txt of Linux. Each has a function
+`pack_...` to write it or `unpack_...` to read it.
+
+rtit's own facts about a recording are in CPUDESC, a free text that stock perf only prints. The form
+is `rtit: key=value; key=value`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from rtit.perfdata.records import Cursor
 
 
 class Feature(IntEnum):
-    """HEADER_*: bit of the header's flags, and `feature` of a HEADER_FEATURE record."""
+    """HEADER_*: a bit of the file header's flags, and `feature` of a HEADER_FEATURE record."""
 
     TRACING_DATA = 1
     BUILD_ID = 2
@@ -47,7 +49,7 @@ class Feature(IntEnum):
     DIR_FORMAT = 24
     BPF_PROG_INFO = 25
     BPF_BTF = 26
-    COMPRESSED = 27
+    COMPRESSED_TYPES = 27
     CPU_PMU_CAPS = 28
     CLOCK_DATA = 29
     HYBRID_TOPOLOGY = 30
@@ -56,7 +58,7 @@ class Feature(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of the file: its attr, the ids under which records name it, and its name."""
+    """An event of the file: its attr, the ids that records refer to, and its name."""
 
     attr: Attr
     ids: tuple[int, ...]
@@ -65,13 +67,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """CLOCK_DATA: when the clock `clockid` (CLOCK_* of Linux) was at `then`, it was `wall` in UTC,
-    ns since 1970.
+    """CLOCK_DATA: clock `clockid` (CLOCK_* of Linux) was at `clock` ns when UTC was `wall`, in ns
+    since 1970.
     """
 
     clockid: int
     wall: int
-    then: int
+    clock: int
 
 
 _U32 = struct.Struct("<I")
@@ -81,12 +83,12 @@ _U64 = struct.Struct("<Q")
 _U64_PAIR = struct.Struct("<QQ")
 _STRING_ALIGNMENT = 64
 _FACTS = "rtit:"
-_MOST = 1 << 20
+_MAX_ENTRIES = 1 << 20
 """Words of a command line, ids of an event."""
 
 
 def pack_string(value: str) -> bytes:
-    """A perf header string: u32 length, then the text with its NUL, padded to 64 bytes."""
+    """Return a perf header string: u32 length, then the text with its NUL, padded to 64 bytes."""
     data = os.fsencode(value) + b"\0"
     data += bytes(-len(data) % _STRING_ALIGNMENT)
     return _U32.pack(len(data)) + data
@@ -98,7 +100,7 @@ def pack_strings(values: Sequence[str]) -> bytes:
 
 
 def unpack_strings(at: Cursor) -> list[str]:
-    """The inverse of `pack_strings`."""
+    """Return the strings of CMDLINE."""
     return [at.string() for _ in range(_count(at, at.u32(), 4))]
 
 
@@ -108,7 +110,7 @@ def pack_cpus(available: int, online: int) -> bytes:
 
 
 def pack_events(events: Sequence[Event]) -> bytes:
-    """EVENT_DESC: attrs once more, with ids and names."""
+    """EVENT_DESC: attrs with ids and names."""
     size = events[0].attr.size if events else 0
     return _U32_PAIR.pack(len(events), size) + b"".join(
         event.attr.encode()
@@ -120,17 +122,17 @@ def pack_events(events: Sequence[Event]) -> bytes:
 
 
 def unpack_events(at: Cursor) -> list[Event]:
-    """The inverse of `pack_events`."""
+    """Return the events of EVENT_DESC."""
     count, size = at.unpack(_U32_PAIR)
     events = []
     all_ids = 0
     for _ in range(_count(at, count, size + 8)):
-        attr = Attr.decode(at.take(size))
+        attr = Attr.decode(at.read(size))
         number = at.u32()
         all_ids += number
         name = at.string()
         _count(at, all_ids, 0)
-        ids = at.take(8 * number)
+        ids = at.read(8 * number)
         events.append(Event(attr, tuple(value for (value,) in _U64.iter_unpack(ids)), name))
     return events
 
@@ -143,33 +145,31 @@ def pack_pmus(pmus: Mapping[int, str]) -> bytes:
 
 
 def unpack_pmus(at: Cursor) -> dict[int, str]:
-    """The inverse of `pack_pmus`."""
+    """Return attr.type -> name of the PMU."""
     return {at.u32(): at.string() for _ in range(_count(at, at.u32(), 8))}
 
 
-def unpack_clocks(at: Cursor) -> WallClock:
+def unpack_wall_clock(at: Cursor) -> WallClock:
     """CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, both in ns."""
-    _, clockid, wall, then = at.unpack(_CLOCKS)
-    return WallClock(clockid, wall, then)
+    _, clockid, wall, clock = at.unpack(_CLOCKS)
+    return WallClock(clockid, wall, clock)
 
 
 def pack_index(entries: Iterable[int]) -> bytes:
-    """AUXTRACE: the file offsets of the AUXTRACE records, each with the size of the record without
-    its data.
-    """
-    size = records.HEADER.size + records.Auxtrace.layout.fixed.size
+    """AUXTRACE: the file offset of each AUXTRACE record, with its size without the data."""
+    size = records.RECORD_HEADER.size + records.Auxtrace.layout.fixed.size
     body = b"".join(_U64_PAIR.pack(offset, size) for offset in entries)
     return _U64.pack(len(body) // _U64_PAIR.size) + body
 
 
 def unpack_index(at: Cursor) -> list[int]:
-    """The file offsets in an AUXTRACE section."""
+    """Return the file offsets of an AUXTRACE section."""
     count = _count(at, at.unpack(_U64)[0], _U64_PAIR.size)
     return [at.unpack(_U64_PAIR)[0] for _ in range(count)]
 
 
 def pack_build_ids(build_ids: Mapping[str, bytes]) -> bytes:
-    """BUILD_ID: a HEADER_BUILD_ID record a path; ids of at most 20 bytes (or ValueError)."""
+    """BUILD_ID: a HEADER_BUILD_ID record for each path; ValueError for ids above 20 bytes."""
     out = bytearray()
     for path, build_id in build_ids.items():
         if len(build_id) > 20:
@@ -186,9 +186,7 @@ def pack_build_ids(build_ids: Mapping[str, bytes]) -> bytes:
 
 
 def format_facts(facts: Mapping[str, str]) -> str:
-    """CPUDESC for rtit's own facts. Raises ValueError where a key or value holds what separates
-    them.
-    """
+    """Return the text of CPUDESC for facts. ValueError if a key or value has a separator."""
     for key, value in facts.items():
         stripped = key == key.strip() != "" and value == value.strip()
         if not stripped or set("=;\0\n") & set(key) or set(";\0\n") & set(value):
@@ -197,7 +195,7 @@ def format_facts(facts: Mapping[str, str]) -> str:
 
 
 def parse_facts(description: str) -> dict[str, str]:
-    """The facts in a CPUDESC; empty if rtit did not write it."""
+    """Return the facts in a CPUDESC; empty if rtit did not write it."""
     if not description.startswith(_FACTS):
         return {}
     pairs = (part.partition("=") for part in description[len(_FACTS) :].split(";"))
@@ -205,11 +203,13 @@ def parse_facts(description: str) -> dict[str, str]:
 
 
 def _count(at: Cursor, count: int, size: int) -> int:
-    """`count`, once it is known that so many items of at least `size` bytes can be there, and that
-    they are not more than any recording has: a file may be one hole.
+    """Return `count` if the rest of the data can have so many entries of at least `size` bytes.
+
+    Raises PerfDataError otherwise, and for more entries than a real recording has: a huge file can
+    be one hole.
     """
-    if count > _MOST:
-        raise at.fail(f"more than {_MOST} entries", count)
-    if count * size > at.left:
-        raise at.fail(f"more entries than {at.left} bytes hold", count)
+    if count > _MAX_ENTRIES:
+        raise at.error(f"more than {_MAX_ENTRIES} entries", count)
+    if count * size > at.remaining:
+        raise at.error(f"more entries than {at.remaining} bytes hold", count)
     return count

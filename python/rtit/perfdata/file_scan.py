@@ -1,10 +1,14 @@
-"""The header at the start of a perf.data file.
+"""The header of a perf.data file, and the walk over its records by their sizes.
 
-magic "PERFILE2", u64 size of the header, u64 size of an entry of the attrs section, then (offset,
-size) of the attrs, the data and an obsolete section, then 256 feature bits. With a header size of
-16 nothing follows the size: pipe mode.
+The file header is: magic "PERFILE2", u64 size of the header, u64 size of an entry of the attrs
+section, then (offset, size) of the attrs, the data and an obsolete section, then 256 feature bits.
+If the header size is 16 nothing else follows: this is pipe mode, where attrs and features are
+records.
 
-Walking over the records of a file by their sizes, and noting those that the rest depends on.
+`RecordScan` walks over all records once, when a file is opened. It does not decode them; it checks
+their sizes and indexes the few that are needed to decode the others. The file is mapped, and
+`PageReleaser` takes pages out of memory after they were read, so memory does not grow with the
+file.
 """
 
 from __future__ import annotations
@@ -15,78 +19,79 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rtit.errors import NotPerfDataError, PerfDataError, UnsupportedError
+from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import records
-from rtit.perfdata.attr import SMALLEST
-from rtit.perfdata.records import HEADER
+from rtit.perfdata.attr import MIN_ATTR_SIZE
+from rtit.perfdata.records import RECORD_HEADER
 
 MAGIC = b"PERFILE2"
-VERSION_1 = b"PERFFILE"
-MAGICS = (MAGIC, MAGIC[::-1], VERSION_1)
-"""How files begin of which this version can say what they are; it reads those of the first."""
-FILE = struct.Struct("<8sQQ QQ QQ QQ 4Q")
-PIPE = struct.Struct("<8sQ")
-SECTION = struct.Struct("<QQ")
+_VERSION_1 = b"PERFFILE"
+MAGICS = (MAGIC, MAGIC[::-1], _VERSION_1)
+"""Magics of perf.data files: ours, big-endian, and version 1. Only the first is supported."""
+FILE_HEADER = struct.Struct("<8sQQ QQ QQ QQ 4Q")
+PIPE_HEADER = struct.Struct("<8sQ")
+SECTION_ENTRY = struct.Struct("<QQ")
 DATA_SIZE_OFFSET = 48
-"""Where the header says how many bytes of records there are: a recorder keeps it up to date."""
+"""Offset in the header of the size of all records; a recorder updates it while it writes."""
 FLAGS_OFFSET = 72
-"""Where the feature bits are."""
+"""Offset in the header of the feature bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the file, in bytes."""
+class FileSection:
+    """A range of the file, in bytes."""
 
     offset: int
     size: int
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after the last byte."""
         return self.offset + self.size
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """`attrs` is None in pipe mode, where attrs and features are records."""
+class FileHeader:
+    """The header of a file. In pipe mode `attrs` is None."""
 
-    attrs: Section | None
+    attrs: FileSection | None
     entry_size: int
-    data: Section
+    data: FileSection
     features: tuple[int, ...]
+    """Numbers of the set feature bits, in ascending order."""
 
     @classmethod
-    def decode(cls, file: memoryview, source: str) -> Header:
-        """Read and check a header. `file` is the whole file.
+    def decode(cls, file: memoryview, source: str) -> FileHeader:
+        """Return the checked header of `file`, which is the whole file.
 
-        Raises PerfDataError where it is no perf.data file or contradicts the file's size,
-        UnsupportedError for one of a big-endian machine or of perf before 2010.
+        Raises PerfDataError if it is not a perf.data file or contradicts the file's size,
+        UnsupportedError for files of big-endian machines or of perf before 2010.
         """
         magic = bytes(file[: len(MAGIC)])
         if magic == MAGIC[::-1]:
-            raise UnsupportedError(f"{source}: perf.data of a big-endian machine is not read")
-        if magic == VERSION_1:
-            raise UnsupportedError(f"{source}: version 1 of perf.data is not read")
+            raise UnsupportedError(f"{source}: perf.data of a big-endian machine is not supported")
+        if magic == _VERSION_1:
+            raise UnsupportedError(f"{source}: version 1 of perf.data is not supported")
         if magic != MAGIC:
-            raise NotPerfDataError(source, magic)
-        if len(file) < PIPE.size:
+            raise PerfDataError("not a perf.data file", source=source, offset=0, value=repr(magic))
+        if len(file) < PIPE_HEADER.size:
             raise PerfDataError(
                 "ends within the header", source=source, offset=len(file), value=len(file)
             )
-        size: int = PIPE.unpack_from(file)[1]
-        if size == PIPE.size:
-            return cls(None, 0, Section(size, len(file) - size), ())
-        if size < FILE.size:
+        size: int = PIPE_HEADER.unpack_from(file)[1]
+        if size == PIPE_HEADER.size:
+            return cls(None, 0, FileSection(size, len(file) - size), ())
+        if size < FILE_HEADER.size:
             raise PerfDataError("bad size of the header", source=source, offset=8, value=size)
-        if len(file) < FILE.size:
+        if len(file) < FILE_HEADER.size:
             raise PerfDataError(
                 "ends within the header", source=source, offset=len(file), value=len(file)
             )
         _, _, entry_size, attrs_offset, attrs_size, data_offset, data_size, _, _, *flags = (
-            FILE.unpack_from(file)
+            FILE_HEADER.unpack_from(file)
         )
-        attrs = Section(attrs_offset, attrs_size)
-        if entry_size < SMALLEST + SECTION.size or entry_size > len(file):
+        attrs = FileSection(attrs_offset, attrs_size)
+        if entry_size < MIN_ATTR_SIZE + SECTION_ENTRY.size or entry_size > len(file):
             raise PerfDataError(
                 "bad size of an attr's entry", source=source, offset=16, value=entry_size
             )
@@ -96,86 +101,84 @@ class Header:
             )
         if attrs_size % entry_size:
             raise PerfDataError(
-                "the attrs are no whole number of entries",
+                "the size of the attrs is not a multiple of their entries' size",
                 source=source,
                 offset=32,
                 value=attrs_size,
             )
-        if data_offset < FILE.size:
+        if data_offset < FILE_HEADER.size:
             raise PerfDataError(
                 "the records overlap the header", source=source, offset=40, value=data_offset
             )
         bits = sum(word << 64 * i for i, word in enumerate(flags))
         features = tuple(number for number in range(256) if bits >> number & 1)
-        return cls(attrs, entry_size, Section(data_offset, data_size), features)
+        return cls(attrs, entry_size, FileSection(data_offset, data_size), features)
 
 
 _AUXTRACE = records.Auxtrace.layout.number
 _TRACING_DATA = records.TracingData.layout.number
 _FEATURE = records.HeaderFeature.layout.number
-_BEHIND = 1 << 24
-"""Bytes that were read are let go of when there are so many."""
-_CHECKED = 1 << 18
-"""After so many bytes it is looked again whether the file is what it was. What was read since, of a
-file that was cut meanwhile, may be zeros: an error comes behind it, never none.
+_FEATURE_BODY = RECORD_HEADER.size + 8
+_RELEASE_STEP = 1 << 24
+"""Pages are released when this many bytes were read."""
+_CHECK_STEP = 1 << 18
+"""The size of the file is checked each time this many bytes were read. What was read since the last
+check can be zeros if the file was truncated meanwhile; the next check then raises the error.
 """
 
 
-class Place(NamedTuple):
-    """A record: offset in the file, type, misc, and size in bytes (without an AUXTRACE's data)."""
+class RecordHeader(NamedTuple):
+    """The position and the header of a record.
+
+    `offset` is that in the file; `size` is in bytes, without the data after an AUXTRACE record.
+    """
 
     offset: int
-    number: int
+    type: int
     misc: int
     size: int
 
 
-def check_size(mapped: mmap.mmap, size: int, source: str) -> None:
-    """Raise PerfDataError if the file has become shorter than it was when it was mapped.
+def check_not_truncated(mapped: mmap.mmap, size: int, source: str) -> None:
+    """Raise PerfDataError if the file is now shorter than `size`, its size when it was mapped.
 
-    The pages that are gone read as zeros in the command (`_core.read_truncated_maps_as_zeros`).
-    In another process the system sends SIGBUS to whoever reads them before this check.
+    In the commands, pages beyond the end of a truncated file read as zeros
+    (`_core.read_truncated_maps_as_zeros`). A process without this gets SIGBUS when it reads them.
     """
-    now = mapped.size()
-    if now < size:
+    current = mapped.size()
+    if current < size:
         message = "the file became shorter while it was read"
-        raise PerfDataError(message, source=source, offset=now, value=now)
+        raise PerfDataError(message, source=source, offset=current, value=current)
 
 
-class Behind:
-    """Lets go of a mapped file behind one who reads it from its start on."""
+class PageReleaser:
+    """Releases the pages of a mapped file that a sequential reader has passed."""
 
-    def __init__(self, let_go: Callable[[int, int], None], check: Callable[[], None]) -> None:
-        self._let_go = let_go
+    def __init__(self, release: Callable[[int, int], None], check: Callable[[], None]) -> None:
+        """`release` takes a start and an end offset; `check` raises if the file is truncated."""
+        self._release = release
         self._check = check
         self._start = 0
-        self._checked = -_CHECKED
+        self._checked = -_CHECK_STEP
 
-    def at(self, offset: int) -> None:
-        """What is before `offset` has been read. Raises PerfDataError if the file is not what it
-        was.
-        """
-        if not 0 <= offset - self._checked < _CHECKED:
+    def advance_to(self, offset: int) -> None:
+        """Note that all before `offset` was read. Raises PerfDataError if the file is truncated."""
+        if not 0 <= offset - self._checked < _CHECK_STEP:
             self._check()
             self._checked = offset
-        if offset - self._start >= _BEHIND:
-            self._let_go(self._start, offset)
+        if offset - self._start >= _RELEASE_STEP:
+            self._release(self._start, offset)
             self._start = offset
 
 
-class Scan:
-    """The places of a file's records. Memory grows with the noted records alone: what was walked
-    over is let go of.
+class RecordScan:
+    """Finds the records of a file and indexes those that describe the others.
 
-    `noted` holds, by type number, the records that say how to read the others; of AUXTRACE all.
-    `features` holds the (offset, size) of features that came as records. `incomplete` says in one
-    sentence why the file ends early.
-
-    Raises PerfDataError for a record that cannot be, unless the file was cut: then the records end
-    before it.
+    Raises PerfDataError for an impossible record. In a file that was cut the records end before it
+    instead, and `incomplete` says so.
     """
 
-    NOTED = frozenset(
+    INDEXED_TYPES = frozenset(
         cls.layout.number
         for cls in (
             records.Auxtrace,
@@ -186,78 +189,86 @@ class Scan:
             records.IdIndex,
             records.AuxOutputHwId,
         )
-    ) | set(records.COMPRESSED)
+    ) | set(records.COMPRESSED_TYPES)
 
     def __init__(
         self,
         file: memoryview,
-        header: Header,
+        file_header: FileHeader,
         source: str,
-        behind: Callable[[], Behind],
+        new_releaser: Callable[[], PageReleaser],
     ) -> None:
         self._file = file
-        self._behind = behind
+        self._new_releaser = new_releaser
         self._source = source
-        self._start = header.data.offset
+        self._start = file_header.data.offset
         self.incomplete: str | None = None
-        self.noted: dict[int, list[Place]] = {number: [] for number in self.NOTED}
+        """Why the file ends early, in one sentence; None if it is complete."""
+        self.indexed: dict[int, list[RecordHeader]] = {type_: [] for type_ in self.INDEXED_TYPES}
+        """The records of each indexed type, in file order."""
         self.features: dict[int, tuple[int, int]] = {}
-        whole = len(file)
-        counted = header.attrs is not None and header.data.size > 0
-        self._cut = not counted or header.data.end > whole
-        self._end = min(header.data.end, whole) if counted else whole
-        if header.data.end > whole:
-            self.note(f"the file has {whole:,} bytes, its records end at byte {header.data.end:,}")
-        elif header.attrs is not None and not header.features:
-            self.note("the recorder did not finish the file")
-        for place in self.walk():
-            if place.number in self.NOTED:
-                self.noted[place.number].append(place)
-            elif place.number == _FEATURE and place.size >= 16:
-                body = place.offset + 16
+        """(offset, size) of each feature that is a record."""
+        file_size = len(file)
+        has_size = file_header.attrs is not None and file_header.data.size > 0
+        self._is_cut = not has_size or file_header.data.end > file_size
+        self._end = min(file_header.data.end, file_size) if has_size else file_size
+        if file_header.data.end > file_size:
+            self.mark_incomplete(
+                f"the file ends at {file_size:#x}, its records at {file_header.data.end:#x}"
+            )
+        elif file_header.attrs is not None and not file_header.features:
+            self.mark_incomplete("the recorder did not finish the file")
+        for header in self.headers():
+            if header.type in self.INDEXED_TYPES:
+                self.indexed[header.type].append(header)
+            elif header.type == _FEATURE and header.size >= _FEATURE_BODY:
+                body = header.offset + _FEATURE_BODY
                 number = int.from_bytes(file[body - 8 : body], "little")
-                self.features[number] = (body, place.size - 16)
+                self.features[number] = (body, header.size - _FEATURE_BODY)
 
-    def note(self, message: str) -> None:
-        """Keep the first reason why the file ends early."""
+    def mark_incomplete(self, message: str) -> None:
+        """Set `incomplete`, unless an earlier reason is set."""
         if self.incomplete is None:
             self.incomplete = message
 
-    def walk(self) -> Iterator[Place]:
-        """Each whole record, in the order of the file; an AUXTRACE is whole with its data."""
+    def headers(self) -> Iterator[RecordHeader]:
+        """Each complete record, in file order; an AUXTRACE record is complete with its data."""
         file, offset = self._file, self._start
-        behind = self._behind()
+        releaser = self._new_releaser()
         while offset < self._end:
-            behind.at(offset)
-            if self._end - offset < HEADER.size:
+            releaser.advance_to(offset)
+            if self._end - offset < RECORD_HEADER.size:
                 self._stop("the records end within a header", offset, self._end - offset)
                 return
-            place = Place(offset, *HEADER.unpack_from(file, offset))
-            after = offset + place.size
-            if place.size < HEADER.size:
-                self._stop("bad size of a record", offset, place.size)
+            header = RecordHeader(offset, *RECORD_HEADER.unpack_from(file, offset))
+            after = offset + header.size
+            if header.size < RECORD_HEADER.size:
+                self._stop("bad size of a record", offset, header.size)
                 return
-            if place.number in (_AUXTRACE, _TRACING_DATA) and after <= self._end:
-                after += self._data_behind(place)
+            if header.type in (_AUXTRACE, _TRACING_DATA) and after <= self._end:
+                after += self._size_of_data_after(header)
             if after > self._end:
                 self._stop("a record passes the end of the records", offset, after - offset)
                 return
-            yield place
+            yield header
             offset = after
 
-    def _data_behind(self, place: Place) -> int:
-        """Bytes behind the record that its size does not count."""
-        fixed = records.TABLE[place.number].layout.fixed
-        if place.size < HEADER.size + fixed.size:
+    def _size_of_data_after(self, header: RecordHeader) -> int:
+        """Bytes after the record that belong to it but are not counted in its size."""
+        fixed = records.RECORD_CLASSES[header.type].layout.fixed
+        if header.size < RECORD_HEADER.size + fixed.size:
             raise PerfDataError(
-                "a record is too short", source=self._source, offset=place.offset, value=place.size
+                "a record is too short",
+                source=self._source,
+                offset=header.offset,
+                value=header.size,
             )
-        length: int = fixed.unpack_from(self._file, place.offset + HEADER.size)[0]
-        return length if place.number == _AUXTRACE else (length + 7) & ~7
+        length: int = fixed.unpack_from(self._file, header.offset + RECORD_HEADER.size)[0]
+        return length if header.type == _AUXTRACE else (length + 7) & ~7
 
     def _stop(self, message: str, offset: int, value: int) -> None:
-        """No whole record at `offset`: expected of a file that was cut, an error in another."""
-        if not self._cut:
+        """End the records before `offset` if the file was cut; else raise PerfDataError."""
+        if not self._is_cut:
             raise PerfDataError(message, source=self._source, offset=offset, value=value)
-        self.note(f"{message} at offset {offset:#x} ({value:#x})")
+        self.mark_incomplete(f"{message} at offset {offset:#x} ({value:#x})")
         self._end = offset

@@ -1,13 +1,13 @@
-"""The parts of a recording: its file, the files of a directory beside it, and what was compressed.
+"""The files of a recording, mapped into memory.
 
-`perf record -z` writes its records as pieces of a Zstandard stream, one stream a file; they follow
-each other there as in a file of their own. `perf record --threads` writes a directory: `data` with
-the header, `data.0` and so on with records alone.
+`map_recording` maps the file that a caller names. perf's records refer to each other by position,
+so a pipe is first copied to an unnamed temporary file, and a directory (`perf record --threads`)
+stands for the file `data` in it, which has the header.
 
-A perf.data as one view of memory: a file is mapped, what comes through a pipe is copied first.
-
-perf's records name each other by their place, so a pipe cannot be read as it flows; its copy is a
-file without a name, on disk and not in memory, and gone when it is closed.
+A recording can have more `RecordingFile`s, which have records but no header: the files `data.0`,
+`data.1` and so on of a directory, and the decompressed content of COMPRESSED records
+(`perf record -z`). The latter are pieces of one Zstandard stream for each file; its content also
+goes to an unnamed temporary file, bounded by a multiple of the compressed size.
 """
 
 from __future__ import annotations
@@ -18,59 +18,64 @@ import os
 import re
 import stat
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import (
-    MissingRecordingError,
-    NotPerfDataError,
-    PerfDataError,
-    UnsupportedError,
-)
+from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import records
-from rtit.perfdata.file_scan import MAGICS, Behind, Header, Place, Scan, Section, check_size
-from rtit.perfdata.records import HEADER
-from rtit.perfdata.samples import Decoder, SampleLayouts
+from rtit.perfdata.file_scan import (
+    MAGICS,
+    FileHeader,
+    FileSection,
+    PageReleaser,
+    RecordHeader,
+    RecordScan,
+    check_not_truncated,
+)
+from rtit.perfdata.records import RECORD_HEADER
+from rtit.perfdata.samples import RecordDecoder, SampleLayouts
 
-MAIN = "data"
+_MAIN = "data"
 """The file with the header in a directory."""
-_OTHER = re.compile(r"data\.[0-9]{1,6}")
-_COMPRESSED, _COMPRESSED2 = records.COMPRESSED
+_NUMBERED = re.compile(r"data\.[0-9]{1,6}")
+_COMPRESSED, _COMPRESSED2 = records.COMPRESSED_TYPES
 _U64 = struct.Struct("<Q")
-_ALWAYS = 1 << 26
-_RATIO = 256
+_MIN_DECOMPRESSED, _MAX_RATIO = 1 << 26, 256
+"""Decompressed records can have this many bytes, and this many times the compressed size more."""
+_COPY_SIZE = 1 << 20
 
 
-class Part(NamedTuple):
-    """Records, mapped: `view` is all of them, `map` what they are in."""
+class RecordingFile(NamedTuple):
+    """A mapped file, and the scan of its records."""
 
     map: mmap.mmap
     view: memoryview
-    scan: Scan
+    scan: RecordScan
 
     def records(self, layouts: SampleLayouts, source: str) -> Iterator[records.Record]:
-        """All but those that hold compressed ones."""
-        decoder = Decoder(self.view, layouts, source)
-        for place in self.scan.walk():
-            if place.number not in records.COMPRESSED:
-                yield decoder.record(place)
+        """All records except those that contain compressed ones."""
+        decoder = RecordDecoder(self.view, layouts, source)
+        for header in self.scan.headers():
+            if header.type not in records.COMPRESSED_TYPES:
+                yield decoder.decode(header)
 
 
-def others(folder: str) -> list[str]:
-    """The files of records in a directory, in the order of their numbers; regular ones alone."""
+def list_record_files(folder: str) -> list[str]:
+    """Return the regular files `data.N` of a directory, ordered by N."""
     with os.scandir(folder) as entries:
         found = [
             each.path
             for each in entries
-            if _OTHER.fullmatch(each.name) and each.is_file(follow_symlinks=False)
+            if _NUMBERED.fullmatch(each.name) and each.is_file(follow_symlinks=False)
         ]
     return sorted(found, key=lambda path: int(path.rpartition(".")[2]))
 
 
-def bare(path: str, source: str) -> Part | None:
-    """A file of records without a header; None if it is empty. Raises PerfDataError."""
+def open_record_file(path: str, source: str) -> RecordingFile | None:
+    """Map a file of records without a header; None if it is empty. Raises PerfDataError."""
     try:
         with Path(path).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
@@ -78,63 +83,60 @@ def bare(path: str, source: str) -> Part | None:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
-    return _part(mapped, source)
+    return _record_file(mapped, source)
 
 
-def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
-    """The records that were compressed in others; None if there are none.
+def decompress_records(view: memoryview, scan: RecordScan, source: str) -> RecordingFile | None:
+    """Return the content of a file's COMPRESSED records; None if it has none.
 
-    They go to a file without a name, which is gone when it is closed. Raises PerfDataError for what
-    is no Zstandard, or grows beyond all measure.
+    Raises PerfDataError if the data is not Zstandard or grows beyond the limit.
     """
-    places = [place for number in records.COMPRESSED for place in scan.noted[number]]
-    if not places:
+    headers = [header for type_ in records.COMPRESSED_TYPES for header in scan.indexed[type_]]
+    if not headers:
         return None
-    import tempfile
-
     from rtit._core import unzstd
 
-    limit = _ALWAYS + _RATIO * sum(place.size for place in places)
-    first = min(place.offset for place in places)
-    pieces = (_payload(view, place, source) for place in sorted(places))
+    limit = _MIN_DECOMPRESSED + _MAX_RATIO * sum(header.size for header in headers)
+    first = min(header.offset for header in headers)
+    payloads = (_payload(view, header, source) for header in sorted(headers))
     with tempfile.TemporaryFile() as copy:
         try:
-            size = unzstd(pieces, copy.write, limit)
+            size = unzstd(payloads, copy.write, limit)
         except ValueError as error:
             message = f"compressed records: {error}"
             raise PerfDataError(message, source=source, offset=first) from None
         except OSError as error:
-            where = tempfile.gettempdir()
-            message = f"cannot be copied to {where} (TMPDIR says where): {error.strerror}"
-            raise PerfDataError(message, source=source) from error
+            raise _copy_error(error, source) from error
         if not size:
             return None
         copy.flush()
         mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
-    return _part(mapped, source)
+    return _record_file(mapped, source)
 
 
-def _part(mapped: mmap.mmap, source: str) -> Part:
+def _record_file(mapped: mmap.mmap, source: str) -> RecordingFile:
     view = memoryview(mapped)
-    whole = Header(None, 0, Section(0, len(view)), ())
     size = len(view)
+    header = FileHeader(None, 0, FileSection(0, size), ())
 
-    def behind() -> Behind:
-        return Behind(lambda _start, _end: None, lambda: check_size(mapped, size, source))
+    def new_releaser() -> PageReleaser:
+        return PageReleaser(
+            lambda _start, _end: None, lambda: check_not_truncated(mapped, size, source)
+        )
 
-    return Part(mapped, view, Scan(view, whole, source, behind))
+    return RecordingFile(mapped, view, RecordScan(view, header, source, new_releaser))
 
 
-def _payload(view: memoryview, place: Place, source: str) -> memoryview:
-    """The compressed bytes of a record; those of the second kind say how many they are."""
-    start, end = place.offset + HEADER.size, place.offset + place.size
-    if place.number == _COMPRESSED2:
+def _payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
+    """The compressed bytes of a record. COMPRESSED2 has their number, as it is padded."""
+    start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
+    if header.type == _COMPRESSED2:
         if end - start < _U64.size:
             raise PerfDataError(
                 "a COMPRESSED2 record is too short",
                 source=source,
-                offset=place.offset,
-                value=place.size,
+                offset=header.offset,
+                value=header.size,
             )
         (size,) = _U64.unpack_from(view, start)
         start += _U64.size
@@ -142,32 +144,30 @@ def _payload(view: memoryview, place: Place, source: str) -> memoryview:
             raise PerfDataError(
                 "COMPRESSED2 says it has more bytes than its record",
                 source=source,
-                offset=place.offset,
+                offset=header.offset,
                 value=size,
             )
         end = start + size
     return view[start:end]
 
 
-_PART = 1 << 20
-
-
-class Opened(NamedTuple):
-    """`name` for messages; `modified` in seconds since 1970, of a pipe when its end was read;
-    `folder`: the directory that it is in, if this was given.
-    """
+class MappedFile(NamedTuple):
+    """The file with the header, mapped."""
 
     name: str
+    """For messages."""
     map: mmap.mmap
     modified: float
+    """Time of the last change, in seconds since 1970; of a pipe the time when its end was read."""
     folder: str | None = None
+    """The directory that contains the file, if the caller named that."""
 
 
-def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
-    """Map a file, given by its path or open for reading in binary, from where it stands on.
+def map_recording(source: str | os.PathLike[str] | BinaryIO) -> MappedFile:
+    """Map a file, given by its path or open for reading in binary, from its position on.
 
-    Raises MissingRecordingError; PerfDataError for a file that is empty, cannot be read, or, of a
-    pipe, does not begin as a perf.data file; UnsupportedError for devices and other directories.
+    Raises PerfDataError if it is empty, cannot be read, or is a pipe without the magic of
+    perf.data; UnsupportedError for devices, and for directories that are not a recording.
     """
     if not isinstance(source, str | os.PathLike):
         return _map(source, _name(source))
@@ -175,63 +175,60 @@ def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
     folder = Path(path)
     try:
         if folder.is_dir():
-            return _of_folder(folder, path)
+            return _map_main_file(folder, path)
         with folder.open("rb") as file:
             return _map(file, path)
-    except FileNotFoundError as error:
-        raise MissingRecordingError(path) from error
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte
         raise PerfDataError(f"cannot be read: {error}") from error
 
 
-def _of_folder(folder: Path, name: str) -> Opened:
-    main = folder / MAIN
+def _map_main_file(folder: Path, name: str) -> MappedFile:
+    main = folder / _MAIN
     if not main.is_file() or main.is_symlink():
-        raise UnsupportedError(f"{name}: a directory without a file {MAIN!r} is no perf.data")
+        raise UnsupportedError(f"{name}: a directory without a file {_MAIN!r} is not a recording")
     with main.open("rb") as file:
         return _map(file, str(main))._replace(name=name, folder=name)
 
 
-def _map(file: BinaryIO, name: str) -> Opened:
+def _map(file: BinaryIO, name: str) -> MappedFile:
     status = _status(file)
     if status is not None and stat.S_ISREG(status.st_mode) and not file.tell():
         if not status.st_size:
             raise PerfDataError("the file is empty", source=name, offset=0)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return Opened(name, mapped, status.st_mtime)
-    if status is not None and not _flows(status.st_mode):
+        return MappedFile(name, mapped, status.st_mtime)
+    if status is not None and not _is_file_or_stream(status.st_mode):
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
-    import tempfile
-
     with tempfile.TemporaryFile() as copy:
         size = _copy(file, copy, name)
         mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
-    return Opened(name, mapped, time.time())
+    return MappedFile(name, mapped, time.time())
 
 
 def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
-    """All of `file`; refused at its first bytes if it is something else, which may have no end."""
-    begin = file.read(len(MAGICS[0]))
-    if not begin:
+    """Copy all of `file` and return its size, after a check of the magic."""
+    magic = file.read(len(MAGICS[0]))
+    if not magic:
         raise PerfDataError("the file is empty", source=name, offset=0)
-    if begin not in MAGICS:
-        raise NotPerfDataError(name, begin)
-    part = begin
+    if magic not in MAGICS:
+        raise PerfDataError("not a perf.data file", source=name, offset=0, value=repr(magic))
+    block = magic
     try:
-        while part:
-            copy.write(part)
-            part = file.read(_PART)
+        while block:
+            copy.write(block)
+            block = file.read(_COPY_SIZE)
         copy.flush()
     except OSError as error:
-        import tempfile
-
-        where = tempfile.gettempdir()
-        raise PerfDataError(
-            f"cannot be copied to {where} (TMPDIR says where): {error.strerror}", source=name
-        ) from error
+        raise _copy_error(error, name) from error
     return copy.tell()
+
+
+def _copy_error(error: OSError, source: str) -> PerfDataError:
+    folder = tempfile.gettempdir()
+    message = f"cannot be copied to {folder} (set by TMPDIR): {error.strerror}"
+    return PerfDataError(message, source=source)
 
 
 def _status(file: BinaryIO) -> os.stat_result | None:
@@ -241,7 +238,7 @@ def _status(file: BinaryIO) -> os.stat_result | None:
         return None
 
 
-def _flows(mode: int) -> bool:
+def _is_file_or_stream(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 

@@ -1,8 +1,9 @@
-"""Address filters as the kernel spells them, and as perf writes them into AUXTRACE_INFO.
+"""Address filters in the kernel's text form, which perf also writes into AUXTRACE_INFO.
 
     filter|stop <offset>/<size>[@<file>]
 
-separated by commas or white space. Each is one range of section 33.2.5.3.
+A text has one or more filters, separated by commas or white space. Each is one address range of
+section 33.2.5.3 (ADDRn_CFG, ADDRn_A and ADDRn_B).
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from rtit.errors import PerfDataError
 FILTER_EN = 1
 TRACE_STOP = 2
 
-_LIMIT = 1 << 64
+_MAX_ADDRESS = 1 << 64
 _NUMBER = r"0[xX][0-9a-fA-F]+|[1-9][0-9]*|0"
-_ONE = re.compile(
+_FILTER = re.compile(
     rf"(filter|stop|tracestop)[ \t\n]+({_NUMBER})[ \t\n]*/[ \t\n]*({_NUMBER})"
     r"(?:[ \t\n]*@[ \t\n]*([^ ,\t\n]+))?(?=[ ,\t\n]|$)"
 )
-_BETWEEN = re.compile(r"[ ,\t\n]*")
+_SEPARATOR = re.compile(r"[ ,\t\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class AddressFilter:
     """One address range of one file.
 
     `action` is "filter" (trace inside only) or "stop" (TraceStop inside), the kernel's words;
     `path` is the file's real path; `offset` (in the file) and `size` are in bytes, size > 0. A
-    filter of kernel code, in a recording made by perf, has path "" and an address for its offset.
+    filter of kernel code, in a recording by perf, has path "" and an address in place of the
+    offset.
     """
 
     action: str
@@ -46,13 +48,13 @@ class Filter:
 
     @property
     def kernel_form(self) -> str:
-        """What perf hands to the kernel, and writes into the recording."""
+        """The text that perf passes to the kernel and writes into the recording."""
         return f"{self.action} {self.offset:#x}/{self.size:#x}@{self.path}"
 
     def addresses(self, address: int, pgoff: int, size: int, path: str) -> tuple[int, int] | None:
-        """ADDRn_A and ADDRn_B, both inclusive, for `size` bytes from `pgoff` of `path`.
+        """Return ADDRn_A and ADDRn_B (both inclusive) in a mapping of `size` bytes at `address`.
 
-        Cut to what the mapping shows; None if that is nothing of this range.
+        The mapping shows `path` from byte `pgoff` on. None if it shows nothing of the range.
         """
         first = max(self.offset, pgoff)
         end = min(self.offset + self.size, pgoff + size)
@@ -61,30 +63,29 @@ class Filter:
         return address + first - pgoff, address + end - pgoff - 1
 
 
-def kernel_form(filters: Iterable[Filter]) -> str | None:
-    """All of them as one text; None without any."""
+def format_address_filters(filters: Iterable[AddressFilter]) -> str | None:
+    """Return all filters as one text; None without any."""
     return ",".join(each.kernel_form for each in filters) or None
 
 
-def parse_kernel_form(text: str) -> list[Filter]:
-    """Filters back from `kernel_form`s joined by commas or spaces.
-
-    Raises PerfDataError for anything else: no kernel has been given that.
-    """
+def parse_address_filters(text: str) -> list[AddressFilter]:
+    """Return the filters of a text. Raises PerfDataError if the kernel would not accept it."""
     found = []
-    at = _end(_BETWEEN.match(text))
+    at = _end(_SEPARATOR.match(text))
     while at < len(text):
-        one = _ONE.match(text, at)
-        if one is None:
+        match = _FILTER.match(text, at)
+        if match is None:
             raise PerfDataError(
-                f"character {at} of the address filter begins no range", value=repr(text)
+                f"no range at character {at} of the address filter", value=repr(text)
             )
-        action, start, length, path = one.groups()
+        action, start, length, path = match.groups()
         offset, size = int(start, 0), int(length, 0)
-        if not 0 < size <= _LIMIT - offset:
-            raise PerfDataError(f"no range: {size:#x} bytes from {offset:#x}", value=repr(text))
-        found.append(Filter("filter" if action == "filter" else "stop", path or "", offset, size))
-        at = _end(_BETWEEN.match(text, one.end()))
+        if not 0 < size <= _MAX_ADDRESS - offset:
+            raise PerfDataError(f"bad range: {size:#x} bytes from {offset:#x}", value=repr(text))
+        found.append(
+            AddressFilter("filter" if action == "filter" else "stop", path or "", offset, size)
+        )
+        at = _end(_SEPARATOR.match(text, match.end()))
     if not found:
         raise PerfDataError("the address filter has no range", value=repr(text))
     return found

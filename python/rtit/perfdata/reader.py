@@ -1,4 +1,10 @@
-"""Reading perf.data: files of perf, of rtit, and of recorders that were killed."""
+"""Reading perf.data files: of perf, of rtit, and of recorders that were killed.
+
+`PerfData` maps a file and walks over its records once, by their sizes. Everything else is decoded
+on demand: records one by one, AUX data as views of the file, features when a property is read. So
+memory does not grow with the file. All offsets and sizes are checked against the file; everything
+that can be of any number has a limit.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +15,83 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, TypeVar
 
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import aux, records
-from rtit.perfdata.attr import SMALLEST, Attr
-from rtit.perfdata.aux import INTEL_PT, IntelPtInfo, Piece, Queue
+from rtit.perfdata.attr import MIN_ATTR_SIZE, Attr
+from rtit.perfdata.aux import INTEL_PT, AuxBuffer, AuxChunk, IntelPtInfo
 from rtit.perfdata.clock import TimeConversion
 from rtit.perfdata.features import (
     Event,
     Feature,
     WallClock,
     parse_facts,
-    unpack_clocks,
     unpack_events,
     unpack_pmus,
     unpack_strings,
+    unpack_wall_clock,
 )
-from rtit.perfdata.file_scan import SECTION, Behind, Header, Place, Scan, check_size
-from rtit.perfdata.files import Part, bare, inflated, open_map, others
-from rtit.perfdata.records import HEADER, BuildId, Cursor, Record, bpf_code
-from rtit.perfdata.samples import Decoder, SampleLayouts
+from rtit.perfdata.file_scan import (
+    SECTION_ENTRY,
+    FileHeader,
+    PageReleaser,
+    RecordHeader,
+    RecordScan,
+    check_not_truncated,
+)
+from rtit.perfdata.files import (
+    RecordingFile,
+    decompress_records,
+    list_record_files,
+    map_recording,
+    open_record_file,
+)
+from rtit.perfdata.records import RECORD_HEADER, BuildId, Cursor, Record, bpf_code
+from rtit.perfdata.samples import RecordDecoder, SampleLayouts
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
-_PART = 1 << 20
-_MOST_ATTRS = 1 << 16
-_MOST_IDS = 1 << 20
-"""Of all attrs together: they may lie over each other, and in a hole of the file."""
-_MOST_GUEST_IDS = 1 << 16
-_MOST_GUESTS = 1 << 10
+_BLOCK_SIZE = 1 << 20
+_MAX_ATTRS = 1 << 16
+_MAX_IDS = 1 << 20
+"""Of all attrs together. Their sections can overlap and lie in a hole of the file."""
+_MAX_GUEST_IDS = 1 << 16
+_MAX_GUESTS = 1 << 10
+
+
+_Indexed = TypeVar("_Indexed", bound=Record)
 
 
 class PerfData:
-    """A perf.data file, mapped and not read in: its memory does not grow with the file.
+    """A perf.data file: a file, a pipe, or a directory of `perf record --threads`.
 
-    Both forms are read: with a header and from a pipe; compressed ones, and directories (see
-    `parts`). `path` may be a file that is open, or a pipe, see `opening`; `name` is what messages
-    call it. Opening walks over the records once, by their sizes. Every offset and size is checked
-    against the file. `modified` is when the file was, in seconds since 1970.
+    `path` is a path or a binary file open for reading; `name` is used for it in messages.
+    Compressed records (`perf record -z`) are decompressed. If a file was cut or its recorder was
+    killed, its complete records are read, and `incomplete` gives the reason.
 
-    `events` are the attrs with their ids and names, `info` is what AUXTRACE_INFO says (None without
-    AUX data). Of a file that was cut, or whose recorder was killed, the whole records are read;
-    `incomplete` tells.
+    `events` are the attrs with their ids and names. `info` is the AUXTRACE_INFO record, None
+    without AUX data. `modified` is the time of the last change, in seconds since 1970.
 
-    Raises PerfDataError (with offset and value) for what is no perf.data or contradicts itself,
-    UnsupportedError for big-endian files, and AUX data that is not Intel PT.
+    Raises PerfDataError (with offset and value) if the file is not perf.data or contradicts itself,
+    UnsupportedError for big-endian files and for AUX data that is not Intel PT.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO, *, name: str | None = None) -> None:
-        self.path, self._map, self.modified, self._folder = open_map(path)
+        self.path, self._map, self.modified, self._folder = map_recording(path)
         self.path = name or self.path
         self._file = memoryview(self._map)
-        self._parts: list[Part] = []
+        self._files: list[RecordingFile] = []
         self.closed = False
-        self._beyond: dict[str, int] = {}
+        self._dropped_bytes: dict[str, int] = {}
         try:
-            self.header = Header.decode(self._file, self.path)
-            self._scan = Scan(self._file, self.header, self.path, self.behind)
-            self._parts = [Part(self._map, self._file, self._scan), *self._other_parts()]
-            self._places = {**self._scan.features, **self._read_feature_table()}
+            self.header = FileHeader.decode(self._file, self.path)
+            self._scan = RecordScan(self._file, self.header, self.path, self.page_releaser)
+            self._files = [RecordingFile(self._map, self._file, self._scan), *self._other_files()]
+            self._feature_ranges = {**self._scan.features, **self._read_feature_table()}
             attrs = self._read_attrs()
             self._layouts = SampleLayouts(attrs)
-            self._decoder = Decoder(self._file, self._layouts, self.path)
+            self._decoder = RecordDecoder(self._file, self._layouts, self.path)
             self.events = self._name(attrs)
             self.info = self._read_info()
         except BaseException:
@@ -80,25 +100,21 @@ class PerfData:
 
     @property
     def folder(self) -> str | None:
-        """The directory that the recording is, None if it is a file."""
+        """The directory of the recording; None if it is a file."""
         return self._folder
 
-    def raw(self) -> Iterator[memoryview]:
-        """All bytes of the file, in parts, each good until the next is taken; of a directory those
-        of the file with the header.
-        """
-        behind = self.behind()
-        for start in range(0, len(self._file), _PART):
-            behind.at(start)
-            yield self._file[start : start + _PART]
+    def blocks(self) -> Iterator[memoryview]:
+        """All bytes of the file with the header, in blocks. A block is valid until the next one."""
+        releaser = self.page_releaser()
+        for start in range(0, len(self._file), _BLOCK_SIZE):
+            releaser.advance_to(start)
+            yield self._file[start : start + _BLOCK_SIZE]
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence: cut, or its recorder killed. None if it is
-        whole.
-        """
-        told = (part.scan.incomplete for part in self._parts)
-        return next((reason for reason in told if reason is not None), None)
+        """Why the file ends early, in one sentence; None if it is complete."""
+        reasons = (file.scan.incomplete for file in self._files)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def __enter__(self) -> Self:
         return self
@@ -112,169 +128,173 @@ class PerfData:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. Views handed out stay good and keep it mapped until they are gone."""
+        """Unmap the file. Views that callers have stay valid and keep it mapped until they are
+        gone.
+        """
         self.closed = True
-        for mapped, view in ((self._map, self._file), *(part[:2] for part in self._parts)):
+        for mapped, view in ((self._map, self._file), *(file[:2] for file in self._files)):
             with suppress(BufferError):
                 view.release()
                 mapped.close()
 
-    def behind(self, part: int = 0) -> Behind:
-        """For one who reads the file, or another part (`Piece.part`), from its start on: takes what
-        is behind out of memory.
-        """
-        mapped = self._parts[part].map if part else self._map
+    def page_releaser(self, file_index: int = 0) -> PageReleaser:
+        """Return a releaser for a caller that reads a file (`AuxChunk.file_index`) sequentially."""
+        mapped = self._files[file_index].map if file_index else self._map
 
-        def let_go(start: int, end: int) -> None:
+        def release(start: int, end: int) -> None:
             start -= start % mmap.PAGESIZE
             if start < len(mapped):
                 mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
 
-        return Behind(let_go, self.check)
+        return PageReleaser(release, self.check_not_truncated)
 
-    def check(self) -> None:
-        """Raise PerfDataError if the file, or one of its parts, has become shorter."""
-        check_size(self._map, len(self._file), self.path)
-        for part in self._parts[1:]:
-            check_size(part[0], len(part[1]), self.path)
+    def check_not_truncated(self) -> None:
+        """Raise PerfDataError if a file of the recording has become shorter."""
+        check_not_truncated(self._map, len(self._file), self.path)
+        for mapped, view, _ in self._files[1:]:
+            check_not_truncated(mapped, len(view), self.path)
 
-    def let_go(self) -> None:
-        """Take all parts of the file out of memory; what is asked for again is read again."""
-        for part in self._parts:
-            part.map.madvise(mmap.MADV_DONTNEED)
+    def release_pages(self) -> None:
+        """Release all pages of the recording; they are read again when they are needed."""
+        for file in self._files:
+            file.map.madvise(mmap.MADV_DONTNEED)
 
     # Records
 
     def records(self) -> Iterator[Record]:
-        """All records in the order of the file; a type without a class comes as `records.Raw`.
+        """All records, in file order. A type without a class is a `records.RawRecord`.
 
-        What was compressed comes last, and so do the other files of a directory. Raises
-        PerfDataError for a record that is too short for its type.
+        The other files of a directory and decompressed records come last. Raises PerfDataError for
+        a record that is too short for its type.
         """
-        for records_of_part in self.records_by_part():
-            yield from records_of_part
+        for records_of_file in self.records_by_file():
+            yield from records_of_file
 
-    def records_by_part(self) -> Iterator[Iterator[Record]]:
-        """`records`, those of each part of the file by themselves."""
-        return (part.records(self._layouts, self.path) for part in self._parts)
+    def records_by_file(self) -> Iterator[Iterator[Record]]:
+        """The same records, one iterator for each file of the recording."""
+        return (file.records(self._layouts, self.path) for file in self._files)
 
-    def record_at(self, part: int, offset: int) -> Record:
-        """The record of `records` at this offset of a part, again. Raises PerfDataError if there is
-        none any more.
+    def record_at(self, file_index: int, offset: int) -> Record:
+        """Return the record that `records_by_file` found at an offset of a file.
+
+        Raises PerfDataError if the file has changed.
         """
-        found = self._parts[part]
-        place = Place(offset, *HEADER.unpack_from(found.view, offset))
-        if not HEADER.size <= place.size <= len(found.view) - offset:
+        view = self._files[file_index].view
+        header = RecordHeader(offset, *RECORD_HEADER.unpack_from(view, offset))
+        if not RECORD_HEADER.size <= header.size <= len(view) - offset:
             raise PerfDataError(
                 "the file changed while it was read",
                 source=self.path,
                 offset=offset,
-                value=place.size,
+                value=header.size,
             )
-        return Decoder(found.view, self._layouts, self.path).record(place)
+        return RecordDecoder(view, self._layouts, self.path).decode(header)
 
-    def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:
-        """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
-        is copied. A file has so many buffers at most; `beyond` tells of more. Raises PerfDataError
-        if it has too many pieces.
+    def auxtrace_buffers(self) -> dict[AuxBuffer, list[AuxChunk]]:
+        """Return the chunks of AUX data of each CPU or thread, in file order, without copying them.
+
+        If the file has too many buffers, those after the limit are dropped (`dropped_bytes`).
+        Raises PerfDataError if it has too many chunks.
         """
-        found = aux.buffers(self._parts, self._layouts, self.path, self.behind())
-        self._beyond["buffers"] = found.beyond
-        return found.found
+        chunks = aux.read_auxtrace_chunks(
+            self._files, self._layouts, self.path, self.page_releaser()
+        )
+        self._dropped_bytes["buffers"] = chunks.dropped_bytes
+        return chunks.by_buffer
 
     @property
-    def beyond(self) -> int:
-        """Bytes of AUX data in buffers, or in samples of some, that were too many to be kept; of
-        what has been asked for.
-        """
-        return sum(self._beyond.values())
+    def dropped_bytes(self) -> int:
+        """Bytes of AUX data that `auxtrace_buffers` and `aux_samples` dropped so far."""
+        return sum(self._dropped_bytes.values())
 
     @property
     def size(self) -> int:
-        """Bytes, of all parts."""
-        return aux.size_of(self._parts)
+        """Bytes of all files."""
+        return aux.total_size(self._files)
 
     @cached_property
-    def samples_aux(self) -> bool:
-        """Whether samples carry AUX data (`perf record --aux-sample`)."""
-        return aux.in_samples(self.events)
+    def has_aux_samples(self) -> bool:
+        """Whether samples contain AUX data (`perf record --aux-sample`)."""
+        return aux.samples_have_aux(self.events)
 
-    def aux_samples(self) -> dict[Queue, list[Piece]]:
-        """The AUX data of samples, as `auxtrace_buffers` has that of buffers: each piece has what a
-        buffer held last when its sample was taken. Their `aux_offset` is 0: nothing tells it.
-        Nothing is copied; one piece a sample is kept.
+    def aux_samples(self) -> dict[AuxBuffer, list[AuxChunk]]:
+        """Return the AUX data in samples, one chunk for each, like `auxtrace_buffers`.
+
+        A chunk is the last content of a buffer when the sample was taken. Its `aux_offset` is 0:
+        the file does not have it.
         """
-        if not self.samples_aux:
+        if not self.has_aux_samples:
             return {}
-        places = self._scan.noted[records.IdIndex.layout.number]
-        ids = aux.Ids(self._decoder.as_type(records.IdIndex, place) for place in places)
-        given = self.events, ids, self.time_conversion
-        found = aux.samples(self._parts, self._layouts, self.path, *given)
-        self._beyond["samples"] = found.beyond
-        return found.found
+        chunks = aux.read_sample_chunks(
+            self._files,
+            self._layouts,
+            self.path,
+            self.events,
+            aux.EventIdIndex(self._indexed(records.IdIndex)),
+            self.time_conversion,
+        )
+        self._dropped_bytes["samples"] = chunks.dropped_bytes
+        return chunks.by_buffer
 
     @cached_property
     def pebs_counters(self) -> dict[int, Event]:
-        """The event that each counter has whose PEBS records are in the trace
-        (AUX_OUTPUT_HW_ID); of a counter that had several the last.
-        """
+        """Counter -> the last event that wrote PEBS records into the trace (AUX_OUTPUT_HW_ID)."""
         found: dict[int, Event] = {}
-        of_id = {number: event for event in self.events for number in event.ids}
-        for place in self._scan.noted[records.AuxOutputHwId.layout.number]:
-            record = self._decoder.record(place)
-            who = record.sample_id
-            if isinstance(record, records.AuxOutputHwId) and who is not None and who.id in of_id:
-                found[record.hw_id] = of_id[who.id]
+        by_id = {event_id: event for event in self.events for event_id in event.ids}
+        for header in self._scan.indexed[records.AuxOutputHwId.layout.number]:
+            record = self._decoder.decode(header)
+            event_id = record.sample_id.id if record.sample_id is not None else None
+            if isinstance(record, records.AuxOutputHwId) and event_id in by_id:
+                found[record.hw_id] = by_id[event_id]
         return found
 
     @cached_property
     def guest_ids(self) -> dict[int, tuple[int, int]]:
-        """Of events of virtual machines (`perf inject --guest-data`) by their ids: the process that
-        the machine is, and its CPU. pid, tid and cpu of their records are the machine's own. Raises
-        PerfDataError for more than 65,536, or more than 1,024 machines.
+        """Event id -> (pid of the machine's process, vcpu), for events of virtual machines.
+
+        The file has them after `perf inject --guest-data`. pid, tid and cpu in the records of these
+        events are those of the guest. Raises PerfDataError for more than 65,536 ids or more than
+        1,024 machines: without an id, a guest's record would pass for one of the host.
         """
         found: dict[int, tuple[int, int]] = {}
         machines: set[int] = set()
-        for place in self._scan.noted[records.IdIndex.layout.number]:
-            record = self._decoder.as_type(records.IdIndex, place)
-            found |= {number: (machine, vcpu) for number, machine, vcpu in record.machines}
+        for record in self._indexed(records.IdIndex):
+            found |= {event_id: (machine, vcpu) for event_id, machine, vcpu in record.machines}
             machines |= {machine for _, machine, _ in record.machines}
-            # without them records of guests would be taken for the host's
-            if len(found) > _MOST_GUEST_IDS:
-                message = f"events of virtual machines beyond {_MOST_GUEST_IDS:,}"
-                raise self._error(message, place.offset, len(found))
-            if len(machines) > _MOST_GUESTS:
-                message = f"virtual machines beyond {_MOST_GUESTS:,}"
-                raise self._error(message, place.offset, len(machines))
+            if len(found) > _MAX_GUEST_IDS:
+                message = f"events of virtual machines beyond {_MAX_GUEST_IDS:,}"
+                raise self._error(message, record.offset, len(found))
+            if len(machines) > _MAX_GUESTS:
+                message = f"virtual machines beyond {_MAX_GUESTS:,}"
+                raise self._error(message, record.offset, len(machines))
         return found
 
     @cached_property
     def guest_cpus(self) -> dict[tuple[int, int], int]:
-        """Which CPU of a virtual machine a thread of the machine's process is, by (pid, tid)."""
+        """(pid, tid) of a virtual machine's thread on the host -> the vcpu that the thread is."""
         found: dict[tuple[int, int], int] = {}
-        ids = self.guest_ids  # so that there are not too many
-        for place in self._scan.noted[records.IdIndex.layout.number] if ids else ():
-            record = self._decoder.as_type(records.IdIndex, place)
-            threads = {number: tid for number, _, _, tid in record.entries}
-            found |= {(pid, threads[number]): vcpu for number, pid, vcpu in record.machines}
+        if not self.guest_ids:  # raises if there are too many
+            return found
+        for record in self._indexed(records.IdIndex):
+            threads = {event_id: tid for event_id, _, _, tid in record.entries}
+            found |= {(pid, threads[event_id]): vcpu for event_id, pid, vcpu in record.machines}
         return found
 
-    # What the file says about itself
+    # Features and other data about the recording
 
     @property
     def intel_pt(self) -> Event | None:
-        """The event that traced: the one of AUXTRACE_INFO's PMU; None without AUX data."""
+        """The Intel PT event, which has the PMU of AUXTRACE_INFO; None without AUX data."""
         if self.info is None:
             return None
         return next((e for e in self.events if e.attr.type == self.info.pmu_type), None)
 
     @cached_property
     def time_conversion(self) -> TimeConversion | None:
-        """TSC ticks <-> ns of the perf clock; None if the file does not say."""
+        """TSC ticks <-> ns of the perf clock; None if the file does not have it."""
         found = self.info.time_conversion if self.info else None
-        for place in self._scan.noted[records.TimeConv.layout.number]:
+        for record in self._indexed(records.TimeConv):
             if found is None:
-                record = self._decoder.as_type(records.TimeConv, place)
                 try:
                     numbers = (record.time_shift, record.time_mult, record.time_zero)
                     found = TimeConversion(*numbers, *(record.short or ()))
@@ -284,21 +304,24 @@ class PerfData:
 
     @cached_property
     def wall_clock(self) -> WallClock | None:
-        """What time of day it was (`perf record -k`); None if the file does not say. Raises
-        PerfDataError for a section that is cut.
+        """The time of day (`perf record -k`); None if the file does not have it.
+
+        Raises PerfDataError if the section is cut.
         """
         at = self._feature_cursor(Feature.CLOCK_DATA)
-        return unpack_clocks(at) if at else None
+        return unpack_wall_clock(at) if at else None
 
     @cached_property
     def features(self) -> frozenset[int]:
-        """The numbers of the features that are there; see `features.Feature`."""
-        return frozenset(self._places)
+        """The numbers of all features in the file; see `features.Feature`."""
+        return frozenset(self._feature_ranges)
 
     def feature(self, number: int) -> memoryview | None:
-        """The bytes of a feature, from its section or its record; None if it is not there."""
-        place = self._places.get(number)
-        return None if place is None else self._file[place[0] : place[0] + place[1]]
+        """Return the bytes of a feature, from its section or record; None if the file lacks it."""
+        if number not in self._feature_ranges:
+            return None
+        offset, size = self._feature_ranges[number]
+        return self._file[offset : offset + size]
 
     @property
     def hostname(self) -> str | None:
@@ -322,7 +345,7 @@ class PerfData:
 
     @property
     def cpuid(self) -> str | None:
-        """vendor,family,model,stepping: decoders need it for errata."""
+        """vendor,family,model,stepping. Decoders need it for errata."""
         return self._string(Feature.CPUID)
 
     @property
@@ -332,14 +355,12 @@ class PerfData:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What rtit wrote about the recording (profile, time model, exit status ...); empty for
-        other writers.
-        """
+        """The facts of a recording by rtit (profile, time model, exit status ...); else empty."""
         return parse_facts(self.cpu_description or "")
 
     @cached_property
     def command_line(self) -> list[str]:
-        """The recorder's arguments; empty if the file does not say."""
+        """The recorder's arguments; empty if the file does not have them."""
         at = self._feature_cursor(Feature.CMDLINE)
         return unpack_strings(at) if at else []
 
@@ -351,96 +372,109 @@ class PerfData:
 
     @property
     def build_ids(self) -> dict[str, bytes]:
-        """Path -> build id of the files that the recording ran."""
-        return {each.path: each.build_id for each in self._build_ids if not _of_guest(each)}
+        """Path -> build id of the recorded files."""
+        return {each.path: each.build_id for each in self._build_ids if not _is_of_guest(each)}
 
     @property
     def guest_build_ids(self) -> dict[tuple[int, str], bytes]:
-        """The same of files of virtual machines: the process that the machine is, and the path."""
-        found = filter(_of_guest, self._build_ids)
+        """(pid of a virtual machine, path) -> build id of the recorded files of guests."""
+        found = filter(_is_of_guest, self._build_ids)
         return {(each.pid, each.path): each.build_id for each in found}
 
     @cached_property
     def _build_ids(self) -> list[BuildId]:
-        places = list(self._scan.noted[records.BuildId.layout.number])
-        start, size = self._places.get(Feature.BUILD_ID, (0, 0))
+        headers = list(self._scan.indexed[records.BuildId.layout.number])
+        start, size = self._feature_ranges.get(Feature.BUILD_ID, (0, 0))
         end = start + size
-        while end - start >= HEADER.size:
-            place = Place(start, *HEADER.unpack_from(self._file, start))
-            if not HEADER.size <= place.size <= end - start:
-                raise self._error("bad size of a build id", start, place.size)
-            places.append(place)
-            start += place.size
-        return [self._decoder.as_type(records.BuildId, place) for place in places]
+        while end - start >= RECORD_HEADER.size:
+            header = RecordHeader(start, *RECORD_HEADER.unpack_from(self._file, start))
+            if not RECORD_HEADER.size <= header.size <= end - start:
+                raise self._error("bad size of a build id", start, header.size)
+            headers.append(header)
+            start += header.size
+        return [self._decoder.decode_as(records.BuildId, header) for header in headers]
 
     def bpf_code(self) -> Iterator[tuple[int, bytes]]:
-        """(kernel address, code) of the functions of BPF programs, as far as the file has them.
-        Raises PerfDataError where a section contradicts itself.
+        """(kernel address, code) of each function of a BPF program that the file has.
+
+        Raises PerfDataError if the section contradicts itself.
         """
         at = self._feature_cursor(Feature.BPF_PROG_INFO)
         return bpf_code(at) if at else iter(())
 
-    # Inside
+    # Private
 
-    def _other_parts(self) -> Iterator[Part]:
-        found = [Part(self._map, self._file, self._scan)]
+    def _indexed(self, cls: type[_Indexed]) -> Iterator[_Indexed]:
+        """The indexed records of a class without sample_id."""
+        for header in self._scan.indexed[cls.layout.number]:
+            yield self._decoder.decode_as(cls, header)
+
+    def _other_files(self) -> Iterator[RecordingFile]:
+        found = [RecordingFile(self._map, self._file, self._scan)]
         if self._folder is not None:
-            found += filter(None, (bare(path, self.path) for path in others(self._folder)))
+            found += filter(
+                None,
+                (open_record_file(path, self.path) for path in list_record_files(self._folder)),
+            )
             yield from found[1:]
-        for part in found:
-            more = inflated(part.view, part.scan, self.path)
-            if more is not None:
-                yield more
+        for file in found:
+            decompressed = decompress_records(file.view, file.scan, self.path)
+            if decompressed is not None:
+                yield decompressed
 
     def _error(self, message: str, offset: int, value: object = None) -> PerfDataError:
         return PerfDataError(message, source=self.path, offset=offset, value=value)
 
     def _read_feature_table(self) -> dict[int, tuple[int, int]]:
-        """Feature -> (offset, size) of its section: a table behind the records has them in order of
-        the bits.
+        """Feature -> (offset, size) of its section.
+
+        The table follows the records, with one entry for each set feature bit.
         """
         found: dict[int, tuple[int, int]] = {}
-        whole = len(self._file)
+        file_size = len(self._file)
         for i, number in enumerate(self.header.features):
-            at = self.header.data.end + i * SECTION.size
-            if at + SECTION.size > whole:
-                self._scan.note(f"the file has {whole:,} bytes and ends within its feature table")
+            at = self.header.data.end + i * SECTION_ENTRY.size
+            if at + SECTION_ENTRY.size > file_size:
+                message = f"the file ends at {file_size:#x}, within the table of its features"
+                self._scan.mark_incomplete(message)
                 break
-            offset, size = SECTION.unpack_from(self._file, at)
-            if offset + size > whole:
-                self._scan.note(f"feature {number} lies outside of the file at offset {offset:#x}")
+            offset, size = SECTION_ENTRY.unpack_from(self._file, at)
+            if offset + size > file_size:
+                self._scan.mark_incomplete(
+                    f"feature {number} lies outside of the file at offset {offset:#x}"
+                )
                 continue
             found[number] = (offset, size)
         return found
 
     def _read_attrs(self) -> list[tuple[Attr, tuple[int, ...]]]:
         if self.header.attrs is None:
-            return list(map(self._read_attr_record, self._scan.noted[_HEADER_ATTR]))
+            return list(map(self._read_attr_record, self._scan.indexed[_HEADER_ATTR]))
         found = []
-        budget = min(8 * _MOST_IDS, len(self._file))
+        bytes_left = min(8 * _MAX_IDS, len(self._file))
         entry = self.header.entry_size
-        if self.header.attrs.size // entry > _MOST_ATTRS:
+        if self.header.attrs.size // entry > _MAX_ATTRS:
             raise self._error("more attrs than any recording has", 32, self.header.attrs.size)
         for start in range(self.header.attrs.offset, self.header.attrs.end, entry):
-            place = start + entry - SECTION.size
-            attr = Attr.decode(self._file[start:place])
-            offset, size = SECTION.unpack_from(self._file, place)
-            budget -= size
-            if offset + size > len(self._file) or size % 8 or budget < 0:
-                raise self._error("bad place of an event's ids", place, size)
+            ids_entry = start + entry - SECTION_ENTRY.size
+            attr = Attr.decode(self._file[start:ids_entry])
+            offset, size = SECTION_ENTRY.unpack_from(self._file, ids_entry)
+            bytes_left -= size
+            if offset + size > len(self._file) or size % 8 or bytes_left < 0:
+                raise self._error("bad section of an event's ids", ids_entry, size)
             found.append((attr, _words(self._file[offset : offset + size])))
         return found
 
-    def _read_attr_record(self, place: Place) -> tuple[Attr, tuple[int, ...]]:
-        start, end = place.offset + HEADER.size, place.offset + place.size
+    def _read_attr_record(self, header: RecordHeader) -> tuple[Attr, tuple[int, ...]]:
+        start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
         size = Attr.decode(self._file[start:end]).size
-        if not SMALLEST <= size <= end - start:
-            raise self._error("bad size of an attr", place.offset, size)
+        if not MIN_ATTR_SIZE <= size <= end - start:
+            raise self._error("bad size of an attr", header.offset, size)
         ids = self._file[start + size : end]
         return Attr.decode(self._file[start : start + size]), _words(ids[: len(ids) // 8 * 8])
 
     def _name(self, attrs: list[tuple[Attr, tuple[int, ...]]]) -> list[Event]:
-        """The names are in EVENT_DESC, which has the same events in the same order, or nowhere."""
+        """Return the events, with names from EVENT_DESC, which has them in the same order."""
         at = self._feature_cursor(Feature.EVENT_DESC)
         named = unpack_events(at) if at else []
         return [
@@ -453,13 +487,12 @@ class PerfData:
         ]
 
     def _read_info(self) -> IntelPtInfo | None:
-        places = self._scan.noted[records.AuxtraceInfo.layout.number]
-        if not places:
+        record = next(self._indexed(records.AuxtraceInfo), None)
+        if record is None:
             return None
-        record = self._decoder.as_type(records.AuxtraceInfo, places[0])
         if record.kind != INTEL_PT:
-            raise UnsupportedError(f"{self.path}: AUX data of kind {record.kind} is no Intel PT")
-        start = places[0].offset + HEADER.size + record.layout.fixed.size
+            raise UnsupportedError(f"{self.path}: AUX data of kind {record.kind} is not Intel PT")
+        start = record.offset + RECORD_HEADER.size + record.layout.fixed.size
         data = memoryview(record.data)
         return IntelPtInfo.decode(Cursor(data, start, self.path, "AUXTRACE_INFO"))
 
@@ -467,7 +500,7 @@ class PerfData:
         data = self.feature(number)
         if data is None:
             return None
-        return Cursor(data, self._places[number][0], self.path, f"HEADER_{number.name}")
+        return Cursor(data, self._feature_ranges[number][0], self.path, f"HEADER_{number.name}")
 
     def _string(self, number: Feature) -> str | None:
         at = self._feature_cursor(number)
@@ -478,6 +511,6 @@ def _words(data: memoryview) -> tuple[int, ...]:
     return tuple(value for (value,) in _U64.iter_unpack(data))
 
 
-def _of_guest(record: BuildId) -> bool:
+def _is_of_guest(record: BuildId) -> bool:
     mode = record.misc & records.Misc.CPUMODE
     return record.pid > 0 and mode in (records.Misc.GUEST_KERNEL, records.Misc.GUEST_USER)

@@ -1,32 +1,15 @@
-"""Reading fields from a part of a file without ever leaving it.
+"""The records of a perf.data file: one declaration each, from which reader and writer derive.
 
-How a thread ended and how many of its instructions were traced, in its PERF_RECORD_EXIT.
-
-The kernel's record has neither. Ours carries them between the record's own fields and its
-sample_id, which readers look for at the record's end: stock perf passes over what is between.
-Little-endian, each if it is known: `rtit-end`, wait status u32, flags u32, si_code i32, zero u32,
-si_addr u64, IP u64; `rtit-ran`, instructions u64.
-
-What a record of a perf.data file is, and how a kind of record is declared.
-
-The records that the kernel writes: types below 64 (include/uapi/linux/perf_event.h).
-
-The records that perf itself writes: types from 64 up.
-
-HEADER_BPF_PROG_INFO: the BPF programs that were loaded, with the code that they became.
-
-Each is what perf's `struct perf_bpil` holds: sizes, a `struct bpf_prog_info` (include/uapi/linux/
-bpf.h), and its arrays, to which its pointers are offsets.
-
-The records of a perf.data file: one declaration each, from which reader and writer derive.
-
-A record is a header (u32 type, u16 misc, u16 size of the whole record), a fixed part, a tail whose
-length the size gives, and, for the kernel's records (types below 64) of events with sample_id_all,
-a sample_id. The layouts are those of include/uapi/linux/perf_event.h and, from 64 up, of perf's own
-tools.
+A record is a header (u32 type, u16 misc, u16 size of the whole record), a fixed part, a tail that
+fills the rest, and, for the kernel's records of events with sample_id_all, a sample_id. Types below
+64 are written by the kernel (include/uapi/linux/perf_event.h), types from 64 up by perf. A class
+with `@record_type` declares the format of the fixed part; its fields are the values, in order.
 
 pid, tid and cpu are signed: -1 stands for none, or the kernel. Times are nanoseconds of the perf
 clock.
+
+The module also has `Cursor`, which reads fields within bounds; `ExitStatus`, which rtit's recorders
+add to EXIT records; and `bpf_code`, which reads the code of BPF programs from their feature.
 """
 
 from __future__ import annotations
@@ -42,21 +25,22 @@ from typing import Any, ClassVar, TypeVar
 from rtit.errors import PerfDataError
 
 _U32 = struct.Struct("<I")
-_LONGEST = 1 << 20
-"""Bytes of a text; what is behind them is left out."""
+_MAX_TEXT = 1 << 20
+"""Bytes of a text; the rest is dropped."""
 
 
 class Cursor:
-    """A position in `data`, which begins at offset `base` of the file `source`.
+    """Reads fields one after the other from `data`, which is at offset `base` of file `source`.
 
-    Every read raises PerfDataError, with the offset in the file, when it would pass the end.
+    Every read raises PerfDataError, with the offset in the file, if it would pass the end of
+    `data`. `name` is that of the structure, for messages.
     """
 
-    def __init__(self, data: memoryview, base: int, source: str, what: str) -> None:
+    def __init__(self, data: memoryview, base: int, source: str, name: str) -> None:
         self._data = data
         self._base = base
         self._source = source
-        self._what = what
+        self._name = name
         self._at = 0
 
     @property
@@ -65,52 +49,58 @@ class Cursor:
         return self._base + self._at
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Bytes between the position and the end."""
         return len(self._data) - self._at
 
-    def fail(self, message: str, value: object = None) -> PerfDataError:
-        """The error to raise for something wrong at the position."""
+    def error(self, message: str, value: object = None) -> PerfDataError:
+        """Return an error with the current position."""
         return PerfDataError(
-            f"{self._what}: {message}", source=self._source, offset=self.offset, value=value
+            f"{self._name}: {message}", source=self._source, offset=self.offset, value=value
         )
 
-    def take(self, size: int) -> memoryview:
-        """The next `size` bytes, not copied."""
-        if size > self.left:
-            raise self.fail(f"ends within a field; {self.left} bytes are left of", size)
+    def read(self, size: int) -> memoryview:
+        """Return the next `size` bytes, not copied."""
+        if size > self.remaining:
+            raise self.error(f"ends within a field; {self.remaining} bytes are left of", size)
         start = self._at
         self._at += size
         return self._data[start : self._at]
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The values of `layout`, which come next."""
-        return layout.unpack(self.take(layout.size))
+        """Return the values of the next `layout.size` bytes."""
+        return layout.unpack(self.read(layout.size))
 
     def u32(self) -> int:
-        """An unsigned 32-bit integer."""
+        """Return the next unsigned 32-bit integer."""
         value: int = self.unpack(_U32)[0]
         return value
 
     def string(self) -> str:
-        """A perf header string: u32 length of the padded text, then the text with its NUL."""
-        return text(self.take(self.u32()))
+        """Return a perf header string: u32 length of the padded text, then text with NUL."""
+        return decode_text(self.read(self.u32()))
 
 
-def text(data: bytes | memoryview) -> str:
-    """Text up to the first NUL, as the file system's names are decoded: never fails, and
-    `os.fsencode` undoes it.
+def decode_text(data: bytes | memoryview) -> str:
+    """Return the text up to the first NUL, decoded like a file name: never fails, and
+    `os.fsencode` restores the bytes.
     """
-    return os.fsdecode(bytes(data[:_LONGEST]).split(b"\0", 1)[0])
+    return os.fsdecode(bytes(data[:_MAX_TEXT]).split(b"\0", 1)[0])
 
 
-_MAGIC = b"rtit-end"
-_LAYOUT = struct.Struct("<8sIIiIQQ")
+# The kernel's EXIT record has neither exit status nor instruction count. rtit's recorders write
+# them between the record's own fields and its sample_id, which readers look for at the end of the
+# record: stock perf skips what is between. Each is optional.
+
+_STATUS_MAGIC = b"rtit-end"
+_STATUS = struct.Struct("<8sIIiIQQ")
+"""Magic, wait status, flags, si_code, 0, si_addr, IP."""
 _COUNT_MAGIC = b"rtit-ran"
 _COUNT = struct.Struct("<8sQ")
+"""Magic, instructions."""
 
 
-class _Flag(IntFlag):
+class _StatusFlag(IntFlag):
     PROCESS = 1
     TOOK_SIGNAL = 2
     FAULT = 4
@@ -118,9 +108,11 @@ class _Flag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The instruction at `ip` did not retire; `code` is its signal's si_code, `address` its
-    si_addr: the address that could not be reached (SIGSEGV, SIGBUS) or `ip` itself (SIGILL,
-    SIGFPE). A kernel that does not tell the address (SI_KERNEL) has 0 there.
+    """The instruction at `ip` caused a signal and did not retire.
+
+    `code` is the signal's si_code, `address` its si_addr: the address of the failed access
+    (SIGSEGV, SIGBUS) or `ip` itself (SIGILL, SIGFPE); 0 if the kernel does not report it
+    (SI_KERNEL).
     """
 
     ip: int
@@ -129,22 +121,21 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How a thread ended.
-
-    `status` is a wait status as waitpid(2) gives it. `of_process`: the whole process ended so;
-    otherwise this thread alone is known to have. `took_signal`: the signal that ended the process
-    was this thread's; `fault`: the instruction that caused it, if one did.
-    """
+class ExitStatus:
+    """How a thread ended."""
 
     status: int
+    """A wait status, as from waitpid(2)."""
     of_process: bool = False
+    """The whole process ended with this status; else only this thread is known to have."""
     took_signal: bool = False
+    """This thread took the signal that ended the process."""
     fault: Fault | None = None
+    """The instruction that caused the signal, if one did."""
 
     @property
     def signal(self) -> int | None:
-        """The number of the signal that ended it; None if it exited."""
+        """The number of the signal that ended the thread; None if it exited."""
         return self.status & 0x7F or None
 
     @property
@@ -154,7 +145,7 @@ class Ending:
 
     @property
     def exit_code(self) -> int | None:
-        """0..255; None if a signal ended it."""
+        """0..255; None if a signal ended the thread."""
         return None if self.signal else self.status >> 8 & 0xFF
 
     def __str__(self) -> str:
@@ -169,7 +160,7 @@ class Ending:
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV`, `SIGRTMIN+2`, or `signal 99` for what is none."""
+    """Return `SIGSEGV`, `SIGRTMIN+2`, or `signal 99` for an unknown number."""
     if signal.SIGRTMIN < number < signal.SIGRTMAX:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
     try:
@@ -178,54 +169,55 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def pack_ending(ending: Ending) -> bytes:
-    """What an EXIT record carries of it."""
-    flags = _Flag(0)
-    if ending.of_process:
-        flags |= _Flag.PROCESS
-    if ending.took_signal:
-        flags |= _Flag.TOOK_SIGNAL
-    if ending.fault is not None:
-        flags |= _Flag.FAULT
-    fault = ending.fault or Fault(0, 0, 0)
-    return _LAYOUT.pack(_MAGIC, ending.status, flags, fault.code, 0, fault.address, fault.ip)
+def pack_exit_status(status: ExitStatus) -> bytes:
+    """Return the bytes that an EXIT record has for a status."""
+    flags = _StatusFlag(0)
+    if status.of_process:
+        flags |= _StatusFlag.PROCESS
+    if status.took_signal:
+        flags |= _StatusFlag.TOOK_SIGNAL
+    if status.fault is not None:
+        flags |= _StatusFlag.FAULT
+    fault = status.fault or Fault(0, 0, 0)
+    values = status.status, flags, fault.code, 0, fault.address, fault.ip
+    return _STATUS.pack(_STATUS_MAGIC, *values)
 
 
-def unpack_ending(data: bytes) -> Ending | None:
-    """The inverse of `pack_ending`; None for anything else, such as the nothing that perf has."""
-    if len(data) < _LAYOUT.size or not data.startswith(_MAGIC):
+def unpack_exit_status(data: bytes) -> ExitStatus | None:
+    """Return the status in the rest of an EXIT record; None if rtit did not write one."""
+    if len(data) < _STATUS.size or not data.startswith(_STATUS_MAGIC):
         return None
-    _, status, flags, code, _, address, ip = _LAYOUT.unpack_from(data)
-    return Ending(
+    _, status, flags, code, _, address, ip = _STATUS.unpack_from(data)
+    return ExitStatus(
         status & 0xFFFF,
-        of_process=bool(flags & _Flag.PROCESS),
-        took_signal=bool(flags & _Flag.TOOK_SIGNAL),
-        fault=Fault(ip, code, address) if flags & _Flag.FAULT else None,
+        of_process=bool(flags & _StatusFlag.PROCESS),
+        took_signal=bool(flags & _StatusFlag.TOOK_SIGNAL),
+        fault=Fault(ip, code, address) if flags & _StatusFlag.FAULT else None,
     )
 
 
 def pack_instructions(instructions: int) -> bytes:
-    """What an EXIT record carries of the number of traced instructions, after the ending."""
+    """Return the bytes that an EXIT record has for the number of traced instructions."""
     return _COUNT.pack(_COUNT_MAGIC, instructions)
 
 
 def unpack_instructions(data: bytes) -> int | None:
-    """The number of traced instructions that an EXIT record carries; None if it has none."""
-    start = _LAYOUT.size if data.startswith(_MAGIC) else 0
+    """Return the number of traced instructions in an EXIT record; None if it has none."""
+    start = _STATUS.size if data.startswith(_STATUS_MAGIC) else 0
     if len(data) < start + _COUNT.size or not data.startswith(_COUNT_MAGIC, start):
         return None
     return int(_COUNT.unpack_from(data, start)[1])
 
 
-HEADER = struct.Struct("<IHH")
-LARGEST = 0xFFF8
+RECORD_HEADER = struct.Struct("<IHH")
+MAX_RECORD_SIZE = 0xFFF8
 """The size of the longest record: the header's 16 bits, rounded down to the alignment of 8."""
 FIRST_USER_TYPE = 64
-"""Types from here on are written by perf, not by the kernel, and have no sample_id."""
+"""Types from here on are written by perf, not by the kernel; they have no sample_id."""
 
 
 class Misc(IntFlag):
-    """Bits of the header's misc field; what bits 13 and 14 mean depends on the record."""
+    """Bits of the header's misc field; the meaning of bits 13 and 14 depends on the type."""
 
     KERNEL = 1
     USER = 2
@@ -240,7 +232,7 @@ class Misc(IntFlag):
 
 
 class AuxFlag(IntFlag):
-    """PERF_AUX_FLAG_*: what happened to a stretch of AUX data."""
+    """PERF_AUX_FLAG_*: what happened to a range of AUX data."""
 
     TRUNCATED = 1
     OVERWRITE = 2
@@ -249,7 +241,7 @@ class AuxFlag(IntFlag):
 
 
 class Tail(Enum):
-    """What follows the fixed part of a record."""
+    """The kind of data after the fixed part of a record."""
 
     NONE = 0
     STRING = 1
@@ -257,8 +249,8 @@ class Tail(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """One row of the table: the struct format of the fixed part and the kind of tail."""
+class RecordLayout:
+    """The type of a record, the format of its fixed part, and the kind of its tail."""
 
     number: int
     name: str
@@ -268,7 +260,7 @@ class Layout:
 
 @dataclass(slots=True)
 class SampleId:
-    """What the sample_id of a record says; a field that the event does not record is None."""
+    """The sample_id of a record. A field that the event does not record is None."""
 
     pid: int | None = None
     tid: int | None = None
@@ -280,11 +272,10 @@ class SampleId:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Record:
-    """What all records have: the offset in the file, type, misc, size in bytes, and the sample_id
-    if any.
+    """The fields of all records: offset in the file, type, misc, size in bytes, sample_id if any.
 
-    They are compared and printed here, not by methods that each class has of its own: there are
-    many classes, and every command loads them.
+    Comparison and repr are defined here once: generating them for each of the many classes would
+    slow down the start of every command.
     """
 
     offset: int
@@ -293,7 +284,7 @@ class Record:
     size: int
     sample_id: SampleId | None
 
-    layout: ClassVar[Layout]
+    layout: ClassVar[RecordLayout]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -311,7 +302,7 @@ class Record:
         """The name that the kernel or perf gives the type, without PERF_RECORD_; `TYPE_n` if
         unknown.
         """
-        return NAMES.get(self.type, f"TYPE_{self.type}")
+        return TYPE_NAMES.get(self.type, f"TYPE_{self.type}")
 
     @property
     def time(self) -> int | None:
@@ -319,48 +310,46 @@ class Record:
         return self.sample_id.time if self.sample_id else None
 
     def problem(self) -> str | None:
-        """Why the contents contradict the size; None if they do not."""
+        """Return why the contents contradict the size; None if they do not."""
         return None
 
 
-TABLE: dict[int, type[Record]] = {}
+RECORD_CLASSES: dict[int, type[Record]] = {}
 """Type number -> class."""
 
-_OTHER = (
+_UNDECODED = (
     "5 THROTTLE,6 UNTHROTTLE,8 READ,9 SAMPLE,16 NAMESPACES,18 BPF_EVENT,19 CGROUP,"
     "65 HEADER_EVENT_TYPE,72 AUXTRACE_ERROR,73 THREAD_MAP,74 CPU_MAP,75 STAT_CONFIG,76 STAT,"
     "77 STAT_ROUND,78 EVENT_UPDATE,"
-    "81 COMPRESSED,82 FINISHED_INIT,83 COMPRESSED2"
+    "81 COMPRESSED_TYPES,82 FINISHED_INIT,83 COMPRESSED2"
 )
-NAMES: dict[int, str] = {
-    int(number): name for number, name in (entry.split() for entry in _OTHER.split(","))
+TYPE_NAMES: dict[int, str] = {
+    int(number): name for number, name in (entry.split() for entry in _UNDECODED.split(","))
 }
-"""Type number -> name, for all types known; those that are declared add theirs."""
+"""Type number -> name. `record_type` adds those of the classes."""
 SAMPLE = 9
-COMPRESSED = (81, 83)
+COMPRESSED_TYPES = (81, 83)
 
 _R = TypeVar("_R", bound=Record)
 
 
-def row(
+def record_type(
     number: int, name: str, fixed: str, tail: Tail = Tail.NONE
 ) -> Callable[[type[_R]], type[_R]]:
-    """Declare a class's layout. Its fields are the values of `fixed` in order, then the tail if
-    there is one.
-    """
+    """Declare the layout of a class. Its fields are the values of `fixed`, then the tail."""
 
     def declare(cls: type[_R]) -> type[_R]:
-        cls.layout = Layout(number, name, struct.Struct("<" + fixed), tail)
-        TABLE[number] = cls
-        NAMES[number] = name
+        cls.layout = RecordLayout(number, name, struct.Struct("<" + fixed), tail)
+        RECORD_CLASSES[number] = cls
+        TYPE_NAMES[number] = name
         return cls
 
     return declare
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Raw(Record):
-    """A record whose inside this project has no use for; `body` leaves out header and sample_id."""
+class RawRecord(Record):
+    """A record of a type without a class; `body` has neither header nor sample_id."""
 
     body: bytes
 
@@ -369,7 +358,7 @@ class Raw(Record):
 class Sample(Record):
     """A SAMPLE. Fields that its event does not record are None.
 
-    `body` starts behind the period: read values, call chain, raw data and so on, unparsed.
+    `body` follows the period: read values, call chain, raw data and so on, undecoded.
     """
 
     event: int
@@ -382,25 +371,26 @@ class Sample(Record):
 def encode(
     cls: type[Record], *values: object, tail: bytes = b"", misc: int = 0, sample_id: bytes = b""
 ) -> bytes:
-    """A whole record of the kind `cls`, padded to 8 bytes. `tail` has no padding, a string no NUL.
+    """Return a record of the class `cls`, padded to 8 bytes.
 
-    Raises ValueError when the record would be longer than LARGEST.
+    `tail` is without padding, and a string without NUL. Raises ValueError if the record would be
+    longer than MAX_RECORD_SIZE.
     """
     layout = cls.layout
     body = layout.fixed.pack(*values) + tail
     if layout.tail is Tail.STRING:
         body += b"\0"
     body += bytes(-len(body) % 8) + sample_id
-    size = HEADER.size + len(body)
-    if size > LARGEST:
-        raise ValueError(f"a {layout.name} record of {size} bytes; at most {LARGEST} fit")
-    return HEADER.pack(layout.number, misc, size) + body
+    size = RECORD_HEADER.size + len(body)
+    if size > MAX_RECORD_SIZE:
+        raise ValueError(f"a {layout.name} record of {size} bytes; at most {MAX_RECORD_SIZE} fit")
+    return RECORD_HEADER.pack(layout.number, misc, size) + body
 
 
-@row(1, "MMAP", "ii QQQ", Tail.STRING)
+@record_type(1, "MMAP", "ii QQQ", Tail.STRING)
 @dataclass(slots=True, eq=False, repr=False)
 class Mmap(Record):
-    """An executable mapping, in the old form. `size_bytes` and `pgoff` are bytes."""
+    """An executable mapping, in the old form. `length` and `pgoff` are bytes."""
 
     pid: int
     tid: int
@@ -410,7 +400,7 @@ class Mmap(Record):
     path: str
 
 
-@row(2, "LOST", "QQ")
+@record_type(2, "LOST", "QQ")
 @dataclass(slots=True, eq=False, repr=False)
 class Lost(Record):
     """`lost` records of event `id` did not fit the buffer."""
@@ -419,10 +409,10 @@ class Lost(Record):
     lost: int
 
 
-@row(3, "COMM", "ii", Tail.STRING)
+@record_type(3, "COMM", "ii", Tail.STRING)
 @dataclass(slots=True, eq=False, repr=False)
 class Comm(Record):
-    """A thread's name; `by_exec` when an exec gave it."""
+    """The name of a thread; `by_exec`: an exec set it."""
 
     pid: int
     tid: int
@@ -430,11 +420,11 @@ class Comm(Record):
 
     @property
     def by_exec(self) -> bool:
-        """Whether the name came with a new program."""
+        """Whether the thread started a new program."""
         return bool(self.misc & Misc.COMM_EXEC)
 
 
-@row(4, "EXIT", "iiii Q", Tail.BYTES)
+@record_type(4, "EXIT", "iiii Q", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class Exit(Record):
     """A thread ended. `rest` is empty in perf's own files."""
@@ -447,20 +437,20 @@ class Exit(Record):
     rest: bytes
 
     @property
-    def ending(self) -> Ending | None:
-        """How it ended, where rtit wrote that."""
-        return unpack_ending(self.rest)
+    def exit_status(self) -> ExitStatus | None:
+        """How the thread ended, if rtit recorded it."""
+        return unpack_exit_status(self.rest)
 
     @property
     def instructions(self) -> int | None:
-        """How many of its instructions were traced, where rtit wrote that."""
+        """Number of traced instructions of the thread, if rtit recorded it."""
         return unpack_instructions(self.rest)
 
 
-@row(7, "FORK", "iiii Q")
+@record_type(7, "FORK", "iiii Q")
 @dataclass(slots=True, eq=False, repr=False)
 class Fork(Record):
-    """A thread began: `tid` of process `pid`, made by thread `ptid` of process `ppid`."""
+    """A thread started: `tid` of process `pid`, created by thread `ptid` of process `ppid`."""
 
     pid: int
     ppid: int
@@ -469,12 +459,12 @@ class Fork(Record):
     clock: int
 
 
-@row(10, "MMAP2", "ii QQQ 24s II", Tail.STRING)
+@record_type(10, "MMAP2", "ii QQQ 24s II", Tail.STRING)
 @dataclass(slots=True, eq=False, repr=False)
 class Mmap2(Record):
     """An executable mapping. `length` and `pgoff` are bytes.
 
-    `identity` is either device and inode or, with misc bit MMAP_BUILD_ID, the build id of the file.
+    `identity` is device and inode or, with misc bit MMAP_BUILD_ID, the build id of the file.
     """
 
     pid: int
@@ -491,14 +481,14 @@ class Mmap2(Record):
 
     @property
     def build_id(self) -> bytes | None:
-        """The build id, 0..20 bytes; None if the record gives device and inode instead."""
+        """The build id, 0..20 bytes; None if the record has device and inode."""
         if not self.misc & Misc.MMAP_BUILD_ID:
             return None
         return self.identity[4 : 4 + min(self.identity[0], 20)]
 
     @property
     def inode(self) -> tuple[int, int, int, int] | None:
-        """(major, minor, inode, inode generation); None if the record gives a build id instead."""
+        """(major, minor, inode, inode generation); None if the record has a build id."""
         if self.misc & Misc.MMAP_BUILD_ID:
             return None
         major, minor, inode, generation = self._INODE.unpack(self.identity)
@@ -506,28 +496,28 @@ class Mmap2(Record):
 
     @classmethod
     def pack_inode(cls, major: int, minor: int, inode: int, generation: int) -> bytes:
-        """`identity` for device and inode."""
+        """Return `identity` for device and inode."""
         return cls._INODE.pack(major, minor, inode, generation)
 
     @staticmethod
     def pack_build_id(build_id: bytes) -> bytes:
-        """`identity` for a build id of at most 20 bytes (ValueError otherwise)."""
+        """Return `identity` for a build id; ValueError if that has more than 20 bytes."""
         if len(build_id) > 20:
             raise ValueError(f"a build id of {len(build_id)} bytes; at most 20 fit")
         return struct.pack("<B3x20s", len(build_id), build_id)
 
 
-@row(11, "AUX", "QQQ")
+@record_type(11, "AUX", "QQQ")
 @dataclass(slots=True, eq=False, repr=False)
 class Aux(Record):
-    """`length` bytes of AUX data from `aux_offset` on became readable; see AuxFlag."""
+    """`length` bytes of AUX data from `aux_offset` on became readable. `flags`: see AuxFlag."""
 
     aux_offset: int
     length: int
     flags: int
 
 
-@row(12, "ITRACE_START", "ii")
+@record_type(12, "ITRACE_START", "ii")
 @dataclass(slots=True, eq=False, repr=False)
 class ItraceStart(Record):
     """Tracing began while this thread ran."""
@@ -536,7 +526,7 @@ class ItraceStart(Record):
     tid: int
 
 
-@row(13, "LOST_SAMPLES", "Q")
+@record_type(13, "LOST_SAMPLES", "Q")
 @dataclass(slots=True, eq=False, repr=False)
 class LostSamples(Record):
     """`lost` samples could not be written."""
@@ -544,22 +534,23 @@ class LostSamples(Record):
     lost: int
 
 
-@row(14, "SWITCH", "")
+@record_type(14, "SWITCH", "")
 @dataclass(slots=True, eq=False, repr=False)
 class Switch(Record):
     """The thread of the sample_id was switched in, or out (`is_out`)."""
 
     @property
     def is_out(self) -> bool:
-        """Switched out, not in."""
+        """Whether the thread was switched out, not in."""
         return bool(self.misc & Misc.SWITCH_OUT)
 
 
-@row(15, "SWITCH_CPU_WIDE", "ii")
+@record_type(15, "SWITCH_CPU_WIDE", "ii")
 @dataclass(slots=True, eq=False, repr=False)
 class SwitchCpuWide(Record):
-    """The CPU of the sample_id switched threads. Out: the other one is the next; in: it is the
-    previous one.
+    """The thread of the sample_id was switched in or out on its CPU.
+
+    The other thread is the next one (`is_out`) or the previous one.
     """
 
     other_pid: int
@@ -567,14 +558,14 @@ class SwitchCpuWide(Record):
 
     @property
     def is_out(self) -> bool:
-        """The thread of the sample_id was switched out, not in."""
+        """Whether the thread of the sample_id was switched out, not in."""
         return bool(self.misc & Misc.SWITCH_OUT)
 
 
-@row(17, "KSYMBOL", "QIHH", Tail.STRING)
+@record_type(17, "KSYMBOL", "QIHH", Tail.STRING)
 @dataclass(slots=True, eq=False, repr=False)
 class Ksymbol(Record):
-    """Kernel code appeared (or, flags bit 0, went away). `kind`: 1 BPF, 2 out of line."""
+    """Kernel code was added or, with bit 0 of `flags`, removed. `kind`: 1 BPF, 2 out of line."""
 
     address: int
     length: int
@@ -583,11 +574,11 @@ class Ksymbol(Record):
     symbol: str
 
 
-@row(20, "TEXT_POKE", "QHH", Tail.BYTES)
+@record_type(20, "TEXT_POKE", "QHH", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class TextPoke(Record):
-    """Code at `address` changed from `old` to `new`; an empty `old` means there was none, an empty
-    `new` none now.
+    """Code at `address` changed from `old` to `new`. Empty `old`: there was no code; empty `new`:
+    there is none any more.
     """
 
     address: int
@@ -606,13 +597,13 @@ class TextPoke(Record):
         return self.code[self.old_size : self.old_size + self.new_size]
 
     def problem(self) -> str | None:
-        """Both runs of bytes must lie in the record."""
+        """Return a message if the old or new bytes exceed the record."""
         if self.old_size + self.new_size > len(self.code):
             return "TEXT_POKE says it has more bytes than its record"
         return None
 
 
-@row(21, "AUX_OUTPUT_HW_ID", "Q")
+@record_type(21, "AUX_OUTPUT_HW_ID", "Q")
 @dataclass(slots=True, eq=False, repr=False)
 class AuxOutputHwId(Record):
     """Which hardware counter writes its samples (PEBS) into the trace."""
@@ -620,7 +611,7 @@ class AuxOutputHwId(Record):
     hw_id: int
 
 
-@row(64, "HEADER_ATTR", "", Tail.BYTES)
+@record_type(64, "HEADER_ATTR", "", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class HeaderAttr(Record):
     """Pipe mode: an attr (its own size field gives its length) and the ids of its event."""
@@ -628,7 +619,7 @@ class HeaderAttr(Record):
     body: bytes
 
 
-@row(66, "HEADER_TRACING_DATA", "I", Tail.BYTES)
+@record_type(66, "HEADER_TRACING_DATA", "I", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class TracingData(Record):
     """Pipe mode: `length` bytes follow the record, rounded up to 8; not counted in its size."""
@@ -637,10 +628,10 @@ class TracingData(Record):
     rest: bytes
 
 
-@row(67, "HEADER_BUILD_ID", "i24s", Tail.STRING)
+@record_type(67, "HEADER_BUILD_ID", "i24s", Tail.STRING)
 @dataclass(slots=True, eq=False, repr=False)
 class BuildId(Record):
-    """The build id of a file. Before Linux 5.11 the size is not given and 20 is meant."""
+    """The build id of a file. Records before Linux 5.11 have no size; it is then 20."""
 
     pid: int
     data: bytes
@@ -652,17 +643,17 @@ class BuildId(Record):
         return self.data[: min(self.data[20], 20) if self.misc & Misc.BUILD_ID_SIZE else 20]
 
 
-@row(68, "FINISHED_ROUND", "")
+@record_type(68, "FINISHED_ROUND", "")
 @dataclass(slots=True, eq=False, repr=False)
 class FinishedRound(Record):
-    """No record after this has a time before the last round's latest."""
+    """No later record has a time before the latest of the round before this one."""
 
 
-@row(69, "ID_INDEX", "Q", Tail.BYTES)
+@record_type(69, "ID_INDEX", "Q", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class IdIndex(Record):
-    """Which CPU and thread each event id belongs to, and, if `perf inject` brought records of
-    virtual machines in, which machine.
+    """The CPU and the thread of each event id and, if `perf inject` added records of virtual
+    machines, the machine.
     """
 
     count: int
@@ -673,43 +664,48 @@ class IdIndex(Record):
 
     @property
     def entries(self) -> list[tuple[int, int, int, int]]:
-        """(id, index, cpu, tid) each."""
+        """(id, index, cpu, tid) of each event."""
         return list(self._ENTRY.iter_unpack(self.data[: self.count * self._ENTRY.size]))
 
     @property
     def machines(self) -> list[tuple[int, int, int]]:
-        """(id, machine, vcpu) of each event of a virtual machine: the process that it is. They lie
-        behind all entries, for each of which there is one.
+        """(id, pid, vcpu) of each event of a virtual machine; `pid` is the machine's process.
+
+        The record has one pair for each entry, after all entries; 0 is the host.
         """
         start, size = self.count * self._ENTRY.size, self.count * self._MACHINE.size
         if len(self.data) < start + size:
             return []
         found = self._MACHINE.iter_unpack(self.data[start : start + size])
-        return [(one[0], *of) for one, of in zip(self.entries, found, strict=True) if of[0]]
+        return [
+            (entry[0], pid, vcpu)
+            for entry, (pid, vcpu) in zip(self.entries, found, strict=True)
+            if pid
+        ]
 
     def problem(self) -> str | None:
-        """All entries must lie in the record."""
+        """Return a message if the entries exceed the record."""
         if self.count * self._ENTRY.size > len(self.data):
             return "ID_INDEX says it has more entries than its record"
         return None
 
 
-@row(70, "AUXTRACE_INFO", "II", Tail.BYTES)
+@record_type(70, "AUXTRACE_INFO", "II", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class AuxtraceInfo(Record):
-    """How the AUX data was made: for `kind` 1, Intel PT, `auxtrace.IntelPtInfo` reads `data`."""
+    """How the AUX data was made. For `kind` 1 (Intel PT), `aux.IntelPtInfo` decodes `data`."""
 
     kind: int
     reserved: int
     data: bytes
 
 
-@row(71, "AUXTRACE", "QQQIiiI")
+@record_type(71, "AUXTRACE", "QQQIiiI")
 @dataclass(slots=True, eq=False, repr=False)
 class Auxtrace(Record):
     """`length` bytes of AUX data follow the record, not counted in its size.
 
-    `aux_offset` is their place in the stream of that buffer, `reference` the TSC when they were
+    They are at `aux_offset` of their buffer's stream; `reference` is the TSC when they were
     written.
     """
 
@@ -722,7 +718,7 @@ class Auxtrace(Record):
     reserved: int
 
 
-@row(79, "TIME_CONV", "QQQ", Tail.BYTES)
+@record_type(79, "TIME_CONV", "QQQ", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class TimeConv(Record):
     """The conversion between TSC and perf clock; newer perf adds `rest`: time_cycles, time_mask,
@@ -745,51 +741,53 @@ class TimeConv(Record):
         return (cycles, mask) if is_short else None
 
 
-@row(80, "HEADER_FEATURE", "Q", Tail.BYTES)
+@record_type(80, "HEADER_FEATURE", "Q", Tail.BYTES)
 @dataclass(slots=True, eq=False, repr=False)
 class HeaderFeature(Record):
-    """A header feature in the stream of records, as pipe mode has it; `data` is padded."""
+    """A header feature as a record, as in pipe mode. `data` is padded."""
 
     feature: int
     data: bytes
 
 
-_BPF_U32 = struct.Struct("<I")
-_HEAD = struct.Struct("<IIQ")
-_CODE = struct.Struct("<16xI4xQ")
-_FUNCTIONS = struct.Struct("<104xIIQQ")
-_NEEDED = 1 << 0 | 1 << 3 | 1 << 4
-"""The arrays with code, addresses and lengths of functions."""
-_MOST = 1 << 16
+_BPIL_HEADER = struct.Struct("<IIQ")
+_BPF_CODE = struct.Struct("<16xI4xQ")
+_BPF_FUNCTIONS = struct.Struct("<104xIIQQ")
+_REQUIRED_ARRAYS = 1 << 0 | 1 << 3 | 1 << 4
+"""Code, addresses and lengths of functions."""
+_MAX_BPF_PROGRAMS = 1 << 16
 
 
 def bpf_code(at: Cursor) -> Iterator[tuple[int, bytes]]:
-    """(kernel address, code) of each function of each program. Raises PerfDataError where it ends
-    within one.
+    """Yield (kernel address, code) of each function of each program in HEADER_BPF_PROG_INFO.
+
+    Each program is a `struct perf_bpil` of perf: sizes, a `struct bpf_prog_info`
+    (include/uapi/linux/bpf.h), and its arrays; the pointers in it are offsets of the arrays. Raises
+    PerfDataError if the data ends within a program.
     """
-    count = at.unpack(_BPF_U32)[0]
-    if count > _MOST:
-        raise at.fail(f"more than {_MOST} BPF programs", count)
+    count = at.u32()
+    if count > _MAX_BPF_PROGRAMS:
+        raise at.error(f"more than {_MAX_BPF_PROGRAMS} BPF programs", count)
     for _ in range(count):
-        info_size, size, arrays = at.unpack(_HEAD)
-        info, data = bytes(at.take(info_size)), bytes(at.take(size))
-        if len(info) < _FUNCTIONS.size or arrays & _NEEDED != _NEEDED:
+        info_size, size, arrays = at.unpack(_BPIL_HEADER)
+        info, data = bytes(at.read(info_size)), bytes(at.read(size))
+        if len(info) < _BPF_FUNCTIONS.size or arrays & _REQUIRED_ARRAYS != _REQUIRED_ARRAYS:
             continue
-        length, code = _CODE.unpack_from(info)
-        functions, lengths, addresses, sizes = _FUNCTIONS.unpack_from(info)
+        length, code = _BPF_CODE.unpack_from(info)
+        functions, lengths, addresses, sizes = _BPF_FUNCTIONS.unpack_from(info)
         number = min(functions, lengths, len(data) // 4)
         if code + length > len(data) or addresses + 8 * number > len(data):
             continue
         if sizes + 4 * number > len(data):
             continue
-        place = code
+        start = code
         view = memoryview(data)
-        for (address,), (part,) in zip(
+        for (address,), (size,) in zip(
             struct.iter_unpack("<Q", view[addresses : addresses + 8 * number]),
             struct.iter_unpack("<I", view[sizes : sizes + 4 * number]),
             strict=True,
         ):
-            if place + part > code + length:
+            if start + size > code + length:
                 break
-            yield address, data[place : place + part]
-            place += part
+            yield address, data[start : start + size]
+            start += size

@@ -1,13 +1,11 @@
-"""Where the fields of a SAMPLE and of a sample_id are, given the event's sample_type.
+"""Decoding of records, which depends on the sample_type of their event.
 
-Source: perf_event_open(2), PERF_RECORD_SAMPLE and sample_id. The two have the same fields in
-different order; cpu has four reserved bytes behind it.
-
-What a SAMPLE has behind its fixed fields: parts that say how long they are, or whose event does.
-
-Source: perf_event_open(2), PERF_RECORD_SAMPLE; the parts are in the order of the table here.
-
-From bytes to typed records, as the table in `records` declares them.
+A SAMPLE has fixed fields, then variable fields, in the order of the tables here (source:
+perf_event_open(2), PERF_RECORD_SAMPLE). attr.sample_type says which of them are present. All other
+records of the kernel end with a sample_id, which has some of the same fields in another order.
+`SampleLayouts` therefore first finds the event of a record. `RecordDecoder` then decodes the record
+as its class in `records` declares it. Variable fields stay undecoded until `sample_field` is
+called.
 """
 
 from __future__ import annotations
@@ -19,12 +17,13 @@ from typing import TypeVar
 from rtit.errors import PerfDataError
 from rtit.perfdata import records
 from rtit.perfdata.attr import Attr, SampleType
-from rtit.perfdata.file_scan import Place
-from rtit.perfdata.records import HEADER, Record, SampleId, Tail, text
+from rtit.perfdata.file_scan import RecordHeader
+from rtit.perfdata.records import RECORD_HEADER, Record, SampleId, Tail, decode_text
 
-_Row = tuple[SampleType, str, tuple[str, ...]]
+_Field = tuple[SampleType, str, tuple[str, ...]]
+"""Bit of sample_type, format for `struct`, names of the values."""
 
-_SAMPLE_ID: tuple[_Row, ...] = (
+_SAMPLE_ID: tuple[_Field, ...] = (
     (SampleType.TID, "ii", ("pid", "tid")),
     (SampleType.TIME, "Q", ("time",)),
     (SampleType.ID, "Q", ("id",)),
@@ -32,7 +31,7 @@ _SAMPLE_ID: tuple[_Row, ...] = (
     (SampleType.CPU, "i4x", ("cpu",)),
     (SampleType.IDENTIFIER, "Q", ("id",)),
 )
-_SAMPLE: tuple[_Row, ...] = (
+_SAMPLE: tuple[_Field, ...] = (
     (SampleType.IDENTIFIER, "Q", ("id",)),
     (SampleType.IP, "Q", ("ip",)),
     (SampleType.TID, "ii", ("pid", "tid")),
@@ -45,14 +44,14 @@ _SAMPLE: tuple[_Row, ...] = (
 )
 
 
-def _layout(rows: tuple[_Row, ...], sample_type: int) -> tuple[struct.Struct, list[str]]:
-    chosen = [row for row in rows if row[0] & sample_type]
-    names = [name for row in chosen for name in row[2]]
-    return struct.Struct("<" + "".join(row[1] for row in chosen)), names
+def _layout(fields: tuple[_Field, ...], sample_type: int) -> tuple[struct.Struct, list[str]]:
+    present = [(format_, names) for bit, format_, names in fields if bit & sample_type]
+    all_names = [name for _, names in present for name in names]
+    return struct.Struct("<" + "".join(format_ for format_, _ in present)), all_names
 
 
 class SampleLayout:
-    """How the records of one event say who, when and where."""
+    """The layout of a sample_id, and of the fixed fields of a SAMPLE, for one event."""
 
     def __init__(self, attr: Attr) -> None:
         self.sample_type = attr.sample_type
@@ -62,30 +61,26 @@ class SampleLayout:
 
     @property
     def id_size(self) -> int:
-        """Bytes of the sample_id of the kernel's other records; 0 without sample_id_all."""
+        """Bytes of the sample_id of records other than SAMPLE; 0 without sample_id_all."""
         return self._id.size if self.sample_id_all else 0
 
     @property
     def sample_size(self) -> int:
-        """Bytes of the fields of a SAMPLE up to the period."""
+        """Bytes of the fixed fields of a SAMPLE."""
         return self._sample.size
 
     def read_id(self, data: memoryview, offset: int) -> SampleId:
-        """The sample_id at `offset`; the caller has checked that `id_size` bytes are there."""
+        """Return the sample_id at `offset`. The caller checks that it has `id_size` bytes."""
         values = self._id.unpack_from(data, offset)
         return SampleId(**dict(zip(self._id_names, values, strict=True)))
 
     def read_sample(self, data: memoryview, offset: int) -> dict[str, int]:
-        """The fixed fields of a SAMPLE by name; the caller has checked that `sample_size` bytes are
-        there.
-        """
+        """Return the fixed fields of a SAMPLE. The caller checks for `sample_size` bytes."""
         values = self._sample.unpack_from(data, offset)
         return dict(zip(self._sample_names, values, strict=True))
 
     def write_id(self, **values: int) -> bytes:
-        """A sample_id. `values` has the fields that the sample_type asks for; ValueError if one
-        does not fit.
-        """
+        """Encode a sample_id from the fields in sample_type. ValueError if one does not fit."""
         try:
             return self._id.pack(*(values[name] for name in self._id_names))
         except struct.error as error:
@@ -93,7 +88,11 @@ class SampleLayout:
 
 
 class SampleLayouts:
-    """The layouts of all events of a file, and which one a record follows."""
+    """The layouts of all events of a file, found by record.
+
+    `events` are (attr, ids). Only IDENTIFIER is at a position that does not depend on the layout;
+    without it several events with different layouts cannot be told apart.
+    """
 
     def __init__(self, events: list[tuple[Attr, tuple[int, ...]]]) -> None:
         self._all = [SampleLayout(attr) for attr, _ in events]
@@ -101,30 +100,28 @@ class SampleLayouts:
             number: index for index, (_, ids) in enumerate(events) for number in reversed(ids)
         }
         kinds = {(layout.sample_type, layout.sample_id_all) for layout in self._all}
-        self._one = len(kinds) == 1
-        self._identified = bool(self._all) and all(
+        self._has_one_kind = len(kinds) == 1
+        self._has_identifiers = bool(self._all) and all(
             layout.sample_type & SampleType.IDENTIFIER for layout in self._all
         )
 
-    def of_record(self, data: memoryview, start: int, end: int) -> SampleLayout | None:
-        """The layout of the record (not a SAMPLE) at `start`; None if the file has no events.
+    def for_record(self, data: memoryview, start: int, end: int) -> SampleLayout | None:
+        """Return the layout of the record (not a SAMPLE) at `start`; None without events.
 
-        A record that perf made up names event 0: it follows the first.
+        Records that perf synthesizes have the id 0; they have the layout of the first event.
         """
         if not self._all:
             return None
-        if self._one or not self._identified or end - start < 16:
+        if self._has_one_kind or not self._has_identifiers or end - start < 16:
             return self._all[0]
         identifier: int = struct.unpack_from("<Q", data, end - 8)[0]
         return self._all[self._by_id.get(identifier, 0)]
 
-    def of_sample(self, data: memoryview, start: int, end: int) -> tuple[int, SampleLayout] | None:
-        """(index of the event, its layout) for the SAMPLE between the offsets; None if there is no
-        telling.
-        """
+    def for_sample(self, data: memoryview, start: int, end: int) -> tuple[int, SampleLayout] | None:
+        """Return (index of the event, its layout) of a SAMPLE; None if the event is unknown."""
         if len(self._all) == 1:
             return 0, self._all[0]
-        if not self._identified or end - start < 16:
+        if not self._has_identifiers or end - start < 16:
             return None
         identifier: int = struct.unpack_from("<Q", data, start + 8)[0]
         index = self._by_id.get(identifier)
@@ -135,109 +132,103 @@ _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 _ENABLED, _RUNNING, _ID, _GROUP, _LOST = (1 << bit for bit in range(5))
 _HW_INDEX, _COUNTERS = 1 << 17, 1 << 19
-_ENTRY = 24
-"""Bytes of an entry of a branch stack."""
+_BRANCH_ENTRY = 24
 
-_Size = Callable[[Attr, memoryview], int]
-"""Bytes of a part that begins a memory; raises struct.error where that ends."""
+_FieldSize = Callable[[Attr, memoryview], int]
+"""Returns the bytes of the field at the start of `data`; raises struct.error if that is too short.
+"""
 
 
-def _read(attr: Attr, data: memoryview) -> int:
+def _read_size(attr: Attr, data: memoryview) -> int:
     shape = attr.read_format
     times = bool(shape & _ENABLED) + bool(shape & _RUNNING)
-    each = 1 + bool(shape & _ID) + bool(shape & _LOST)
+    words_per_event = 1 + bool(shape & _ID) + bool(shape & _LOST)
     count = _U64.unpack_from(data)[0] if shape & _GROUP else 1
-    return 8 * (bool(shape & _GROUP) + times + count * each)
+    return 8 * (bool(shape & _GROUP) + times + count * words_per_event)
 
 
-def _callchain(_: Attr, data: memoryview) -> int:
+def _callchain_size(_: Attr, data: memoryview) -> int:
     return 8 + 8 * int(_U64.unpack_from(data)[0])
 
 
-def _raw(_: Attr, data: memoryview) -> int:
+def _raw_size(_: Attr, data: memoryview) -> int:
     return 4 + int(_U32.unpack_from(data)[0])
 
 
-def _branches(attr: Attr, data: memoryview) -> int:
+def _branch_stack_size(attr: Attr, data: memoryview) -> int:
     count = int(_U64.unpack_from(data)[0])
-    more = 8 * bool(attr.branch_sample_type & _HW_INDEX)
+    hw_index = 8 * bool(attr.branch_sample_type & _HW_INDEX)
     counters = 8 * count if attr.branch_sample_type & _COUNTERS else 0
-    return 8 + more + _ENTRY * count + counters
+    return 8 + hw_index + _BRANCH_ENTRY * count + counters
 
 
-def _registers(mask: int, data: memoryview) -> int:
+def _registers_size(mask: int, data: memoryview) -> int:
     return 8 + 8 * mask.bit_count() * bool(_U64.unpack_from(data)[0])
 
 
-def _registers_user(attr: Attr, data: memoryview) -> int:
-    return _registers(attr.sample_regs_user, data)
-
-
-def _registers_intr(attr: Attr, data: memoryview) -> int:
-    return _registers(attr.sample_regs_intr, data)
-
-
-def _stack(_: Attr, data: memoryview) -> int:
+def _stack_size(_: Attr, data: memoryview) -> int:
     size = int(_U64.unpack_from(data)[0])
     return 16 + size if size else 8
 
 
-def _one(_: Attr, _data: memoryview) -> int:
+def _word_size(_: Attr, _data: memoryview) -> int:
     return 8
 
 
-def _aux(_: Attr, data: memoryview) -> int:
+def _aux_size(_: Attr, data: memoryview) -> int:
     return 8 + int(_U64.unpack_from(data)[0])
 
 
-_PARTS: tuple[tuple[int, _Size], ...] = (
-    (SampleType.READ, _read),
-    (SampleType.CALLCHAIN, _callchain),
-    (SampleType.RAW, _raw),
-    (SampleType.BRANCH_STACK, _branches),
-    (SampleType.REGS_USER, _registers_user),
-    (SampleType.STACK_USER, _stack),
-    (SampleType.WEIGHT | SampleType.WEIGHT_STRUCT, _one),
-    (SampleType.DATA_SRC, _one),
-    (SampleType.TRANSACTION, _one),
-    (SampleType.REGS_INTR, _registers_intr),
-    (SampleType.PHYS_ADDR, _one),
-    (SampleType.CGROUP, _one),
-    (SampleType.DATA_PAGE_SIZE, _one),
-    (SampleType.CODE_PAGE_SIZE, _one),
-    (SampleType.AUX, _aux),
+_VARIABLE_FIELDS: tuple[tuple[int, _FieldSize], ...] = (
+    (SampleType.READ, _read_size),
+    (SampleType.CALLCHAIN, _callchain_size),
+    (SampleType.RAW, _raw_size),
+    (SampleType.BRANCH_STACK, _branch_stack_size),
+    (SampleType.REGS_USER, lambda attr, data: _registers_size(attr.sample_regs_user, data)),
+    (SampleType.STACK_USER, _stack_size),
+    (SampleType.WEIGHT | SampleType.WEIGHT_STRUCT, _word_size),
+    (SampleType.DATA_SRC, _word_size),
+    (SampleType.TRANSACTION, _word_size),
+    (SampleType.REGS_INTR, lambda attr, data: _registers_size(attr.sample_regs_intr, data)),
+    (SampleType.PHYS_ADDR, _word_size),
+    (SampleType.CGROUP, _word_size),
+    (SampleType.DATA_PAGE_SIZE, _word_size),
+    (SampleType.CODE_PAGE_SIZE, _word_size),
+    (SampleType.AUX, _aux_size),
 )
 
 
-def part(attr: Attr, kind: SampleType, body: memoryview) -> memoryview | None:
-    """The part `kind` of a SAMPLE of the event `attr`, with its own size; `body` begins behind the
-    period. None if it is not there, or if the parts do not fit.
+def sample_field(attr: Attr, field: SampleType, body: memoryview) -> memoryview | None:
+    """Return a variable field of a SAMPLE, including its own size.
+
+    `attr` is that of the event, `body` what follows the fixed fields. None if the field is not
+    there or a field does not fit.
     """
     at = 0
-    for number, size_of in _PARTS:
-        if not attr.sample_type & number:
+    for bits, field_size in _VARIABLE_FIELDS:
+        if not attr.sample_type & bits:
             continue
         try:
-            size = size_of(attr, body[at:])
+            size = field_size(attr, body[at:])
         except struct.error:
             return None
         if at + size > len(body):
             return None
-        if number & kind:
+        if bits & field:
             return body[at : at + size]
         at += size
     return None
 
 
 def aux_data(attr: Attr, body: memoryview) -> memoryview | None:
-    """The AUX data of a SAMPLE; None without any."""
-    found = part(attr, SampleType.AUX, body)
+    """Return the AUX data of a SAMPLE; None if it has none."""
+    found = sample_field(attr, SampleType.AUX, body)
     return found[_U64.size :] if found is not None and len(found) > _U64.size else None
 
 
 def raw_data(attr: Attr, body: memoryview) -> memoryview | None:
-    """The raw data of a SAMPLE of a tracepoint; None without any."""
-    found = part(attr, SampleType.RAW, body)
+    """Return the raw data of a tracepoint's SAMPLE; None if it has none."""
+    found = sample_field(attr, SampleType.RAW, body)
     return found[_U32.size :] if found is not None else None
 
 
@@ -245,86 +236,89 @@ _AnyRecord = TypeVar("_AnyRecord", bound=Record)
 _SAMPLE_ID_FIELDS = ("pid", "tid", "time", "id", "stream_id", "cpu")
 
 
-class Decoder:
-    """Decodes the records of one file, whose places `Scan` has checked."""
+class RecordDecoder:
+    """Decodes the records of one file. The headers are those that `RecordScan` has checked."""
 
     def __init__(self, file: memoryview, layouts: SampleLayouts, source: str) -> None:
         self._file = file
         self._layouts = layouts
         self._source = source
 
-    def record(self, place: Place) -> Record:
-        """The record at a place. Raises PerfDataError if it is too short."""
-        if place.number == records.SAMPLE:
-            return self._sample(place)
-        end = place.offset + place.size
+    def decode(self, header: RecordHeader) -> Record:
+        """Return the record. Raises PerfDataError if it is too short."""
+        if header.type == records.SAMPLE:
+            return self._sample(header)
+        end = header.offset + header.size
         sample_id = None
-        if place.number < records.FIRST_USER_TYPE:
-            layout = self._layouts.of_record(self._file, place.offset, end)
+        if header.type < records.FIRST_USER_TYPE:
+            layout = self._layouts.for_record(self._file, header.offset, end)
             if layout is not None and layout.id_size:
                 end -= layout.id_size
-                if end < place.offset + HEADER.size:
-                    raise self._too_short(place)
+                if end < header.offset + RECORD_HEADER.size:
+                    raise self._too_short(header)
                 sample_id = layout.read_id(self._file, end)
-        cls = records.TABLE.get(place.number)
+        cls = records.RECORD_CLASSES.get(header.type)
         if cls is None:
-            body = bytes(self._file[place.offset + HEADER.size : end])
-            return records.Raw(*place, sample_id, body)
-        return self._typed(cls, place, sample_id, end)
+            body = bytes(self._file[header.offset + RECORD_HEADER.size : end])
+            return records.RawRecord(*header, sample_id, body)
+        return self._typed(cls, header, sample_id, end)
 
-    def as_type(self, cls: type[_AnyRecord], place: Place) -> _AnyRecord:
-        """The record at a place, which has no sample_id, as `cls` whatever its type number says."""
-        return self._typed(cls, place, None, place.offset + place.size)
+    def decode_as(self, cls: type[_AnyRecord], header: RecordHeader) -> _AnyRecord:
+        """Return a record without sample_id as `cls`, whatever its type number is."""
+        return self._typed(cls, header, None, header.offset + header.size)
 
     def _typed(
-        self, cls: type[_AnyRecord], place: Place, sample_id: SampleId | None, end: int
+        self, cls: type[_AnyRecord], header: RecordHeader, sample_id: SampleId | None, end: int
     ) -> _AnyRecord:
         layout = cls.layout
-        at = place.offset + HEADER.size
+        at = header.offset + RECORD_HEADER.size
         rest = at + layout.fixed.size
         if rest > end:
-            raise self._too_short(place)
+            raise self._too_short(header)
         values = layout.fixed.unpack_from(self._file, at)
         if layout.tail is Tail.STRING:
-            values += (text(self._file[rest:end]),)
+            values += (decode_text(self._file[rest:end]),)
         elif layout.tail is Tail.BYTES:
             values += (bytes(self._file[rest:end]),)
-        record = cls(*place, sample_id, *values)
+        record = cls(*header, sample_id, *values)
         problem = record.problem()
         if problem:
-            raise PerfDataError(problem, source=self._source, offset=place.offset, value=place.size)
+            raise PerfDataError(
+                problem, source=self._source, offset=header.offset, value=header.size
+            )
         return record
 
-    def _sample(self, place: Place) -> Record:
-        at, record = self.sample_body(place)
-        body = bytes(self._file[at : place.offset + place.size])
+    def _sample(self, header: RecordHeader) -> Record:
+        at, record = self.decode_sample_head(header)
+        body = bytes(self._file[at : header.offset + header.size])
         if record is None:
-            return records.Raw(*place, None, body)
+            return records.RawRecord(*header, None, body)
         record.body = body
         return record
 
-    def sample_body(self, place: Place) -> tuple[int, records.Sample | None]:
-        """Where the body of a SAMPLE begins, and the sample without it; None if there is no telling
-        of which event it is, then the body is all. Raises PerfDataError if it is too short.
+    def decode_sample_head(self, header: RecordHeader) -> tuple[int, records.Sample | None]:
+        """Return where the variable fields of a SAMPLE start, and the SAMPLE without them.
+
+        If its event is unknown the SAMPLE is None. Raises PerfDataError if it is too short.
         """
-        at = place.offset + HEADER.size
-        end = place.offset + place.size
-        found = self._layouts.of_sample(self._file, place.offset, end)
+        at = header.offset + RECORD_HEADER.size
+        end = header.offset + header.size
+        found = self._layouts.for_sample(self._file, header.offset, end)
         if found is None:
             return at, None
         event, layout = found
         if at + layout.sample_size > end:
-            raise self._too_short(place)
+            raise self._too_short(header)
         fields = layout.read_sample(self._file, at)
-        who = SampleId(**{name: fields[name] for name in _SAMPLE_ID_FIELDS if name in fields})
+        sample_id = SampleId(**{name: fields[name] for name in _SAMPLE_ID_FIELDS if name in fields})
         values = (fields.get("ip"), fields.get("address"), fields.get("period"))
-        return at + layout.sample_size, records.Sample(*place, who, event, *values, b"")
+        return at + layout.sample_size, records.Sample(*header, sample_id, event, *values, b"")
 
-    def _too_short(self, place: Place) -> PerfDataError:
-        name = records.NAMES.get(place.number, f"TYPE_{place.number}")
+    def _too_short(self, header: RecordHeader) -> PerfDataError:
+        name = records.TYPE_NAMES.get(header.type, f"TYPE_{header.type}")
         return PerfDataError(
             f"a {name} record is too short",
             source=self._source,
-            offset=place.offset,
-            value=place.size,
+            offset=header.offset,
+            value=header.size,
         )

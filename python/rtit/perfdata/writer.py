@@ -1,11 +1,11 @@
-"""The file that a recorder writes: appended to, its header's numbers put in place later.
+"""Writing of perf.data while a program runs.
 
-Writing perf.data while a program runs.
+A file starts with the header. Records follow. Each flush and each chunk of AUX data updates the
+size of the records in the header, so if the recorder is killed the file is valid up to the last
+flush. `Writer.close` appends the feature sections. Features that a reader needs are also written
+at the start, as HEADER_FEATURE records.
 
-The header comes first. Records follow; after each flush and each chunk of AUX data the header's
-size of the data is brought up to date, so that a file whose recorder was killed is good up to its
-last flush. Features that matter for reading go in twice: as HEADER_FEATURE records right at the
-start, and in their sections at the end.
+`Writer` encodes records; `OutputFile` buffers and writes bytes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,29 @@ from rtit.perfdata.attr import Attr, AttrFlag, SampleType, config_mask, format_c
 from rtit.perfdata.aux import INTEL_PT, IntelPtInfo
 from rtit.perfdata.clock import TimeConversion
 from rtit.perfdata.features import Event, Feature
-from rtit.perfdata.file_scan import DATA_SIZE_OFFSET, FILE, FLAGS_OFFSET, MAGIC, SECTION
-from rtit.perfdata.records import Ending, Misc, pack_ending, pack_instructions
+from rtit.perfdata.file_scan import (
+    DATA_SIZE_OFFSET,
+    FILE_HEADER,
+    FLAGS_OFFSET,
+    MAGIC,
+    SECTION_ENTRY,
+)
+from rtit.perfdata.records import ExitStatus, Misc, pack_exit_status, pack_instructions
 from rtit.perfdata.samples import SampleLayout
 
-_BUFFER = 1 << 18
+_BUFFER_SIZE = 1 << 18
 
 
-def rotate(path: str | os.PathLike[str]) -> None:
-    """Move an existing recording out of the way: NAME becomes NAME.old, an older NAME.old is lost.
+def rotate_recording(path: str | os.PathLike[str]) -> None:
+    """Rename an existing recording NAME to NAME.old. An older NAME.old is lost.
 
-    So does a symbolic link, also one to nothing: what it names is never written. What is no regular
-    file (a device, a pipe) stays. Raises RecordError if it cannot be moved.
+    A symbolic link is renamed too, even if it is broken, so its target is never overwritten.
+    Devices and pipes stay. Raises RecordError if the file cannot be renamed.
     """
     name = Path(path)
     if name.is_dir():
         raise RecordError(f"cannot write {name}: it is a directory")
-    if not is_older(name):
+    if not needs_rotation(name):
         return
     try:
         name.replace(f"{name}.old")
@@ -49,16 +55,16 @@ def rotate(path: str | os.PathLike[str]) -> None:
         raise RecordError(f"cannot rename {name} to {name}.old: {error.strerror}") from error
 
 
-def is_older(path: Path) -> bool:
-    """Whether `rotate` moves it: a file, or a link to one or to nothing."""
+def needs_rotation(path: Path) -> bool:
+    """Return whether `rotate_recording` renames the path: a file or a symbolic link."""
     return path.is_file() or (path.is_symlink() and not path.exists())
 
 
 class OutputFile:
-    """A new file. Small writes are gathered; every OSError comes as one RecordError.
+    """A new file, written through a buffer. Each OSError is raised as a RecordError.
 
-    `failed` is set once bytes were lost, by an error or by an interrupt: what follows would not be
-    where it should.
+    `failed` is True once bytes were lost, by an error or an interrupt: later bytes would be at
+    wrong offsets.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,9 +83,10 @@ class OutputFile:
         """Bytes appended so far."""
         return self._written + len(self._buffer)
 
-    def disk(self) -> tuple[int, int] | None:
-        """Bytes that are free for this user on the file's disk, and its size; None of a device or
-        pipe, or where the file system does not say it.
+    def disk_space(self) -> tuple[int, int] | None:
+        """Return the bytes that this user can still write to the file's disk, and the disk's size.
+
+        None for a device or pipe, or if the file system does not report it.
         """
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             return None
@@ -93,23 +100,23 @@ class OutputFile:
         return self._fd < 0
 
     def append(self, *parts: bytes | bytearray | memoryview) -> None:
-        """Add bytes at the end: all parts or, if anything comes in between, `failed`."""
+        """Append all parts; if an exception interrupts this, set `failed`."""
         try:
             for part in parts:
-                if len(part) < _BUFFER:
+                if len(part) < _BUFFER_SIZE:
                     self._buffer += part
                 else:
                     self.flush()
                     self._write(memoryview(part), self._written)
                     self._written += len(part)
-            if len(self._buffer) >= _BUFFER:
+            if len(self._buffer) >= _BUFFER_SIZE:
                 self.flush()
         except BaseException:
             self.failed = True
             raise
 
     def flush(self) -> None:
-        """Hand what was gathered to the kernel: it outlives this process from here on."""
+        """Write the buffer to the file; these bytes survive a kill of this process."""
         if self._buffer:
             pending, self._buffer = self._buffer, bytearray()
             try:
@@ -119,7 +126,7 @@ class OutputFile:
                 raise
             self._written += len(pending)
 
-    def put(self, offset: int, data: bytes) -> None:
+    def overwrite(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were flushed."""
         self._write(memoryview(data), offset)
 
@@ -181,35 +188,36 @@ _SAMPLE_TYPE = SampleType.IP | SampleType.TID | SampleType.TIME | SampleType.IDE
 _ALIGNMENT = 8
 
 
-class Switches(IntEnum):
-    """How a file tells of switches: `have_sched_switch` of `IntelPtInfo`."""
+class SwitchRecords(IntEnum):
+    """The records of context switches that a file has: `have_sched_switch` of `IntelPtInfo`."""
 
     NONE = 0
     THREADS = 2
-    WIDE = 3
+    CPU_WIDE = 3
 
 
 class Writer:
-    """A perf.data file of one Intel PT event, with a buffer of its own for each thread (cpu -1), or
-    with `switches` for each CPU.
+    """Writes a perf.data file with one Intel PT event.
 
-    * `path` is made anew; see `output.rotate` for what was there.
-    * `config` is attr.config: IA32_RTIT_CTL bits as the intel_pt PMU takes them; `pmu_type` its
+    The file has one AUX buffer for each thread (cpu -1) or, with `switches`, for each CPU.
+
+    * `path` is overwritten; see `rotate_recording`.
+    * `config` is attr.config: IA32_RTIT_CTL bits in the layout of the intel_pt PMU; `pmu_type` is
       attr.type.
-    * `time` converts the `time` arguments (ns of the perf clock) from TSC; `tsc_ctc` is (EBX, EAX)
-      of CPUID.15H; `max_nonturbo_ratio` the ratio of TSC to bus clock; `mtc_freq_bits` the mask of
-      mtc_period in `config`.
+    * `time` converts between TSC and the `time` arguments (ns of the perf clock); `tsc_ctc` is
+      (EBX, EAX) of CPUID.15H; `max_nonturbo_ratio` the ratio of TSC to bus clock; `mtc_freq_bits`
+      the mask of mtc_period in `config`.
     * `filter` is perf's filter expression, `cpuid` as perf writes it (GenuineIntel,6,94,3),
-      `cmdline` the recorder's.
-    * `snapshot`: the file holds the last packets of buffers that were written again and again, so
-      that two chunks of a thread may overlap, or leave something out between them.
-    * `switches` says how the file tells which thread had a CPU when: SWITCH of the traced threads
-      alone, or SWITCH_CPU_WIDE of all.
-    * `kernel`: kernel code was traced as well.
-    * `facts` is what rtit itself wants to find again; see `features.format_facts`.
+      `cmdline` that of the recorder.
+    * `snapshot`: the file has the last packets of ring buffers, so the chunks of a thread can
+      overlap or have gaps between them.
+    * `switches`: the records of context switches in the file, SWITCH of the traced threads or
+      SWITCH_CPU_WIDE of all threads.
+    * `kernel`: kernel code was traced too.
+    * `facts` are rtit's own data about the recording; see `features.format_facts`.
 
-    A context manager; leaving it closes the file. Raises RecordError, in one sentence, when the
-    file cannot be written, and ValueError for arguments that no file can hold.
+    A context manager; leaving it closes the file. Raises RecordError, in one sentence, if the file
+    cannot be written, and ValueError for values that no file can hold.
     """
 
     def __init__(
@@ -227,14 +235,14 @@ class Writer:
         filter: str | None = None,  # noqa: A002 - perf's name for it
         cap_event_trace: bool = False,
         snapshot: bool = False,
-        switches: Switches = Switches.NONE,
+        switches: SwitchRecords = SwitchRecords.NONE,
         kernel: bool = False,
         facts: Mapping[str, str] | None = None,
     ) -> None:
         self.time = time
         self.switches = switches
         common = _COMMON_FLAGS & ~AttrFlag.EXCLUDE_KERNEL if kernel else _COMMON_FLAGS
-        per_cpu = switches is not Switches.NONE
+        per_cpu = switches is not SwitchRecords.NONE
         sample_type = _SAMPLE_TYPE | (SampleType.CPU if per_cpu else 0)
         self._cpus: dict[int, int] = {}
         pt = Attr(
@@ -261,9 +269,9 @@ class Writer:
         self._cmdline = list(cmdline)
         self._index: list[int] = []
         self.pt_bytes = 0
-        """Of all chunks, with their padding: what readers find."""
+        """Bytes of all chunks, with padding."""
         self._buffers: dict[tuple[int, int], tuple[int, int]] = {}
-        info = IntelPtInfo.of_recording(
+        info = IntelPtInfo.for_recording(
             pmu_type=pmu_type,
             time=time,
             tsc_ctc=tsc_ctc,
@@ -274,12 +282,12 @@ class Writer:
             snapshot=snapshot,
             have_sched_switch=switches,
         )
-        known = self._features()
+        initial_features = self._features()
         self._file = OutputFile(path)
         try:
             self._write_header()
-            for number, data in known.items():
-                if len(data) < records.LARGEST // 2:
+            for number, data in initial_features.items():
+                if len(data) < records.MAX_RECORD_SIZE // 2:
                     self._append(records.HeaderFeature, int(number), tail=data)
             self._append(records.AuxtraceInfo, INTEL_PT, 0, tail=info.encode())
             self.flush()
@@ -300,17 +308,17 @@ class Writer:
 
     @property
     def size(self) -> int:
-        """Bytes of the file so far."""
+        """Bytes written so far."""
         return self._file.offset
 
-    def disk(self) -> tuple[int, int] | None:
-        """As `OutputFile.disk`."""
-        return self._file.disk()
+    def disk_space(self) -> tuple[int, int] | None:
+        """Return the same as `OutputFile.disk_space`."""
+        return self._file.disk_space()
 
-    # Sideband. Times are ns of the perf clock, never before the last one of the same thread.
+    # Sideband records. Times are ns of the perf clock and do not decrease within a thread.
 
     def comm(self, pid: int, tid: int, time: int, name: str, by_exec: bool = False) -> None:
-        """The thread is called `name` from now on."""
+        """Write COMM: the thread has this name from now on."""
         misc = Misc.USER | (Misc.COMM_EXEC if by_exec else 0)
         self._sideband(records.Comm, pid, tid, time, pid, tid, tail=os.fsencode(name), misc=misc)
 
@@ -331,9 +339,9 @@ class Writer:
         path: str,
         build_id: bytes | None = None,
     ) -> None:
-        """A mapping of `size` bytes of the file, from byte `pgoff` on, appeared at `address`.
+        """Write MMAP2: `size` bytes of a file, from byte `pgoff` on, were mapped at `address`.
 
-        With a `build_id` (at most 20 bytes) the record holds it in the place of device and inode.
+        A `build_id` (at most 20 bytes) replaces device and inode in the record.
         """
         misc = Misc.USER
         if build_id:
@@ -345,7 +353,7 @@ class Writer:
         self._sideband(records.Mmap2, pid, tid, time, *values, tail=os.fsencode(path), misc=misc)
 
     def fork(self, pid: int, ppid: int, tid: int, ptid: int, time: int) -> None:
-        """Thread `tid` of process `pid` began; `ptid` of `ppid` made it."""
+        """Write FORK: thread `ptid` of `ppid` created thread `tid` of process `pid`."""
         self._sideband(records.Fork, ppid, ptid, time, pid, ppid, tid, ptid, time)
 
     def exit(
@@ -355,20 +363,21 @@ class Writer:
         tid: int,
         ptid: int,
         time: int,
-        ending: Ending | None = None,
+        exit_status: ExitStatus | None = None,
         instructions: int | None = None,
     ) -> None:
-        """Thread `tid` of process `pid` ended; how, and how many of its instructions were traced,
-        if that is known.
+        """Write EXIT: thread `tid` of process `pid` ended.
+
+        `exit_status` and the number of its traced `instructions` are recorded if they are known.
         """
         values = (pid, ppid, tid, ptid, time)
-        tail = pack_ending(ending) if ending is not None else b""
+        tail = pack_exit_status(exit_status) if exit_status is not None else b""
         if instructions is not None:
             tail += pack_instructions(instructions)
         self._sideband(records.Exit, pid, tid, time, *values, tail=tail)
 
     def itrace_start(self, pid: int, tid: int, time: int) -> None:
-        """Tracing of the thread began."""
+        """Write ITRACE_START: tracing of the thread began."""
         self._append(
             records.ItraceStart, pid, tid, sample_id=self._sample_id(pid, tid, time, _PT_ID)
         )
@@ -376,10 +385,11 @@ class Writer:
     def switch(
         self, cpu: int, time: int, before: tuple[int, int], after: tuple[int, int], back: int = 0
     ) -> None:
-        """On a CPU thread `before` (pid, tid) was followed by `after`; (0, 0) is idle. The first
-        went out at `time`, the second came in `back` ns later.
+        """Write the records of a switch from thread `before` (pid, tid) to `after`; (0, 0): idle.
+
+        `before` was switched out at `time`, `after` was switched in `back` ns later.
         """
-        wide = self.switches is Switches.WIDE
+        wide = self.switches is SwitchRecords.CPU_WIDE
         for pid, tid, other, misc, when in (
             (*before, after, Misc.SWITCH_OUT, time),
             (*after, before, 0, time + back),
@@ -392,8 +402,9 @@ class Writer:
         self._cpus[after[1]] = cpu
 
     def aux(self, pid: int, tid: int, time: int, offset: int, size: int, flags: int = 0) -> None:
-        """`size` bytes from `offset` of the thread's stream were produced; `flags` see
-        `records.AuxFlag`.
+        """Write AUX: the thread produced `size` bytes at `offset` of its stream.
+
+        `flags` are `records.AuxFlag`.
         """
         sample_id = self._sample_id(pid, tid, time, _PT_ID)
         self._append(records.Aux, offset, size, flags, sample_id=sample_id)
@@ -401,15 +412,15 @@ class Writer:
     def text_poke(
         self, pid: int, tid: int, time: int, address: int, new_bytes: bytes, old_bytes: bytes = b""
     ) -> None:
-        """Code without a file: `new_bytes` is at `address` of the process from now on.
+        """Write TEXT_POKE: `new_bytes` is at `address` of the process from now on, without a file.
 
-        `old_bytes`, if given, is what was there, as long as `new_bytes`. Code too long for a record
-        goes into several. stock perf passes over these records: their cpumode is user.
+        `old_bytes`, if given, was there before and is as long as `new_bytes`. Code that does not
+        fit one record is split. Stock perf ignores these records because their cpumode is user.
         """
         if old_bytes and len(old_bytes) != len(new_bytes):
             raise ValueError(f"{len(old_bytes)} old bytes for {len(new_bytes)} new ones")
-        fixed = records.HEADER.size + records.TextPoke.layout.fixed.size
-        room = records.LARGEST - fixed - self._layout.id_size - (_ALIGNMENT - 1)
+        fixed = records.RECORD_HEADER.size + records.TextPoke.layout.fixed.size
+        room = records.MAX_RECORD_SIZE - fixed - self._layout.id_size - (_ALIGNMENT - 1)
         step = room // 2 if old_bytes else room
         for start in range(0, len(new_bytes), step):
             was, now = old_bytes[start : start + step], new_bytes[start : start + step]
@@ -429,14 +440,13 @@ class Writer:
         reference_tsc: int,
         cpu: int = -1,
     ) -> None:
-        """A chunk of the packets of the thread, or with `tid` -1 of a CPU; no packet may begin in
-        one chunk and end in the next.
+        """Write AUXTRACE: a chunk of the packets of a thread or, with `tid` -1, of a CPU.
 
-        A length that is no multiple of 8 is padded with PAD packets. `offset` is the chunk's place
-        in that stream, None for right behind the last chunk with its padding.
-        `reference_tsc` is the TSC, not 0, at a time after all packets of the chunk: its high byte
-        completes the packets' 56 bits. `pid` is not recorded: perf takes it from COMM, FORK or
-        MMAP2.
+        No packet may start in one chunk and end in the next. A length that is not a multiple of 8
+        is padded with PAD packets. `offset` is that in the stream; None: after the last chunk and
+        its padding. `reference_tsc` is the TSC, not 0, at a time after all packets of the chunk:
+        its high byte completes the 56 bits of TSC packets. `pid` is not recorded: perf takes it
+        from COMM, FORK or MMAP2.
         """
         if not 0 < reference_tsc < 1 << 64:
             raise ValueError(f"reference TSC {reference_tsc}, not 1..2**64-1")
@@ -450,9 +460,9 @@ class Writer:
         start = expected if offset is None else offset
         values = (len(view) + padding, start, reference_tsc, index, tid, cpu, 0)
         record = self._encode(records.Auxtrace, *values)
-        place = self._file.offset
+        record_offset = self._file.offset
         self._file.append(record, view, bytes(padding))
-        self._index.append(place)
+        self._index.append(record_offset)
         self._buffers[buffer] = (index, start + len(view) + padding)
         self.pt_bytes += len(view) + padding
         self.flush()
@@ -460,23 +470,21 @@ class Writer:
     # The file
 
     def flush(self) -> None:
-        """Bring the file up to date: whatever happens to this process now, all records until here
-        can be read.
-        """
+        """Write all records so far, so that they can be read even if this process is killed."""
         self._check()
         self._file.flush()
         size = self._file.offset - self._data_offset
-        self._file.put(DATA_SIZE_OFFSET, struct.pack("<Q", size))
+        self._file.overwrite(DATA_SIZE_OFFSET, struct.pack("<Q", size))
 
     def close(
         self,
         build_ids: Mapping[str, bytes] | None = None,
         facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the features and close the file; nothing happens the second time.
+        """Write the features and close the file. A second call does nothing.
 
-        `build_ids` is path -> build id of the files that ran; `facts` are added to those given
-        before. After an error the file stays as the last flush left it.
+        `build_ids` is path -> build id of the recorded files; `facts` are added to the earlier
+        ones. After an error the file stays as the last flush left it.
         """
         if self._file.closed:
             return
@@ -489,33 +497,33 @@ class Writer:
             if build_ids:
                 found[Feature.BUILD_ID] = features.pack_build_ids(build_ids)
             sections = sorted(found.items())
-            offset = self._file.offset + len(sections) * SECTION.size
+            offset = self._file.offset + len(sections) * SECTION_ENTRY.size
             for _, data in sections:
-                self._file.append(SECTION.pack(offset, len(data)))
+                self._file.append(SECTION_ENTRY.pack(offset, len(data)))
                 offset += len(data)
             self._file.append(*(data for _, data in sections))
             self._file.flush()
             bits = sum(1 << number for number, _ in sections)
-            self._file.put(FLAGS_OFFSET, struct.pack("<Q", bits))
+            self._file.overwrite(FLAGS_OFFSET, struct.pack("<Q", bits))
 
-    # Inside
+    # Private
 
     def _write_header(self) -> None:
         ids = b"".join(struct.pack(f"<{len(e.ids)}Q", *e.ids) for e in self._events)
-        entry_size = self._events[0].attr.size + SECTION.size
-        attrs_offset = FILE.size + len(ids)
+        entry_size = self._events[0].attr.size + SECTION_ENTRY.size
+        attrs_offset = FILE_HEADER.size + len(ids)
         attrs = bytearray()
-        offset = FILE.size
+        offset = FILE_HEADER.size
         for event in self._events:
-            attrs += event.attr.encode() + SECTION.pack(offset, 8 * len(event.ids))
+            attrs += event.attr.encode() + SECTION_ENTRY.pack(offset, 8 * len(event.ids))
             offset += 8 * len(event.ids)
         self._data_offset = attrs_offset + len(attrs)
         sections = (attrs_offset, len(attrs), self._data_offset, 0, 0, 0)
-        header = FILE.pack(MAGIC, FILE.size, entry_size, *sections, 0, 0, 0, 0)
+        header = FILE_HEADER.pack(MAGIC, FILE_HEADER.size, entry_size, *sections, 0, 0, 0, 0)
         self._file.append(header + ids + attrs)
 
     def _features(self) -> dict[Feature, bytes]:
-        """The features that are known from the start; the facts change."""
+        """The features that do not depend on the records. The facts can change."""
         cpus = os.cpu_count() or 1
         return {
             Feature.ARCH: features.pack_string("x86_64"),
@@ -574,4 +582,4 @@ class Writer:
 
     def _check(self) -> None:
         if self._file.closed or self._file.failed:
-            raise RecordError(f"{self._file.path} takes no more records")
+            raise RecordError(f"{self._file.path} is closed or damaged: it takes no more records")

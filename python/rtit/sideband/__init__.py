@@ -1,14 +1,23 @@
-"""Who ran where: what the records beside a trace tell of threads and memory over time.
+"""Sideband: what the records beside a trace say about threads, processes and memory over time.
 
-A stage of its own: `perfdata` turns bytes into records, this turns records into `Threads` and into
-the address spaces of `image.Images`, and a trace's streams are decoded with these. `order` has the
-records in order of time, `threads` and `spaces` have one `apply` each.
+`perfdata` decodes bytes into records. `read_sideband` applies these records, in order of time, to
+the code images of `image.Images`, and returns a `ThreadTable`. Streams are then decoded with both.
 """
 
 from __future__ import annotations
 
-from rtit.sideband.process_records import Threads, follow
-from rtit.sideband.processes import Ended, Loss, Losses, Process
+from rtit.sideband.process_records import ThreadTable, read_sideband
+from rtit.sideband.processes import AuxLoss, AuxLosses, Process, ProcessExit
 from rtit.sideband.scheduling import Turn, TurnList, Turns
 
-__all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "TurnList", "Turns", "follow"]
+__all__ = [
+    "AuxLoss",
+    "AuxLosses",
+    "Process",
+    "ProcessExit",
+    "ThreadTable",
+    "Turn",
+    "TurnList",
+    "Turns",
+    "read_sideband",
+]

@@ -1,4 +1,12 @@
-"""Who ran in virtual machines, from the records that `perf inject --guest-data` brought in."""
+"""Sideband of virtual machines: the records that `perf inject --guest-data` added to the host's.
+
+The event id of such a record says which machine it is of (a machine is named by the pid of its
+process on the host) and on which vcpu it was written. pids, tids and paths in it are those of the
+guest; they are translated to numbers and paths that no process or file of the host has.
+`GuestSideband` applies the records to `Images`, and builds the scheduling intervals of each vcpu.
+With these it splits the host's intervals: while a thread of the host runs a vcpu, the guest's
+thread on that vcpu is known.
+"""
 
 from __future__ import annotations
 
@@ -6,83 +14,78 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from rtit.image import Images, Problem, guest_path, process_in_guest
+from rtit.image import Images, Problem, guest_path, guest_process_pid
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import mapping_records
 from rtit.sideband.scheduling import NOBODY, InGuest, TurnList, Turns
 
-_FEW = 1 << 16
-"""So often turns may be cut, however few guests had."""
-TOO_MANY_CUTS = Problem(
-    "unreadable", "turns of guests", "more of them share CPUs than ran: whose code ran is not known"
+_MIN_SPLITS = 1 << 16
+"""The host's intervals can be split this often, however few intervals the guests have."""
+TOO_MANY_SPLITS = Problem(
+    "unreadable", "turns of guests", "too many of them share CPUs: the guest thread is unknown"
 )
 _UNKNOWN = InGuest(NOBODY, NOBODY)
 
 
-class Guests:
-    """The records of virtual machines: what is mapped in their processes goes to `images`, who had
-    their CPUs when is told by `within`. `names` has the last name of each of their threads, by the
-    process that the machine is and the tid in it. `take` says whether so many bytes more may be
-    kept.
-    """
+class GuestSideband:
+    """Applies the records of virtual machines, and splits the host's intervals by guest thread."""
 
     def __init__(self, data: PerfData, take: Callable[[int], bool] = lambda _: True) -> None:
         self.names: dict[tuple[int, int], str] = {}
+        """The last name of each guest thread, by (machine, tid in the guest)."""
         self._ids = data.guest_ids
         self._cpus = data.guest_cpus
         self._take = take
         self._turns: dict[int, Turns] = {}
-        self._cuts = 0
+        self._splits = 0
 
     def machine(self, record: perf.Record) -> int:
-        """Whose a record is: the process that the machine is; 0: the host's."""
-        who = record.sample_id
-        return self._ids.get(who.id, (0, 0))[0] if who is not None and who.id is not None else 0
+        """Return the machine of a record; 0 for records of the host."""
+        event_id = record.sample_id.id if record.sample_id is not None else None
+        return self._ids.get(event_id, (0, 0))[0] if event_id is not None else 0
 
     def apply(self, images: Images, time: int, record: perf.Record) -> None:
-        """Take the next record of a machine, in order of time (TSC ticks)."""
-        who = record.sample_id
-        if who is None or who.id is None:
+        """Apply the next record of a machine, in order of time (TSC ticks)."""
+        sample_id = record.sample_id
+        if sample_id is None or sample_id.id is None:
             return
-        machine, vcpu = self._ids[who.id]
+        machine, vcpu = self._ids[sample_id.id]
         if isinstance(record, perf.Comm):
             self.names[machine, record.tid] = record.comm
         elif isinstance(record, perf.Fork) and (machine, record.ptid) in self.names:
             self.names.setdefault((machine, record.tid), self.names[machine, record.ptid])
-        mapping_records.apply(
-            images, time, self._seen_from_outside(machine, record), machine=machine
-        )
-        # where the host ran it is no matter here
-        inside = replace(record, sample_id=replace(who, cpu=vcpu))
+        mapping_records.apply(images, time, _with_host_numbers(machine, record), machine=machine)
+        # The CPU of the guest is the vcpu, wherever the host ran it.
+        inside = replace(record, sample_id=replace(sample_id, cpu=vcpu))
         if machine not in self._turns:
             self._turns[machine] = Turns(take=self._take)
         self._turns[machine].apply(time, inside)
 
     @property
     def turns(self) -> Iterable[Turns]:
-        """Those of each machine."""
+        """The intervals of each machine."""
         return self._turns.values()
 
     @property
-    def most_cuts(self) -> int:
-        """So often turns of the host are cut, on all CPUs. A turn of a guest is in one or two of
-        them; a file may say that all CPUs ran the same one.
+    def max_splits(self) -> int:
+        """How often the host's intervals on all CPUs can be split.
+
+        In a real recording each interval of a guest is in one or two intervals of the host; a
+        hostile file can put one vcpu on all CPUs at once.
         """
-        return _FEW + 2 * sum(map(len, self.turns))
+        return _MIN_SPLITS + 2 * sum(map(len, self.turns))
 
     @property
-    def beyond(self) -> bool:
-        """Whether there was more to cut: what ran there in guests is not known."""
-        return self._cuts > self.most_cuts
+    def has_too_many_splits(self) -> bool:
+        """Whether the limit was reached: later guest threads are unknown."""
+        return self._splits > self.max_splits
 
-    def within(self, turns: TurnList) -> TurnList:
-        """The turns of a CPU of the host, those of CPUs of machines cut where other threads got
-        them in there.
-        """
+    def split(self, turns: TurnList) -> TurnList:
+        """Return the intervals of a host's CPU, split where the guest thread changes."""
         found = TurnList()
         on: dict[tuple[int, int], TurnList] = {}
-        most = self.most_cuts
+        limit = self.max_splits
         for number, (pid, tid, _) in enumerate(turns.who()):
             since = turns.since[number]
             vcpu = self._cpus.get((pid, tid))
@@ -96,35 +99,19 @@ class Guests:
                 found.put(since, pid, tid)
                 continue
             until = turns.since[number + 1] if number + 1 < len(turns) else None
-            for begin, guest in _parts(inside, since, until):
-                self._cuts += begin > since
-                if self._cuts > most:
+            for begin, guest in _guest_intervals(inside, since, until):
+                self._splits += begin > since
+                if self._splits > limit:
                     found.put(begin, pid, tid, _UNKNOWN)
                     break
                 found.put(begin, pid, tid, guest)
         return found
 
-    def _seen_from_outside(self, machine: int, record: perf.Record) -> perf.Record:
-        """The same with numbers and paths that are no others of the host."""
 
-        def outside(number: int) -> int:
-            return process_in_guest(machine, number) if number > 0 else number
-
-        if isinstance(record, perf.Mmap | perf.Mmap2) and not record.path.startswith(("[", "//")):
-            path = guest_path(machine, record.path)
-            record = replace(record, path=path)
-        if isinstance(record, perf.Fork):
-            record = replace(record, ppid=outside(record.ppid), ptid=outside(record.ptid))
-        if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
-            return replace(record, pid=outside(record.pid), tid=outside(record.tid))
-        who = record.sample_id
-        if isinstance(record, perf.TextPoke) and who is not None and who.pid is not None:
-            return replace(record, sample_id=replace(who, pid=outside(who.pid)))
-        return record
-
-
-def _parts(inside: TurnList, since: int, until: int | None) -> Iterator[tuple[int, InGuest]]:
-    """Which thread of a guest had its CPU when, from `since` to `until`."""
+def _guest_intervals(
+    inside: TurnList, since: int, until: int | None
+) -> Iterator[tuple[int, InGuest]]:
+    """The guest threads on a vcpu from `since` to `until`, each with its start."""
     first = bisect_right(inside.since, since)
     yield since, _guest(inside, first - 1) if first else _UNKNOWN
     for number in range(first, len(inside)):
@@ -135,3 +122,21 @@ def _parts(inside: TurnList, since: int, until: int | None) -> Iterator[tuple[in
 
 def _guest(inside: TurnList, number: int) -> InGuest:
     return InGuest(inside.pid[number], inside.tid[number])
+
+
+def _with_host_numbers(machine: int, record: perf.Record) -> perf.Record:
+    """Return the record with pids, tids and paths that no process or file of the host has."""
+
+    def on_host(number: int) -> int:
+        return guest_process_pid(machine, number) if number > 0 else number
+
+    if isinstance(record, perf.Mmap | perf.Mmap2) and not record.path.startswith(("[", "//")):
+        record = replace(record, path=guest_path(machine, record.path))
+    if isinstance(record, perf.Fork):
+        record = replace(record, ppid=on_host(record.ppid), ptid=on_host(record.ptid))
+    if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
+        return replace(record, pid=on_host(record.pid), tid=on_host(record.tid))
+    sample_id = record.sample_id
+    if isinstance(record, perf.TextPoke) and sample_id is not None and sample_id.pid is not None:
+        return replace(record, sample_id=replace(sample_id, pid=on_host(sample_id.pid)))
+    return record

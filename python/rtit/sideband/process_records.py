@@ -1,8 +1,13 @@
-"""Sideband records in order of time. Each CPU's are in order; those of several CPUs are not.
+"""Reads all sideband of a recording: one walk over the records, in order of time.
 
-Threads: what they are called, whose they are, where they ran.
+`read_sideband` is the entry point. The kernel's records of one CPU are in order of time, but those
+of several CPUs are not, so `sort_by_time` sorts them first. Each record then goes to the consumers:
+`Images` (memory), `ThreadTable` with its parts (names, processes, exits, scheduling intervals, lost
+data), and `GuestSideband` for records of virtual machines.
 
-One walk over the records, for all who learn from them.
+All consumers reserve memory in the recording's `MemoryBudget`. If that is used up, a record about
+further threads is skipped, nothing is known of the code of its process any more, and a problem is
+reported.
 """
 
 from __future__ import annotations
@@ -10,212 +15,204 @@ from __future__ import annotations
 import mmap
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from sys import getsizeof
 
 from rtit.errors import PerfDataError
-from rtit.image import Images, Problem
+from rtit.image import Images, MemoryBudget, Problem
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import FIRST_USER_TYPE, Record
 from rtit.sideband import mapping_records
-from rtit.sideband.guests import Guests
-from rtit.sideband.jit_code import Jitted
-from rtit.sideband.processes import Endings, Losses, Processes
+from rtit.sideband.guests import GuestSideband
+from rtit.sideband.jit_code import JitCodeLoader
+from rtit.sideband.processes import AuxLosses, ProcessExits, ProcessTable
 from rtit.sideband.scheduling import Turns
 
-_KEPT, _KEPT_BYTES = 1 << 16, 1 << 24
-"""Records that are kept while they are sorted, and the bytes of all; of more only the places are,
-and they are read again.
+_MAX_SORTED_RECORDS, _MAX_SORTED_BYTES = 1 << 16, 1 << 24
+"""Records that are sorted in memory. If there are more, only their offsets are sorted, and the
+records are read again.
 """
-_AT_ONCE = 1 << 24
-"""So many bytes of pages, as far as records that are read again lie in them, stay in memory."""
+_MAX_RESIDENT = 1 << 24
+"""Bytes of pages that stay in memory while records are read again."""
 
 
-def in_order(data: PerfData) -> Iterator[tuple[int, Record]]:
-    """The kernel's records with their times in TSC ticks; 0 for what carries no time, or where the
-    file does not say how to convert. Records of one time stay in the order of the file. Raises
-    PerfDataError, also if the file changes meanwhile.
-    """
-    kept: list[tuple[int, Record]] = []
-    size = 0
-    for pair in _timed(data):
-        kept.append(pair)
-        size += pair[1].size
-        if len(kept) > _KEPT or size > _KEPT_BYTES:
-            break
-    else:
-        kept.sort(key=lambda pair: pair[0])
-        yield from kept
-        return
-    kept.clear()
-    yield from _read_again(data)
+class ThreadTable:
+    """The threads of a recording, and what their records say."""
 
-
-def _timed(data: PerfData) -> Iterator[tuple[int, Record]]:
-    return ((_ticks(data, record), record) for record in data.records() if _has_time(record))
-
-
-def _has_time(record: Record) -> bool:
-    """Those that perf adds, AUXTRACE among them, have none, and would break the order."""
-    return record.type < FIRST_USER_TYPE
-
-
-def _ticks(data: PerfData, record: Record) -> int:
-    convert = data.time_conversion
-    when = record.sample_id.time if record.sample_id else None
-    return convert.to_tsc(when) if convert is not None and when else 0
-
-
-def _read_again(data: PerfData) -> Iterator[tuple[int, Record]]:
-    times, offsets, ends = array("Q"), array("Q"), list[int]()
-    sorted_already = True
-    for records in data.records_by_part():
-        for record in records:
-            if not _has_time(record):
-                continue
-            time = _ticks(data, record)
-            sorted_already = sorted_already and (not times or times[-1] <= time)
-            times.append(time)
-            offsets.append(record.offset)
-        ends.append(len(times))
-    if sorted_already:
-        yield from _timed(data)
-        return
-    import numpy as np
-
-    order = np.argsort(np.frombuffer(times, np.uint64), kind="stable")
-    read = _AT_ONCE
-    for index in order:
-        if read >= _AT_ONCE:
-            data.check()
-            data.let_go()
-            read = 0
-        record = data.record_at(bisect_right(ends, index), offsets[index])
-        read += record.size + mmap.PAGESIZE
-        yield times[index], record
-    data.check()
-
-
-class Threads:
-    """The threads of a recording.
-
-    `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
-    the one that made it. `processes` tells who made whom, `endings` how processes ended,
-    `turns` who had each CPU when, `losses` what the buffers lack; `guests` has the threads of
-    virtual machines, if the file has records of theirs. `take` says whether so many bytes more may
-    be kept.
-    """
-
-    def __init__(
-        self, data: PerfData | None = None, take: Callable[[int], bool] = lambda _: True
-    ) -> None:
+    def __init__(self, data: PerfData | None = None, budget: MemoryBudget | None = None) -> None:
+        budget = budget or MemoryBudget()
         self.names: dict[int, str] = {}
-        self.endings = Endings()
-        self.processes = Processes()
-        self.turns = Turns(data, take)
-        self.losses = Losses()
-        self.guests = Guests(data, take) if data is not None and data.guest_ids else None
+        """tid -> last name (comm). A new thread has the name of the thread that created it."""
+        self.exits = ProcessExits()
+        self.processes = ProcessTable()
+        self.turns = Turns(data, budget.reserve)
+        self.losses = AuxLosses(budget)
+        self.guests: GuestSideband | None = None
+        """Threads of virtual machines; None if the file has no records of them."""
+        if data is not None and data.guest_ids:
+            self.guests = GuestSideband(data, budget.reserve)
 
     def apply(self, record: perf.Record) -> None:
-        """Take the next record, in order of time."""
+        """Set names from the next record, in order of time."""
         if isinstance(record, perf.Comm):
             self.names[record.tid] = record.comm
         elif isinstance(record, perf.Fork) and record.ptid in self.names:
             self.names.setdefault(record.tid, self.names[record.ptid])
 
 
-_MOST_THREADS = 100_000
-"""Numbers of threads and processes that are remembered."""
-_OF_NUMBER = 192
-_OF_PROCESS = 448
-_OF_ENDING = 448
-"""Bytes that one takes, about, one life of a process, and what is told of its end."""
-_NAME = 128
-"""Bytes that are reckoned in these for a name."""
+def read_sideband(
+    data: PerfData, images: Images, jit: Mapping[str, str] | None = None
+) -> ThreadTable:
+    """Apply all records of a recording to `images`, and return its threads.
 
-
-def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None) -> Threads:
-    """Bring `images` through the times of a recording; returns its threads. `jit` are files that
-    say what code programs made, with what they are to be called. Of more threads than can be
-    remembered the later ones are nobody's, and `images` has the problem. Threads of virtual
-    machines are apart: they have numbers that threads here have, too.
+    `jit` maps paths of jitdump files and perf maps to their names for messages. If there are too
+    many threads, the later ones are ignored, and `images` has a problem.
     """
-    threads = Threads(data, images.take)
-    known: set[tuple[int, int]] = set()
+    budget = images.budget
+    threads = ThreadTable(data, budget)
+    known_ids: set[tuple[int, int]] = set()
     if images.kernel is not None:
         try:
             for address, code in data.bpf_code():
-                images.kernel.changes.code(address, code)
+                images.kernel.changes.add_code(address, code)
         except PerfDataError as error:
-            images.kernel.lacks("BPF programs", str(error))
+            images.kernel.add_problem("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
-    jitted = Jitted(images, jit or {}, pids)
+    jit_loader = JitCodeLoader(images, jit or {}, pids)
     guests = threads.guests
-    refused: Problem | None = None
-    for time, record in in_order(data):
-        jitted.until(time)
+    too_many_threads: Problem | None = None
+    for time, record in sort_by_time(data):
+        jit_loader.apply_until(time)
         machine = guests.machine(record) if guests is not None else 0
-        named = {(machine, number) for number in _named(record)}
-        tells = bool(named) or isinstance(record, perf.Exit)
-        if tells and not _fits(images, record, len(named - known), len(known)):
-            # one problem, with the count that there was first
-            refused = refused or _too_many(len(known))
-            images.lacks(refused)
+        ids = {(machine, number) for number in _ids_in(record)}
+        if (ids or isinstance(record, perf.Exit)) and not _reserve(
+            budget, record, len(ids - known_ids), len(known_ids)
+        ):
+            # Reported once, with the number of threads at the first time.
+            too_many_threads = too_many_threads or _too_many_threads(len(known_ids))
+            images.add_problem(too_many_threads)
             if not machine and isinstance(record, perf.Fork | perf.Mmap | perf.Mmap2 | perf.Comm):
-                images.lose(time, record.pid)
+                images.drop_code(time, record.pid)
             continue
-        known |= named
+        known_ids |= ids
         if guests is not None and machine:
             guests.apply(images, time, record)
             continue
         mapping_records.apply(images, time, record)
         threads.apply(record)
-        threads.endings.apply(time, record)
+        threads.exits.apply(time, record)
         threads.processes.apply(time, record)
         threads.turns.apply(time, record)
-        too_many = threads.losses.apply(record, images.take)
-        if too_many is not None:
-            images.lacks(Problem("unreadable", "losses", too_many))
-    jitted.finish()
+        too_many_losses = threads.losses.apply(record)
+        if too_many_losses is not None:
+            images.add_problem(Problem("unreadable", "losses", too_many_losses))
+    jit_loader.finish()
     images.finish()
     for turns in (threads.turns, *(guests.turns if guests is not None else ())):
         if turns.beyond:
-            images.lacks(_too_many_turns(len(turns)))
+            images.add_problem(_too_many_turns(len(turns)))
     return threads
 
 
-def _named(record: perf.Record) -> tuple[int, ...]:
-    """The threads and processes that a record speaks of."""
+def _ids_in(record: perf.Record) -> tuple[int, ...]:
+    """The ids of threads and processes in a record."""
     if isinstance(record, perf.Fork):
         return record.tid, record.pid, record.ptid, record.ppid
     if isinstance(record, perf.Comm | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
         return record.tid, record.pid
-    who = record.sample_id
-    if isinstance(record, perf.TextPoke) and who is not None:
-        return tuple(number for number in (who.tid, who.pid) if number is not None)
+    sample_id = record.sample_id
+    if isinstance(record, perf.TextPoke) and sample_id is not None:
+        return tuple(number for number in (sample_id.tid, sample_id.pid) if number is not None)
     return ()
 
 
-def _fits(images: Images, record: perf.Record, new: int, known: int) -> bool:
-    """Whether there is room for what a record tells, with so many numbers that are new."""
-    size = (_OF_NUMBER + _OF_PROCESS) * new
+def _reserve(budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids: int) -> bool:
+    """Reserve memory for a record about threads; False if there is none."""
+    limits = budget.limits
+    size = (limits.thread_id + limits.process) * new_ids
     if isinstance(record, perf.Fork) and record.pid == record.tid:
-        size += _OF_PROCESS
-    elif isinstance(record, perf.Exit) and record.ending is not None:
-        size += _OF_ENDING
+        size += limits.process
+    elif isinstance(record, perf.Exit) and record.exit_status is not None:
+        size += limits.process_exit
     elif isinstance(record, perf.Comm):
-        size += max(0, getsizeof(record.comm) - _NAME)
-    if known + new > _MOST_THREADS:
+        size += max(0, getsizeof(record.comm) - limits.included_name)
+    if known_ids + new_ids > limits.max_threads:
         return False
-    return not size or images.take(size)
+    return not size or budget.reserve(size)
 
 
 def _too_many_turns(count: int) -> Problem:
-    message = f"there are more than {count:,}: who had the CPUs then is not known"
+    message = f"there are more than {count:,}: the thread of later ones is unknown"
     return Problem("unreadable", "turns of threads", message, count)
 
 
-def _too_many(count: int) -> Problem:
-    message = f"there are more than {count:,}: what later ones are and ran is not known"
+def _too_many_threads(count: int) -> Problem:
+    message = f"there are more than {count:,}: later ones are unknown, and what they executed"
     return Problem("unreadable", "threads", message, count)
+
+
+def sort_by_time(data: PerfData) -> Iterator[tuple[int, Record]]:
+    """Yield the kernel's records with their times in TSC ticks, in order of time.
+
+    The time is 0 for a record without one, and if the file has no clock conversion. Records with
+    equal times stay in file order. Raises PerfDataError, also if the file changes meanwhile.
+    """
+    pairs: list[tuple[int, Record]] = []
+    size = 0
+    for pair in _with_times(data):
+        pairs.append(pair)
+        size += pair[1].size
+        if len(pairs) > _MAX_SORTED_RECORDS or size > _MAX_SORTED_BYTES:
+            break
+    else:
+        pairs.sort(key=lambda pair: pair[0])
+        yield from pairs
+        return
+    pairs.clear()
+    yield from _sort_offsets(data)
+
+
+def _with_times(data: PerfData) -> Iterator[tuple[int, Record]]:
+    return ((_ticks(data, record), record) for record in data.records() if _is_of_kernel(record))
+
+
+def _is_of_kernel(record: Record) -> bool:
+    """Records that perf adds (AUXTRACE and others) have no time and would break the order."""
+    return record.type < FIRST_USER_TYPE
+
+
+def _ticks(data: PerfData, record: Record) -> int:
+    conversion = data.time_conversion
+    time = record.sample_id.time if record.sample_id else None
+    return conversion.to_tsc(time) if conversion is not None and time else 0
+
+
+def _sort_offsets(data: PerfData) -> Iterator[tuple[int, Record]]:
+    times, offsets, ends = array("Q"), array("Q"), list[int]()
+    is_sorted = True
+    for records in data.records_by_file():
+        for record in records:
+            if not _is_of_kernel(record):
+                continue
+            time = _ticks(data, record)
+            is_sorted = is_sorted and (not times or times[-1] <= time)
+            times.append(time)
+            offsets.append(record.offset)
+        ends.append(len(times))
+    if is_sorted:
+        yield from _with_times(data)
+        return
+    import numpy as np
+
+    order = np.argsort(np.frombuffer(times, np.uint64), kind="stable")
+    resident = _MAX_RESIDENT
+    for index in order:
+        if resident >= _MAX_RESIDENT:
+            data.check_not_truncated()
+            data.release_pages()
+            resident = 0
+        record = data.record_at(bisect_right(ends, index), offsets[index])
+        resident += record.size + mmap.PAGESIZE
+        yield times[index], record
+    data.check_not_truncated()

@@ -1,195 +1,198 @@
-"""Processes: who started whom, what each was called, how it ended.
+"""Processes of a recording: parents, names, exits, and the AUX data that the kernel lost.
 
-How processes ended, from what the records of their threads say.
+`ProcessTable` follows FORK, COMM and ITRACE_START. A process id can be used again, so each use is a
+`Process` of its own. `ProcessExits` finds the exit status of each process in the EXIT records of
+its threads. `AuxLosses` lists, for each AUX buffer, where the flags of AUX records report lost
+data.
 
-What the kernel says was lost of the buffers: flags of AUX records.
+All three take records in order of time, with `apply`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rtit.perfdata import Ending, Queue
+from rtit.image import MemoryBudget
+from rtit.perfdata import AuxBuffer, ExitStatus
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One life of process `pid`: a number that is used again is a process of its own.
-
-    `parent` is the process that made it, None if the file does not say; `since`: when (TSC ticks, 0
-    for one that was there before). `name` is the last of its first thread, "" if it had none;
-    `threads`: the thread ids that it ever had; `traced`: a trace of it began; `ended`: how it
-    ended, None if that is not known.
-    """
+    """One process, from its start to its exit; a later process with the same pid is another one."""
 
     pid: int
     parent: Process | None = field(repr=False)
-    since: int
+    """None if the file does not name the parent."""
+    start: int
+    """TSC ticks; 0: the process started before the recording."""
     name: str = ""
+    """The last name of the first thread; "" if unknown."""
     threads: set[int] = field(default_factory=set)
-    traced: bool = False
-    ended: Ended | None = None
+    """Ids of all threads that the process ever had."""
+    is_traced: bool = False
+    exit: ProcessExit | None = None
+    """None if it is unknown how the process ended."""
 
 
-class Processes:
-    """The processes of a recording; a parent comes before those that it made."""
+class ProcessTable:
+    """The processes of a recording, each parent before its children."""
 
     def __init__(self) -> None:
         self._all: list[Process] = []
-        self._now: dict[int, Process] = {}
+        self._running: dict[int, Process] = {}
 
     def apply(self, time: int, record: perf.Record) -> None:
-        """Take the next record, in order of time (TSC ticks)."""
+        """Add what the next record says; `time` is in TSC ticks."""
         if isinstance(record, perf.Fork):
             if record.tid == record.pid:
-                parent = self._known(record.ppid) if record.ppid > 0 else None
-                self._begin(record.pid, parent, time)
-            self._known(record.pid).threads.add(record.tid)
+                parent = self._process(record.ppid) if record.ppid > 0 else None
+                self._start(record.pid, parent, time)
+            self._process(record.pid).threads.add(record.tid)
         elif isinstance(record, perf.Comm):
-            process = self._known(record.pid)
+            process = self._process(record.pid)
             if record.tid == record.pid:
                 process.name = record.comm
         elif isinstance(record, perf.ItraceStart):
-            process = self._known(record.pid)
+            process = self._process(record.pid)
             process.threads.add(record.tid)
-            process.traced = True
+            process.is_traced = True
 
-    def all(self, endings: Iterable[Ended]) -> list[Process]:
-        """All of them, with these ends."""
-        lives: dict[int, list[Process]] = {}
+    def with_exits(self, exits: Iterable[ProcessExit]) -> list[Process]:
+        """Return all processes, with `exit` set from `exits`."""
+        by_pid: dict[int, list[Process]] = {}
         for process in self._all:
-            process.ended = None
-            lives.setdefault(process.pid, []).append(process)
-        for ended in endings:
-            own = lives.get(ended.pid, [])
-            place = bisect_right(own, ended.time, key=lambda each: each.since)
-            if place:
-                own[place - 1].ended = ended
+            process.exit = None
+            by_pid.setdefault(process.pid, []).append(process)
+        for each in exits:
+            candidates = by_pid.get(each.pid, [])
+            index = bisect_right(candidates, each.time, key=lambda process: process.start)
+            if index:
+                candidates[index - 1].exit = each
         return list(self._all)
 
-    def _known(self, pid: int) -> Process:
-        return self._now.get(pid) or self._begin(pid, None, 0)
+    def _process(self, pid: int) -> Process:
+        return self._running.get(pid) or self._start(pid, None, 0)
 
-    def _begin(self, pid: int, parent: Process | None, time: int) -> Process:
+    def _start(self, pid: int, parent: Process | None, time: int) -> Process:
         name = parent.name if parent is not None else ""
         process = Process(pid, parent, time, name, {pid})
         self._all.append(process)
-        self._now[pid] = process
+        self._running[pid] = process
         return process
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """Process `pid` ended at `time` (TSC ticks) as `ending` says, in thread `tid`: the one that
-    took the signal, else its first, where both are known.
+class ProcessExit:
+    """Process `pid` ended at `time` (TSC ticks).
+
+    `tid` is the thread that took the signal; without one the first thread, if its exit is recorded.
     """
 
     pid: int
     tid: int
     time: int
-    ending: Ending
+    exit_status: ExitStatus
 
     def __str__(self) -> str:
-        """`process 12 ended: exit code 0`; a signal with its thread, if that is another."""
+        """`process 12 ended: exit code 0`; a signal with its thread, if that is not the first."""
         thread = f" in thread {self.tid}" if self.tid != self.pid else ""
-        return f"process {self.pid} ended{thread}: {self.ending}"
+        return f"process {self.pid} ended{thread}: {self.exit_status}"
 
 
-class Endings:
-    """One `Ended` for each process whose end is known."""
+class ProcessExits:
+    """One `ProcessExit` for each process with a recorded exit status."""
 
     def __init__(self) -> None:
-        self._found: list[Ended] = []
-        self._place: dict[int, int] = {}
+        self._found: list[ProcessExit] = []
+        self._index: dict[int, int] = {}
+        """pid of the current process -> index into `_found`."""
         self.instructions: dict[int, int] = {}
-        """How many were traced of each thread that has ended, by tid, where that is known."""
+        """Number of traced instructions of each thread that has ended, by tid, if recorded."""
 
     @property
-    def processes(self) -> list[Ended]:
-        """In the order of their first threads that ended."""
+    def processes(self) -> list[ProcessExit]:
+        """In order of the first recorded exit of one of their threads."""
         return list(self._found)
 
     def apply(self, time: int, record: perf.Record) -> None:
-        """Take the next record, in order of time (TSC ticks)."""
+        """Add what the next record says; `time` is in TSC ticks."""
         if isinstance(record, perf.Fork):
-            if record.tid == record.pid:  # a new process, maybe under an old number
-                self._place.pop(record.pid, None)
+            if record.tid == record.pid:  # a new process, perhaps with the pid of an ended one
+                self._index.pop(record.pid, None)
         elif isinstance(record, perf.Exit):
             if record.instructions is not None:
                 before = self.instructions.get(record.tid, 0)
                 self.instructions[record.tid] = before + record.instructions
-            ending = record.ending
-            if ending is None or not (ending.of_process or record.tid == record.pid):
+            status = record.exit_status
+            if status is None or not (status.of_process or record.tid == record.pid):
                 return
-            ended = Ended(record.pid, record.tid, time, ending)
-            place = self._place.setdefault(record.pid, len(self._found))
-            if place == len(self._found):
-                self._found.append(ended)
-            elif _weight(ended) > _weight(self._found[place]):
-                self._found[place] = ended
+            found = ProcessExit(record.pid, record.tid, time, status)
+            index = self._index.setdefault(record.pid, len(self._found))
+            if index == len(self._found):
+                self._found.append(found)
+            elif _significance(found) > _significance(self._found[index]):
+                self._found[index] = found
 
 
-def _weight(ended: Ended) -> tuple[bool, bool, bool]:
-    ending = ended.ending
-    return ending.took_signal, ending.of_process, ended.tid == ended.pid
+def _significance(found: ProcessExit) -> tuple[bool, bool, bool]:
+    status = found.exit_status
+    return status.took_signal, status.of_process, found.tid == found.pid
 
 
-WORDS = {
-    AuxFlag.TRUNCATED: "the AUX buffer was full: what came next is missing",
-    AuxFlag.PARTIAL: "the AUX data up to here has gaps that nothing counts",
-    AuxFlag.COLLISION: "somebody else had the trace unit: what came next is missing",
+LOSS_DESCRIPTIONS = {
+    AuxFlag.TRUNCATED: "the AUX buffer was full: the data after this is missing",
+    AuxFlag.PARTIAL: "the AUX data before this has gaps of unknown size",
+    AuxFlag.COLLISION: "another user had the trace unit: the data after this is missing",
 }
-"""What is a loss; OVERWRITE is what snapshots do."""
+"""Flags that report lost data. OVERWRITE is not one: snapshots set it."""
 
 
-_MOST = 1 << 17
-"""Losses that are kept of a recording."""
-_OF_LOSS = 256
-"""Bytes that one takes, about."""
-
-
-class Loss(NamedTuple):
-    """At `offset` bytes of AUX data of a buffer, counted from when it was opened, for `reason`."""
+class AuxLoss(NamedTuple):
+    """Data is missing at `offset`, in bytes of AUX data since the buffer was opened."""
 
     offset: int
     reason: AuxFlag
 
     def __str__(self) -> str:
-        return WORDS[self.reason]
+        return LOSS_DESCRIPTIONS[self.reason]
 
 
-class Losses:
-    """The losses of all buffers, of a thread or a CPU, in the order of the records."""
+class AuxLosses:
+    """The losses of each AUX buffer, of a thread or a CPU, in order of the records."""
 
-    def __init__(self) -> None:
-        self._found: dict[Queue, list[Loss]] = {}
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._found: dict[AuxBuffer, list[AuxLoss]] = {}
         self._count = 0
 
-    def apply(self, record: perf.Record, take: Callable[[int], bool]) -> str | None:
-        """Take the next record, if there is room for so many bytes (`take`). What is wrong if it
-        has a loss more than are kept, else None.
+    def apply(self, record: perf.Record) -> str | None:
+        """Add the losses of the next record.
+
+        Returns a message if they are too many to keep, else None.
         """
-        who = record.sample_id
-        if not isinstance(record, perf.Aux) or who is None:
+        sample_id = record.sample_id
+        if not isinstance(record, perf.Aux) or sample_id is None:
             return None
-        for flag in WORDS:
+        limits = self._budget.limits
+        for flag in LOSS_DESCRIPTIONS:
             if record.flags & flag:
-                if self._count >= _MOST or not take(_OF_LOSS):
-                    kept = f"{self._count:,}"
-                    return f"there are more than {kept}: where the later ones are is not told"
+                if self._count >= limits.max_losses or not self._budget.reserve(limits.loss):
+                    return (
+                        f"there are more than {self._count:,}: the places of later ones are unknown"
+                    )
                 self._count += 1
-                loss = Loss(record.aux_offset + record.length, flag)
-                if who.cpu is not None:
-                    self._found.setdefault(Queue(who.cpu, -1), []).append(loss)
-                if who.tid is not None:
-                    self._found.setdefault(Queue(-1, who.tid), []).append(loss)
+                loss = AuxLoss(record.aux_offset + record.length, flag)
+                if sample_id.cpu is not None:
+                    self._found.setdefault(AuxBuffer(sample_id.cpu, -1), []).append(loss)
+                if sample_id.tid is not None:
+                    self._found.setdefault(AuxBuffer(-1, sample_id.tid), []).append(loss)
         return None
 
-    def of(self, queue: Queue) -> list[Loss]:
-        """Those of one buffer."""
-        return self._found.get(queue, [])
+    def for_buffer(self, buffer: AuxBuffer) -> list[AuxLoss]:
+        """The losses of one buffer."""
+        return self._found.get(buffer, [])

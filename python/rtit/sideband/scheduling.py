@@ -178,7 +178,7 @@ class Turns:
         return self._without_room or any(cpu.full for cpu in self._cpus.values())
 
     def on(self, cpu: int) -> TurnList:
-        """Two that follow each other are of different threads."""
+        """Two that read_sideband each other are of different threads."""
         known = self._cpus.get(cpu)
         if known is None:
             return TurnList()

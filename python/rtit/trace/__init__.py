@@ -39,7 +39,7 @@ from rtit.trace.tables.rows import (
 )
 from rtit.trace.tables.selection import Place, Places, Selection, Times
 from rtit.trace.threads.address_spaces import SpaceKey, Spaces
-from rtit.trace.trace import Ended, Process, Trace
+from rtit.trace.trace import Process, ProcessExit, Trace
 
 __all__ = [
     "AuxBytes",
@@ -53,7 +53,6 @@ __all__ = [
     "Edge",
     "EdgeTotals",
     "End",
-    "Ended",
     "ErrorClass",
     "Event",
     "EventKind",
@@ -69,6 +68,7 @@ __all__ = [
     "Place",
     "Places",
     "Process",
+    "ProcessExit",
     "Repeats",
     "Rows",
     "Run",

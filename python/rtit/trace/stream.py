@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import RtitError, UnsupportedError
-from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
+from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
 from rtit.trace.recording.byte_source import Source
 from rtit.trace.recording.settings import Settings
@@ -84,8 +84,8 @@ class Undecoded:
         images = (self.spaces or {}).values()
         found = [(pid_of_space(number), image) for number, image in enumerate(images)]
         found += self.shares.others(self.image) if self.shares is not None else []
-        found += [(KERNEL, self.kernel)] if self.kernel is not None else []
-        pid = guest_pid(self.machine)
+        found += [(KERNEL_PID, self.kernel)] if self.kernel is not None else []
+        pid = guest_kernel_pid(self.machine)
         return found + ([(pid, self.guest)] if self.guest is not None else [])
 
     @property
@@ -97,7 +97,7 @@ class Undecoded:
     @property
     def in_guest(self) -> list[int]:
         """Its spaces that are of virtual machines: numbers of `pids`."""
-        return [number for number, pid in enumerate(self.pids) if pid <= GUEST]
+        return [number for number, pid in enumerate(self.pids) if pid <= GUEST_KERNEL_PID]
 
     @property
     def has_several(self) -> bool:
@@ -130,7 +130,7 @@ class Undecoded:
         """Where the code at an address is: the kernel's, or that of a thread's process, of its own
         one without `tid`.
         """
-        if self.kernel is not None and ip >= UPPER:
+        if self.kernel is not None and ip >= KERNEL_START:
             return self.kernel
         if tid is None or self.images is None:
             return self.image
@@ -334,7 +334,7 @@ class Stream(Undecoded):
         shares = self.shares
         if shares is not None:
             shares = shares.of(*whose)
-        image = self.images.known(pid) if self.images is not None else None
+        image = self.images.find_image(pid) if self.images is not None else None
         return self.anew(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), shares=shares
         )
@@ -469,7 +469,7 @@ class Stream(Undecoded):
 
     def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
         """As `edges`, of threads of several processes each process's by itself, in the time of
-        `branches`: the column `pid` says whose; KERNEL: from kernel to kernel, of all.
+        `branches`: the column `pid` says whose; KERNEL_PID: from kernel to kernel, of all.
         """
         if not self.has_several or self.has_one_process:
             return self.edges(where)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.kernel.sources import guests_below
+from rtit.image.kernel.sources import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
-from rtit.sideband import Ended, Process
+from rtit.sideband import Process, ProcessExit
 from rtit.trace.recording import packs
 from rtit.trace.recording.info import Lookup, Origin, Recording
 from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, checked
@@ -30,7 +30,7 @@ from rtit.trace.time.guest_time import GuestTsc, check_guests
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
 
-__all__ = ["Ended", "Process", "Trace"]
+__all__ = ["Process", "ProcessExit", "Trace"]
 
 
 class Trace:
@@ -75,7 +75,7 @@ class Trace:
         guest_processes: Sequence[str] = (),
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        guests = guests_below(guest_mount)
+        guests = find_guest_kernels(guest_mount)
         processes: Sequence[GuestProcess] = ()
         if guest_processes:
             from rtit.image.guest_processes import read_processes
@@ -216,7 +216,7 @@ class Trace:
         return self._origin.guest_comms
 
     @property
-    def endings(self) -> list[Ended]:
+    def endings(self) -> list[ProcessExit]:
         """How each process ended, where the file says it: recordings of rtit do."""
         return self._origin.endings
 

@@ -12,7 +12,7 @@ from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.store.packet_store import PSB, RingBuffer, SnapshotStore
 from rtit.packets import BadBytes, scan
-from rtit.perfdata import Piece, Writer
+from rtit.perfdata import AuxChunk, Writer
 from rtit.trace.recording.buffers import connected
 from support.properties import examples
 
@@ -23,11 +23,11 @@ class File:
     """In the place of perf.data: the pieces alone."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[AuxChunk] = []
 
     def auxtrace(self, tid: int, pid: int, data: bytes, offset: int, tsc: int) -> None:
         view = memoryview(data + bytes(-len(data) % 8))
-        self.pieces.append(Piece(0, offset, tsc, 0, tid, -1, view))
+        self.pieces.append(AuxChunk(0, offset, tsc, 0, tid, -1, view))
 
 
 def trace(seed: int, count: int) -> bytes:

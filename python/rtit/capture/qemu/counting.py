@@ -24,7 +24,7 @@ from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:
-    from rtit.perfdata import Ending
+    from rtit.perfdata import ExitStatus
 
 _MESSAGE_SIZE = 8192
 _PID_FORMAT = 4
@@ -50,7 +50,7 @@ class CountSink:
 
     full = False
     pt_bytes = 0
-    ending: Ending | None = None
+    ending: ExitStatus | None = None
 
     def __init__(self, read: CountsReader) -> None:
         self.totals = RecordingTotals()

@@ -89,7 +89,7 @@ class FileStore:
         self._writer.auxtrace(tid, pid, data, None, tsc)
 
     def _is_nearly_full(self) -> bool:
-        disk = self._writer.disk()
+        disk = self._writer.disk_space()
         if disk is None:
             return False
         free, size = disk

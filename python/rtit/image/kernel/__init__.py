@@ -1,28 +1,29 @@
-"""The code of the kernel: one for all processes, from copies of memory or from files.
+"""The code of the kernel, from copies of its memory or from files.
 
-`sources.py` says which files there are, `numbers.py` what stands for it among processes,
-`kernel.py` puts together what the records of a recording and these files tell, `changes.py` has
-what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` read one kind each.
+`sources.py` says which files there are, and which pids stand for kernels and guests. `kernel.py`
+builds the code from the records of a recording and these files; `changes.py` applies code that
+changed while it was recorded. `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` each read
+one kind of file.
 """
 
 from __future__ import annotations
 
 from rtit.image.kernel.kernel import Kernel
 from rtit.image.kernel.sources import (
-    GUEST,
-    KERNEL,
+    GUEST_KERNEL_PID,
+    KERNEL_PID,
     KernelFiles,
-    guest_pid,
+    guest_kernel_pid,
+    guest_process_pid,
     machine_of,
-    process_in_guest,
 )
 
 __all__ = [
-    "GUEST",
-    "KERNEL",
+    "GUEST_KERNEL_PID",
+    "KERNEL_PID",
     "Kernel",
     "KernelFiles",
-    "guest_pid",
+    "guest_kernel_pid",
+    "guest_process_pid",
     "machine_of",
-    "process_in_guest",
 ]

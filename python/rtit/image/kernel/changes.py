@@ -1,37 +1,35 @@
-"""Code of the kernel that came, changed and went while it was recorded.
+"""Kernel code that appeared, changed or disappeared during the recording.
 
-Of what is poked the bytes before the first time are known from the record, whatever the files have,
-so that it does not matter when these were copied. Code that KSYMBOL tells of, and no file or record
-has as of that time, is not known from then on.
+TEXT_POKE records have the bytes before and after a change, so the bytes before the first change of
+an address are certain, no matter when the kernel's files were copied. KSYMBOL records announce code
+(BPF programs, trampolines) without its bytes. Its code comes from the BPF feature of the recording,
+or from a copy of memory if that was made while the code was there; else it is unknown.
+
+Pages of the copy whose content at some time is unknown are read at once (`pages_read_at_once`), so
+that parts of them can be unmapped; all others are read when they are needed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from functools import cached_property
 from itertools import islice
-from sys import getsizeof
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files
 from rtit.image.image import PAGE, Image
 from rtit.image.kernel.kcore import Kcore
-from rtit.image.mappings import FOREVER, UPPER, Mapping, Touched
+from rtit.image.mappings import FOREVER, KERNEL_START, MappedRanges, Mapping
+from rtit.image.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from rtit._core import Code
 
-_GONE = 1
-"""Flag of KSYMBOL: the code went away."""
-_OF_POKE = 512
-_OF_NAMED = 1536
-_OF_CODE = 256
-_COPIES = 3
-"""Bytes that each takes, about; so often a name is kept."""
-_MOST_PAGES = 1 << 14
-"""So many pages that code comes into or goes from are read at once."""
+_UNREGISTER = 1
+"""Flag of KSYMBOL: the code was removed."""
+_MAX_PAGES = 1 << 14
+"""Pages that are read at once."""
 
 
 class _Poke(NamedTuple):
@@ -41,90 +39,97 @@ class _Poke(NamedTuple):
     new: bytes
 
 
-class _Named(NamedTuple):
+class _Symbol(NamedTuple):
     time: int
     address: int
     size: int
     name: str
-    gone: bool
+    is_removed: bool
 
 
-class Changes:
-    """Feed it with records in order of time, then `apply` it; the names go to `files`. `early`: a
-    copy of memory was made before the recording began, else when it had ended. `take` says whether
-    so many bytes more may be kept: once they may not, `beyond` is true and nothing is.
+class KernelChanges:
+    """Takes records in order of time; `apply` then applies them to the kernel's image.
+
+    Symbol names go to `files`. `early`: the copy of memory was made before the recording started,
+    else after its end. If the memory budget is used up, all changes are dropped and
+    `is_out_of_memory` is True.
     """
 
-    def __init__(self, files: Files, take: Callable[[int], bool], *, early: bool) -> None:
+    def __init__(self, files: Files, budget: MemoryBudget, *, early: bool) -> None:
         self._files = files
-        self._take = take
+        self._budget = budget
         self._early = early
-        self.beyond = False
+        self.is_out_of_memory = False
         self._pokes: list[_Poke] = []
-        self._named: list[_Named] = []
+        self._symbols: list[_Symbol] = []
         self._code: dict[int, Code] = {}
+        """Code of BPF programs by address."""
         self._pages: list[tuple[int, bytes]] = []
+        """The result of `pages_read_at_once`, sorted."""
 
     def text_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
-        """Code changed, began to be (no `old`), or ceased to (no `new`)."""
-        if self.has_room(_OF_POKE + 2 * (len(old) + len(new))):
+        """Code changed, appeared (no `old`) or disappeared (no `new`)."""
+        if self.reserve(self._budget.limits.kernel_poke + 2 * (len(old) + len(new))):
             self._pokes.append(_Poke(time, address, old, new))
 
     def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
-        """Code of this name came, or, by `flags`, went."""
-        room = _OF_NAMED + _COPIES * getsizeof(name)
-        if size > 0 and UPPER <= address <= FOREVER - size and self.has_room(room):
-            self._named.append(_Named(time, address, size, name, bool(flags & _GONE)))
+        """Named code appeared or, according to `flags`, disappeared."""
+        is_in_kernel = size > 0 and KERNEL_START <= address <= FOREVER - size
+        limits = self._budget.limits
+        if is_in_kernel and self.reserve(limits.kernel_symbol + limits.name(name)):
+            removed = bool(flags & _UNREGISTER)
+            self._symbols.append(_Symbol(time, address, size, name, removed))
 
-    def code(self, address: int, code: bytes) -> None:
-        """The code that KSYMBOL has told, or will tell, to be at an address."""
+    def add_code(self, address: int, code: bytes) -> None:
+        """Add the code of a BPF program, which KSYMBOL announces at any time."""
         from rtit._core import Code
 
-        if self.has_room(_OF_CODE + len(code)):
+        if self.reserve(self._budget.limits.kernel_code + len(code)):
             self._code[address] = Code(code)
 
-    def has_room(self, size: int) -> bool:
-        """Whether so many bytes more may be kept of the kernel."""
-        if not self.beyond and not self._take(size):
-            self.beyond = True
+    def reserve(self, size: int) -> bool:
+        """Reserve memory for a record about the kernel; if there is none, drop all changes."""
+        if not self.is_out_of_memory and not self._budget.reserve(size):
+            self.is_out_of_memory = True
             self._pokes.clear()
-            self._named.clear()
+            self._symbols.clear()
             self._code.clear()
-        return not self.beyond
+        return not self.is_out_of_memory
 
-    def pages_apart(self, kcore: Kcore | None) -> dict[int, bytes]:
-        """Pages of kcore that are not read by need: something of them is not known at a time."""
+    def pages_read_at_once(self, kcore: Kcore | None) -> dict[int, bytes]:
+        """Return the pages of a copy of memory with code that is unknown at some time."""
         pages: dict[int, bytes] = {}
         if kcore is None:
             return pages
         at = 0
-        unknown = [each for each in self._named if each.gone or id(each) not in self._held]
+        unknown = [
+            each for each in self._symbols if each.is_removed or id(each) not in self._in_copy
+        ]
         for each in sorted(unknown, key=lambda each: each.address):
-            # from where the one before has ended
-            at = max(at, each.address & -PAGE)
-            while at < each.address + each.size and len(pages) < _MOST_PAGES:
+            at = max(at, each.address & -PAGE)  # not again what the one before covers
+            while at < each.address + each.size and len(pages) < _MAX_PAGES:
                 pages[at] = kcore.page(at) or b""
                 at += PAGE
         self._pages = sorted(pages.items())
         return pages
 
     def apply(self, image: Image) -> None:
-        """Bring them into the code of the kernel."""
-        # of several pokes of one place the first says what was there before all
+        """Apply all changes to the kernel's image."""
+        # Of several pokes of an address, the first has the original bytes.
         for poke in reversed(self._pokes):
             if poke.old and poke.address <= FOREVER - len(poke.old):
                 image.native.map(0, poke.address, poke.old)
-        events: list[_Poke | _Named] = [*self._named, *self._pokes]
+        events: list[_Poke | _Symbol] = [*self._symbols, *self._pokes]
         events.sort(key=lambda each: each.time)
-        self._list_named()
+        self._list_symbols()
         if not self._early:
-            # what was there when the recording began is not in a copy that was made later
-            for named in self._named:
-                if named.gone:
-                    image.native.unmap(0, named.address, named.size)
+            # A late copy does not have code that was removed during the recording.
+            for symbol in self._symbols:
+                if symbol.is_removed:
+                    image.native.unmap(0, symbol.address, symbol.size)
         for each in events:
-            if isinstance(each, _Named):
-                self._symbol(image, each)
+            if isinstance(each, _Symbol):
+                self._apply_symbol(image, each)
             elif each.address + max(len(each.old), len(each.new)) > FOREVER:
                 continue
             elif each.new:
@@ -132,71 +137,71 @@ class Changes:
             else:
                 image.native.unmap(each.time, each.address, len(each.old))
 
-    def _list_named(self) -> None:
-        """Names by KSYMBOL: several pieces of code may have the same, such as trampolines."""
-        places: dict[str, dict[int, int]] = {}
-        for each in self._named:
-            if not each.gone:
-                places.setdefault(each.name, {})[each.address] = each.size
-        for name, sizes in places.items():
+    def _list_symbols(self) -> None:
+        """List symbols by name: several functions can have one name, such as trampolines."""
+        addresses: dict[str, dict[int, int]] = {}
+        for each in self._symbols:
+            if not each.is_removed:
+                addresses.setdefault(each.name, {})[each.address] = each.size
+        for name, sizes in addresses.items():
             rows = [(address, size, name) for address, size in sizes.items()]
             end = max(address + size for address, size, _ in rows)
-            self._files.list(_path(name), FileSymbols.listed(min(sizes), end, rows))
+            self._files.set_symbols(_path(name), FileSymbols.from_rows(min(sizes), end, rows))
 
-    def _symbol(self, image: Image, each: _Named) -> None:
+    def _apply_symbol(self, image: Image, each: _Symbol) -> None:
         path, end = _path(each.name), each.address + each.size
         code = self._code.get(each.address)
-        if each.gone:
+        if each.is_removed:
             image.mappings.remove(each.address, end, each.time)
         else:
             image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
-        if not each.gone and code is not None and self._is_of(each, code):
+        if not each.is_removed and code is not None and self._is_code_of(each, code):
             image.native.map(each.time, each.address, code)
-        elif id(each) not in self._held:
+        elif id(each) not in self._in_copy:
             image.native.unmap(each.time, each.address, each.size)
         else:
             self._restore(image, each)
 
-    def _restore(self, image: Image, each: _Named) -> None:
-        """What was not known of the pages of a copy before is, from now on."""
-        place = bisect_left(self._pages, (each.address & -PAGE, b""))
-        for page, content in islice(self._pages, place, None):
+    def _restore(self, image: Image, each: _Symbol) -> None:
+        """Map the bytes of the copy from now on, which were unknown before."""
+        first = bisect_left(self._pages, (each.address & -PAGE, b""))
+        for page, content in islice(self._pages, first, None):
             if page >= each.address + each.size:
                 break
             start = max(page, each.address)
             code = content[start - page : each.address + each.size - page]
             image.native.map(each.time, start, code)
 
-    def _is_of(self, each: _Named, code: Code) -> bool:
-        return len(code) == each.size and len(self._sizes[each.address]) == 1
+    def _is_code_of(self, each: _Symbol, code: Code) -> bool:
+        return len(code) == each.size and len(self._symbols_at[each.address]) == 1
 
     @cached_property
-    def _sizes(self) -> dict[int, set[tuple[int, str]]]:
-        """Of what came to each address the sizes and names: of two nothing tells whose code it is
-        that the recording has.
+    def _symbols_at(self) -> dict[int, set[tuple[int, str]]]:
+        """Address -> (size, name) of all symbols there. If there are several, it is unknown which
+        of them the code in the recording is of.
         """
         found: dict[int, set[tuple[int, str]]] = {}
-        for each in self._named:
-            if not each.gone:
+        for each in self._symbols:
+            if not each.is_removed:
                 found.setdefault(each.address, set()).add((each.size, each.name))
         return found
 
     @cached_property
-    def _held(self) -> set[int]:
-        """The ids of those of `_named` whose code a copy of memory has: what was there when the
-        recording began, or, in a copy that was made later, when it had ended.
+    def _in_copy(self) -> set[int]:
+        """The ids of the `_symbols` whose code the copy of memory has: those at the start of the
+        recording (`early`), or those at its end.
         """
         if self._early:
-            return {id(each) for each in self._named if not each.time and not each.gone}
-        later = Touched()
-        backwards = sorted(self._named, key=lambda each: each.time)[::-1]
+            return {id(each) for each in self._symbols if not each.time and not each.is_removed}
+        later = MappedRanges()
+        backwards = sorted(self._symbols, key=lambda each: each.time)[::-1]
         return {
             id(each)
             for each in backwards
-            if not later.touch(each.address, each.address + each.size) and not each.gone
+            if not later.add(each.address, each.address + each.size) and not each.is_removed
         }
 
 
 def _path(name: str) -> str:
-    """What code that KSYMBOL tells of is mapped as."""
+    """The path of mappings of code that KSYMBOL announced."""
     return f"[{name}]"

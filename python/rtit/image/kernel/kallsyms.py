@@ -1,4 +1,7 @@
-"""Names of kernel code as /proc/kallsyms lists them: address, type, name, and [module]."""
+"""Kernel symbols from a copy of /proc/kallsyms, and modules from one of /proc/modules.
+
+A line of kallsyms has address, type, name, and [module] if the symbol is of a module.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.errors import ImageError, unreadable_image
+from rtit.errors import ImageError
 
-_MAX_KALLSYMS = 1 << 26
-_CODE = frozenset(b"tTwW")
+_MAX_SIZE = 1 << 26
+_CODE_TYPES = frozenset(b"tTwW")
 _ADDRESS_DIGITS = 16
 
 
 class Kallsym(NamedTuple):
-    """A line: `module` is "" for the kernel itself."""
+    """A symbol. `module` is "" for the kernel itself."""
 
     address: int
     is_code: bool
@@ -24,67 +27,70 @@ class Kallsym(NamedTuple):
 
 
 def read_kallsyms(path: str | os.PathLike[str]) -> list[Kallsym]:
-    """All lines of a file, in order of address; of several at one address in the order of the file.
+    """Return the symbols of a file, ordered by address, then by line.
 
-    Raises ImageError for what is no regular file, larger than 64 MiB, has a line of another form,
-    or addresses that the kernel has hidden (all 0).
+    Raises ImageError if it is not a regular file, has more than 64 MiB, a line of another form, or
+    addresses that the kernel has hidden (all 0).
     """
     name = os.fspath(path)
-    data = _read_kallsyms(name)
+    data = _read_file(name)
     found = []
     for number, line in enumerate(data.splitlines(), 1):
         words = line.split()
         if not words:
             continue
         if len(words) < 3 or len(words[0]) > _ADDRESS_DIGITS or len(words[1]) != 1:
-            raise _other(name, number, line)
+            raise _bad_line(name, number, line)
         try:
             address = int(words[0], 16)
         except ValueError:
-            raise _other(name, number, line) from None
+            raise _bad_line(name, number, line) from None
         module = words[3][1:-1] if len(words) > 3 and words[3][:1] == b"[" else b""
         symbol = words[2].decode(errors="replace")
         found.append(
-            Kallsym(address, words[1][0] in _CODE, symbol, module.decode(errors="replace"))
+            Kallsym(address, words[1][0] in _CODE_TYPES, symbol, module.decode(errors="replace"))
         )
     if found and not any(each.address for each in found):
-        message = "all addresses are 0: the kernel hides them (kptr_restrict) from who copied it"
+        message = "all addresses are 0: the kernel hid them (kptr_restrict)"
         raise ImageError(message, source=name)
     found.sort(key=lambda each: each.address)
     return found
 
 
 def read_modules(path: str | os.PathLike[str]) -> list[tuple[str, int, int]]:
-    """Name, address and size of each line of a copy of /proc/modules. Raises ImageError as
-    `read_kallsyms` does.
+    """Return name, address and size of each module in a copy of /proc/modules.
+
+    Raises ImageError as `read_kallsyms` does.
     """
     name = os.fspath(path)
     found = []
-    for number, line in enumerate(_read_kallsyms(name).splitlines(), 1):
+    for number, line in enumerate(_read_file(name).splitlines(), 1):
         words = line.split()
         try:
             size, address = int(words[1]), int(words[5], 16)
         except (ValueError, IndexError):
-            message = f"line {number} is no module with size and address"
+            message = f"line {number} is not a module with size and address"
             raise ImageError(message, source=name, value=line[:40]) from None
         if size > 0 and address:
             found.append((words[0].decode(errors="replace"), address, size))
     return found
 
 
-def _read_kallsyms(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     try:
         status = Path(name).stat()
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("not a regular file", source=name)
         with Path(name).open("rb") as file:
-            data = file.read(_MAX_KALLSYMS + 1)
+            data = file.read(_MAX_SIZE + 1)
     except (OSError, ValueError) as error:
-        raise unreadable_image(error, name) from error
-    if len(data) > _MAX_KALLSYMS:
-        raise ImageError(f"more than {_MAX_KALLSYMS:,} bytes of names", source=name)
+        raise ImageError(f"cannot be read: {error}", source=name) from error
+    if len(data) > _MAX_SIZE:
+        raise ImageError(f"more than {_MAX_SIZE:,} bytes of names", source=name)
     return data
 
 
-def _other(name: str, number: int, line: bytes) -> ImageError:
-    return ImageError(f"line {number} is no address, type and name", source=name, value=line[:40])
+def _bad_line(name: str, number: int, line: bytes) -> ImageError:
+    return ImageError(
+        f"line {number} is not an address, a type and a name", source=name, value=line[:40]
+    )

@@ -1,11 +1,10 @@
-"""A relocatable ELF object of x86-64, linked to addresses that are known.
+"""Code of kernel modules from their files.
 
-Numbers are those of the System V ABI and its AMD64 supplement.
-
-Kernel modules from their files: relocatable objects, linked here to where they ran.
-
-The places of a module's sections are taken from its names in kallsyms. As with the kernel's own
-file, what loading patches in beside relocations is not there, but for the function tracer.
+A module file is a relocatable ELF object (`ModuleObject`; numbers are those of the System V ABI and
+its AMD64 supplement). It is linked to the addresses at which it ran: kallsyms has the symbols of
+the module, which give the address of each section. Like vmlinux, the file lacks what loading
+patches in besides relocations; only calls of the function tracer are made no-ops. `ModuleLoader`
+finds the file of each module and checks its build id.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rtit.errors import ImageError, unreadable_image
-from rtit.image.files import Files, Problem
+from rtit.errors import ImageError
+from rtit.image.files import Files, Problem, describe_build_id, is_same_build_id
 from rtit.image.image import Image
 from rtit.image.kernel.kallsyms import Kallsym
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import NOP, TRACER
-from rtit.image.mappings import FOREVER, UPPER, Mapping
+from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 
 _ELF_HEADER = struct.Struct("<4sBB10x HHI QQQ I HHHHHH")
 _SECTION = struct.Struct("<II QQQQ II QQ")
@@ -65,8 +64,8 @@ class _Symbol(NamedTuple):
     value: int
 
 
-class Module:
-    """The object `data`; raises ImageError, with the offset, where it is none."""
+class ModuleObject:
+    """A relocatable object. Raises ImageError, with the offset, if `data` is not one."""
 
     def __init__(self, data: bytes, source: str) -> None:
         self._data = data
@@ -80,19 +79,19 @@ class Module:
             _RELOCATABLE,
             _EM_X86_64,
         ):
-            raise self._bad("no relocatable object of x86-64", 0, kind)
+            raise self._bad("not a relocatable object of x86-64", 0, kind)
         if entry != _SECTION.size or table + entry * count > len(data):
-            raise self._bad("its sections are outside of it", 0x28, table)
+            raise self._bad("its sections are outside of the file", 0x28, table)
         rows = _SECTION.iter_unpack(data[table : table + entry * count])
         self._sections = [_Section(*row) for row in rows]
         size = sum(each.size for each in self._sections if each.kind not in (_NONE, _NOBITS))
         if size > len(data):
-            raise self._bad("its sections lie over each other", table, size)
+            raise self._bad("its sections overlap", table, size)
         self._symbols = list(self._read_symbols())
 
     @property
     def build_id(self) -> bytes | None:
-        """The GNU build id, if it has one."""
+        """The GNU build id; None if the object has none."""
         for section in self._sections:
             if section.kind != _NOTES:
                 continue
@@ -105,30 +104,33 @@ class Module:
                 return content[start : start + size]
         return None
 
-    def linked(
-        self, start: int, symbols: Iterable[Kallsym], known: dict[str, int]
+    def link(
+        self, start: int, symbols: Iterable[Kallsym], addresses: dict[str, int]
     ) -> list[tuple[int, bytes]]:
-        """Its code by address. `symbols` are its own, where it ran, and `known` the addresses of
-        all names; its section .text is at `start` where no symbol says otherwise.
+        """Return the code of each executable section, with its address.
+
+        `symbols` are those of the module, `addresses` those of all symbols of the kernel. Without
+        `symbols`, the first executable section is at `start`.
         """
-        own: dict[str, int | None] = {}
+        module_addresses: dict[str, int | None] = {}
         for row in symbols:
-            # a name that is there twice says nothing
-            own[row.name] = None if row.name in own else row.address
-        bases = self._bases(own, start)
-        pieces = []
+            # A name with two addresses is ambiguous.
+            is_new = row.name not in module_addresses
+            module_addresses[row.name] = row.address if is_new else None
+        bases = self._section_bases(module_addresses, start)
+        sections = []
         for number, base in bases.items():
             code = bytearray(self._content(self._sections[number]))
             for relocation in self._relocations(number):
-                self._apply(code, base, relocation, bases, known)
-            if UPPER <= base <= FOREVER - len(code):
-                pieces.append((base, bytes(code)))
-        return pieces
+                self._relocate(code, base, relocation, bases, addresses)
+            if KERNEL_START <= base <= FOREVER - len(code):
+                sections.append((base, bytes(code)))
+        return sections
 
-    def _bases(self, own: dict[str, int | None], start: int) -> dict[int, int]:
+    def _section_bases(self, addresses: dict[str, int | None], start: int) -> dict[int, int]:
         bases: dict[int, int] = {}
         for symbol in self._symbols:
-            at = own.get(symbol.name)
+            at = addresses.get(symbol.name)
             if at is not None and self._is_code(symbol.section):
                 bases.setdefault(symbol.section, at - symbol.value)
         if not bases:
@@ -150,13 +152,13 @@ class Module:
                 whole = len(content) // _RELOCATION.size * _RELOCATION.size
                 yield from _RELOCATION.iter_unpack(content[:whole])
 
-    def _apply(
+    def _relocate(
         self,
         code: bytearray,
         base: int,
         relocation: tuple[int, int, int],
         bases: dict[int, int],
-        known: dict[str, int],
+        addresses: dict[str, int],
     ) -> None:
         at, info, addend = relocation
         kind, index = info & 0xFFFF_FFFF, info >> 32
@@ -167,7 +169,7 @@ class Module:
             if symbol.name == TRACER and 0 < at <= len(code) - 4 and code[at - 1] == _CALL_OPCODE:
                 code[at - 1 : at + 4] = NOP
                 return
-            target = known.get(symbol.name)
+            target = addresses.get(symbol.name)
         else:
             section = bases.get(symbol.section)
             target = None if section is None else section + symbol.value
@@ -202,7 +204,7 @@ class Module:
 
     def _content(self, section: _Section) -> bytes:
         if section.offset + section.size > len(self._data):
-            raise self._bad("a section is outside of it", section.offset, section.size)
+            raise self._bad("a section is outside of the file", section.offset, section.size)
         return self._data[section.offset : section.offset + section.size]
 
     def _bad(self, message: str, offset: int, value: int) -> ImageError:
@@ -211,104 +213,106 @@ class Module:
 
 _SUFFIX = re.compile(r"\.ko(\.(gz|xz|zst))?$")
 UNKNOWN = "the module's code is not known"
-_MAX_MODULES = 1 << 26
-_MOST_FILES = 1 << 15
-_MOST_TIMES = 16
-_MOST_CODE = 1 << 28
-"""So often a module is loaded anew, and bytes of code of all: a file can tell of any number."""
+_MAX_FILE_SIZE = 1 << 26
+_MAX_FILES = 1 << 15
+_MAX_LOADS = 16
+"""A recording can load one module this often."""
+_MAX_CODE = 1 << 28
+"""Bytes of code of all modules."""
 _TOO_OFTEN = "modules are loaded more often than real ones are: the code of later ones is not known"
-_PART = 1 << 20
+_BLOCK_SIZE = 1 << 20
 _COMPRESSED: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def module_name(path: str) -> str:
-    """As the kernel calls the module in a file, or in brackets."""
+    """Return the kernel's name of the module with this path, which can be a name in brackets."""
     base = path.rpartition("/")[2].removeprefix("[").removesuffix("]")
     return _SUFFIX.sub("", base).replace("-", "_")
 
 
-class Modules:
-    """Modules in the folder of `sources`; without one where they were recorded, by the rules of
-    `files`, which has none of guests. `symbols` are those of the kernel and all modules.
+class ModuleLoader:
+    """Loads modules from the folder in `sources`, else from their recorded paths by `files`.
+
+    `files` is None for guests. `symbols` are those of the kernel and of all modules.
     """
 
     def __init__(
         self, sources: KernelFiles, files: Files | None, symbols: Sequence[Kallsym]
     ) -> None:
         self._folder = sources.modules
-        self._known = {each.path: each for each in sources.problems}
+        self._packed_problems = {each.path: each for each in sources.problems}
         self._files = files
         self._symbols = symbols
-        self._times: Counter[str] = Counter()
-        self._code = 0
+        self._loads: Counter[str] = Counter()
+        self._code_size = 0
         self.used: dict[str, str] = {}
-        """Files that have been loaded, by how they are to be called in a folder like this."""
+        """modules/NAME -> path of each loaded file."""
 
-    def load(self, image: Image, mapping: Mapping, own: Sequence[Kallsym]) -> Problem | None:
-        """Put the code of what is mapped, with its `own` symbols, into the image; why it is not
-        known if it is not.
-        """
+    def load(
+        self, image: Image, mapping: Mapping, module_symbols: Sequence[Kallsym]
+    ) -> Problem | None:
+        """Map the code of a module into the image; return a problem if its code is unknown."""
         path = mapping.path
-        real = self._find(path)
-        if real is None:
-            return self._known.get(path) or Problem("missing", path, UNKNOWN)
-        self._times[real] += 1
-        if self._times[real] > _MOST_TIMES or self._code > _MOST_CODE:
+        file = self._find(path)
+        if file is None:
+            return self._packed_problems.get(path) or Problem("missing", path, UNKNOWN)
+        self._loads[file] += 1
+        if self._loads[file] > _MAX_LOADS or self._code_size > _MAX_CODE:
             return Problem("unreadable", path, _TOO_OFTEN)
         try:
-            module = Module(_read_modules(real), real)
-            wanted = mapping.build_id
-            if wanted is None and self._files is not None:
-                wanted = self._files.build_id(path)
-            has = module.build_id
-            if wanted and any(wanted) and wanted.ljust(20, b"\0") != (has or b"").ljust(20, b"\0"):
-                text = f"has build id {has.hex()}" if has else "has no build id"
-                return Problem("changed", path, f"{real} {text}, recorded was {wanted.hex()}")
-            pieces = module.linked(mapping.start, own, self._addresses)
+            module = ModuleObject(_read_module(file), file)
+            recorded = mapping.build_id
+            if recorded is None and self._files is not None:
+                recorded = self._files.build_id(path)
+            actual = module.build_id
+            if recorded and any(recorded) and not is_same_build_id(actual or b"", recorded):
+                message = f"{file} {describe_build_id(actual)}, recorded was {recorded.hex()}"
+                return Problem("changed", path, message)
+            sections = module.link(mapping.start, module_symbols, self._addresses)
         except ImageError as error:
             return Problem("unreadable", path, str(error))
-        for address, code in pieces:
+        for address, code in sections:
             image.native.map(mapping.since, address, code)
-            self._code += len(code)
-        suffix = _SUFFIX.search(real)
+            self._code_size += len(code)
+        suffix = _SUFFIX.search(file)
         name = module_name(path) + (suffix[0] if suffix is not None else ".ko")
-        self.used[f"modules/{name}"] = real
+        self.used[f"modules/{name}"] = file
         return None
 
     def _find(self, path: str) -> str | None:
         if self._folder is not None:
-            return self._there.get(module_name(path))
+            return self._folder_files.get(module_name(path))
         if self._files is None or not path.startswith("/"):
             return None
-        real = self._files.place(path)
+        real = self._files.path_outside_pack(path)
         return real if real is not None and Path(real).is_file() else None
 
     @cached_property
     def _addresses(self) -> dict[str, int]:
-        """Of all symbols; of several of a name that of the first."""
+        """Symbol -> address; the first one if a name has several."""
         return {row.name: row.address for row in reversed(self._symbols)}
 
     @cached_property
-    def _there(self) -> dict[str, str]:
-        """The files of the folder, by the names of modules."""
-        return _modules_in(self._folder) if self._folder is not None else {}
+    def _folder_files(self) -> dict[str, str]:
+        """Module name -> path, in the folder."""
+        return _find_modules(self._folder) if self._folder is not None else {}
 
 
-def _modules_in(folder: str) -> dict[str, str]:
+def _find_modules(folder: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    looked = 0
-    for place, _, names in os.walk(folder):
+    seen = 0
+    for directory, _, names in os.walk(folder):
         for name in names:
-            looked += 1
+            seen += 1
             if _SUFFIX.search(name):
-                found.setdefault(module_name(name), os.path.join(place, name))  # noqa: PTH118
-        if looked > _MOST_FILES:
+                found.setdefault(module_name(name), os.path.join(directory, name))  # noqa: PTH118
+        if seen > _MAX_FILES:
             break
     return found
 
 
-def _read_modules(path: str) -> bytes:
-    """A module's bytes, unpacked. Raises ImageError."""
+def _read_module(path: str) -> bytes:
+    """Return the decompressed bytes of a module file. Raises ImageError."""
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=path)
@@ -316,19 +320,19 @@ def _read_modules(path: str) -> bytes:
             return _unzstd(path)
         opened = _COMPRESSED.get(Path(path).suffix, open)
         with opened(path, "rb") as file:
-            data: bytes = file.read(_MAX_MODULES + 1)
+            data: bytes = file.read(_MAX_FILE_SIZE + 1)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise unreadable_image(error, path) from error
-    if len(data) > _MAX_MODULES:
-        raise ImageError(f"more than {_MAX_MODULES:,} bytes of a module", source=path)
+        raise ImageError(f"cannot be read: {error}", source=path) from error
+    if len(data) > _MAX_FILE_SIZE:
+        raise ImageError(f"more than {_MAX_FILE_SIZE:,} bytes of a module", source=path)
     return data
 
 
 def _unzstd(path: str) -> bytes:
-    """Raises ValueError for what is no Zstandard, or more than a module."""
+    """Decompress. Raises ValueError if the file is not Zstandard or too large."""
     from rtit._core import unzstd
 
     data = bytearray()
     with Path(path).open("rb") as file:
-        unzstd(iter(lambda: file.read(_PART), b""), data.extend, _MAX_MODULES)
+        unzstd(iter(lambda: file.read(_BLOCK_SIZE), b""), data.extend, _MAX_FILE_SIZE)
     return bytes(data)

@@ -1,6 +1,7 @@
-"""What stands for a kernel, and for who runs in virtual machines, among the processes of a host.
+"""The files of kernels, and the numbers that stand for kernels and guests among host processes.
 
-Where the code and the names of a kernel are.
+Images are found by pid. The host's kernel, the kernels of virtual machines and the processes of
+virtual machines have negative pseudo pids, which no process of the host has.
 """
 
 from __future__ import annotations
@@ -13,62 +14,65 @@ from pathlib import Path
 from rtit.errors import UsageError
 from rtit.image.files import Problem
 
-KERNEL = -1
-"""What stands for the kernel where processes are meant, as in the records of perf."""
-GUEST = -(1 << 32)
-"""The same for that of guests."""
+KERNEL_PID = -1
+"""Pseudo pid of the kernel, as in perf's records."""
+GUEST_KERNEL_PID = -(1 << 32)
+"""Pseudo pid of a guest's kernel if machines are not told apart."""
 
 
-def guest_pid(machine: int) -> int:
-    """What stands for the kernel of a virtual machine where processes are meant: `machine` is the
-    process that it is for its host, 0 for all that are not told apart.
+def guest_kernel_pid(machine: int) -> int:
+    """Return the pseudo pid of the kernel of a virtual machine.
+
+    `machine` is the pid of the machine's process on the host; 0 if machines are not told apart.
     """
-    return GUEST - machine
+    return GUEST_KERNEL_PID - machine
 
 
-def process_in_guest(machine: int, number: int) -> int:
-    """What stands for a process, or a thread, of a virtual machine among those of its host."""
-    return 2 * GUEST - (machine << 31) - number
+def guest_process_pid(machine: int, number: int) -> int:
+    """Return the pseudo pid or tid of a process or thread in a virtual machine."""
+    return 2 * GUEST_KERNEL_PID - (machine << 31) - number
 
 
 def machine_of(path: str, pid: int) -> int:
-    """Of which virtual machine a mapping of a guest's kernel is, by its name or its process."""
+    """Return the machine of a mapping of a guest's kernel, from its path or pid."""
     number = re.match(r"\[guest\.kernel\.kallsyms\.([0-9]{1,10})\]", path)
     return int(number[1]) if number is not None else max(pid, 0)
 
 
 _PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 FOLDER = "kcore_dir"
-"""What `perf record --kcore` makes in the directory of a recording."""
+"""Folder in the directory of a recording by `perf record --kcore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFiles:
-    """Files of the kernel that was recorded, each None if there is none.
-
-    `kcore`: a copy of /proc/kcore, or that file itself; `kallsyms`: one of /proc/kallsyms;
-    `vmlinux`: the kernel as it was linked; `modules`: the folder with its modules, such as
-    /lib/modules/RELEASE; `listed`: a copy of /proc/modules, for modules that the recording does not
-    name. `early`: the copy was made before the recording began. Of files that were
-    packed `problems` says what was wrong where that was done; they are there as long as `owner` is.
-    """
+    """Paths of the files of a kernel, each None if there is none."""
 
     kcore: str | None = None
+    """/proc/kcore or a copy of it."""
     kallsyms: str | None = None
+    """/proc/kallsyms or a copy of it."""
     vmlinux: str | None = None
     modules: str | None = None
+    """The folder of the module files, such as /lib/modules/RELEASE."""
     listed: str | None = None
+    """A copy of /proc/modules, for modules that have no record."""
     early: bool = False
+    """`kcore` was copied before the recording started."""
     problems: tuple[Problem, ...] = ()
+    """Problems that were found when the files were packed."""
     owner: object = field(default=None, compare=False, repr=False)
+    """The files exist as long as this object."""
 
     @property
-    def any(self) -> bool:
-        """Whether there is one."""
+    def has_files(self) -> bool:
+        """Whether any path is set."""
         return any((self.kcore, self.kallsyms, self.vmlinux, self.modules, self.listed))
 
-    def or_of(self, other: KernelFiles) -> KernelFiles:
-        """With what `other` has where these have nothing; its code only if these have none."""
+    def with_fallback(self, other: KernelFiles) -> KernelFiles:
+        """Return these files, completed by those of `other`; code from `other` only if there is
+        none.
+        """
         code = self if self.kcore or self.vmlinux else other
         return KernelFiles(
             kcore=code.kcore,
@@ -77,13 +81,14 @@ class KernelFiles:
             kallsyms=self.kallsyms or other.kallsyms,
             modules=self.modules or other.modules,
             listed=self.listed or other.listed,
-            problems=self.problems if self.any else other.problems,
+            problems=self.problems if self.has_files else other.problems,
             owner=(self.owner, other.owner),
         )
 
-    def beside(self, folder: str | None, guest: int = 0) -> KernelFiles:
-        """With what `perf record --kcore` put into the directory of a recording, or what `perf
-        inject` did of the virtual machine that is process `guest`.
+    def with_recorded_copies(self, folder: str | None, guest: int = 0) -> KernelFiles:
+        """Return these files, completed by the copies in the directory of a recording.
+
+        The copies are of `perf record --kcore`, or of `perf inject` for the machine `guest`.
         """
         if folder is None:
             return self
@@ -94,13 +99,13 @@ class KernelFiles:
             kallsyms=os.fspath(kallsyms) if kallsyms.is_file() else None,
             early=True,
         )
-        return self.or_of(there)
+        return self.with_fallback(there)
 
 
-def guests_below(mount: str | os.PathLike[str] | None) -> dict[int, KernelFiles]:
-    """The kernels of virtual machines whose root file systems are mounted below a folder, each in
-    one that is called as its process, as `perf kvm --guestmount` has it. Raises UsageError for what
-    is no folder.
+def find_guest_kernels(mount: str | os.PathLike[str] | None) -> dict[int, KernelFiles]:
+    """Return the kernels of virtual machines with root file systems at `mount`/PID, by pid.
+
+    This is the layout of `perf kvm --guestmount`. Raises UsageError if `mount` is not a folder.
     """
     found: dict[int, KernelFiles] = {}
     if mount is None:
@@ -124,5 +129,5 @@ def guests_below(mount: str | os.PathLike[str] | None) -> dict[int, KernelFiles]
 
 
 def _is_file(path: Path) -> bool:
-    """A regular file of the guest: a link may lead out of it."""
+    """Whether the path is a regular file of the guest. A link could lead out of the guest."""
     return path.is_file() and not path.is_symlink()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.perfdata import Piece
+from rtit.perfdata import AuxChunk
 from rtit.sideband.scheduling import NOBODY, TurnList
 from rtit.trace.recording.byte_source import AuxBytes
 from rtit.trace.tables.packets import KINDS, clocks_of
@@ -206,9 +206,9 @@ class _Owners:
         self._from = end
 
 
-def connected(pieces: list[Piece]) -> list[list[Piece]]:
+def connected(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
     """Snapshots of one buffer in groups between which bytes are missing."""
-    groups: list[list[Piece]] = []
+    groups: list[list[AuxChunk]] = []
     end = 0
     for piece in pieces:
         if not groups or piece.aux_offset > end:
@@ -219,14 +219,14 @@ def connected(pieces: list[Piece]) -> list[list[Piece]]:
     return groups
 
 
-def placed(pieces: list[Piece]) -> list[Piece]:
+def placed(pieces: list[AuxChunk]) -> list[AuxChunk]:
     """Pieces of which nothing tells where in the stream of their buffer they lie, in the order in
     which they were taken: with an `aux_offset` that is right within each of the `connected` groups.
 
     Two overlap as far as they are the same there and a PSB is in it: the TSC behind one is nowhere
     else. What is before the first PSB of a piece cannot be read without the one before it.
     """
-    found: list[Piece] = []
+    found: list[AuxChunk] = []
     end = 0
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:

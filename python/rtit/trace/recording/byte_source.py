@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from rtit.errors import ClosedError, UsageError
-from rtit.perfdata import PerfData, Piece
+from rtit.perfdata import AuxChunk, PerfData
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,7 +37,7 @@ class AuxBytes:
     `parts` raises ClosedError once the file is closed.
     """
 
-    def __init__(self, data: PerfData, pieces: list[Piece], *, snapshot: bool) -> None:
+    def __init__(self, data: PerfData, pieces: list[AuxChunk], *, snapshot: bool) -> None:
         self._data = data
         self.pieces = pieces
         self.snapshot = snapshot
@@ -49,21 +49,24 @@ class AuxBytes:
 
     def parts(self) -> Iterator[memoryview]:
         """All bytes, in parts of a megabyte at most."""
-        part, behind = 0, open_data(self._data).behind()
+        part, releaser = 0, open_data(self._data).page_releaser()
         for piece, own in self._own():
-            if piece.part != part:
-                part, behind = piece.part, open_data(self._data).behind(piece.part)
+            if piece.file_index != part:
+                part, releaser = (
+                    piece.file_index,
+                    open_data(self._data).page_releaser(piece.file_index),
+                )
             for start in range(0, own, _PART):
-                open_data(self._data).check()
-                behind.at(piece.file_offset + start)
+                open_data(self._data).check_not_truncated()
+                releaser.advance_to(piece.file_offset + start)
                 yield piece.data[start : min(start + _PART, own)]
-        open_data(self._data).check()
+        open_data(self._data).check_not_truncated()
 
     def ends(self) -> list[int]:
         """The stream's offsets behind each piece."""
         return list(accumulate(own for _, own in self._own()))
 
-    def _own(self) -> Iterator[tuple[Piece, int]]:
+    def _own(self) -> Iterator[tuple[AuxChunk, int]]:
         """The pieces, and how many bytes at the start of each are not the next one's, too."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             own = piece.size

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images, KernelFiles, Problem, guest_path, guest_pid
-from rtit.image.jit import files_in
-from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
+from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
+from rtit.image.jit import find_jit_files
+from rtit.image.memory_budget import LIMITS
+from rtit.perfdata import AuxBuffer, AuxChunk, PerfData, TimeConversion
 from rtit.perfdata.attr import AttrFlag
-from rtit.perfdata.aux import kept_of
-from rtit.sideband import Ended, Process, Threads, follow
-from rtit.sideband.guests import TOO_MANY_CUTS
+from rtit.sideband import Process, ProcessExit, ThreadTable, read_sideband
+from rtit.sideband.guests import TOO_MANY_SPLITS
 from rtit.trace.recording.buffers import connected, placed
 from rtit.trace.recording.byte_source import AuxBytes, Source, open_data
 from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, of_perf, traced_ranges
@@ -76,7 +76,7 @@ class Origin(Protocol):
     @property
     def guest_comms(self) -> dict[tuple[int, int], str]: ...
     @property
-    def endings(self) -> list[Ended]: ...
+    def endings(self) -> list[ProcessExit]: ...
     @property
     def traced_instructions(self) -> dict[int, int]: ...
     @property
@@ -102,7 +102,7 @@ class Lookup:
         if asked:
             from rtit.image.debug_files import Debuginfod
 
-            self.debuginfod = Debuginfod.of_environment()
+            self.debuginfod = Debuginfod.from_environment()
 
 
 class Recording:
@@ -133,7 +133,7 @@ class Recording:
         self._guest_tsc = guest_tsc
         self._kernel, self._guests = kernel or KernelFiles(), dict(guests or {})
         if pack is not None:
-            self._kernel = self._kernel.or_of(pack.kernel or KernelFiles())
+            self._kernel = self._kernel.with_fallback(pack.kernel or KernelFiles())
             self._guests = self._guests or pack.guests
         self.guest_processes = guest_processes or (pack.guest_processes if pack is not None else ())
         self._jit = jit
@@ -182,7 +182,7 @@ class Recording:
     @property
     def is_snapshot(self) -> bool:
         data = self.data
-        return data.info is not None and bool(data.info.snapshot_mode or data.samples_aux)
+        return data.info is not None and bool(data.info.snapshot_mode or data.has_aux_samples)
 
     @property
     def filter(self) -> str | None:
@@ -206,12 +206,12 @@ class Recording:
         return guests.names if guests is not None else {}
 
     @property
-    def endings(self) -> list[Ended]:
-        return self._sideband[1].endings.processes
+    def endings(self) -> list[ProcessExit]:
+        return self._sideband[1].exits.processes
 
     @property
     def traced_instructions(self) -> dict[int, int]:
-        return self._sideband[1].endings.instructions
+        return self._sideband[1].exits.instructions
 
     @cached_property
     def _counters(self) -> dict[int, str]:
@@ -221,22 +221,22 @@ class Recording:
     @cached_property
     def processes(self) -> list[Process]:
         threads = self._sideband[1]
-        return threads.processes.all(threads.endings.processes)
+        return threads.processes.with_exits(threads.exits.processes)
 
     @cached_property
-    def _sideband(self) -> tuple[Images, Threads]:
+    def _sideband(self) -> tuple[Images, ThreadTable]:
         event = self.data.intel_pt
         kernel = None
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
-            kernel = self._kernel.beside(self.data.folder)
+            kernel = self._kernel.with_recorded_copies(self.data.folder)
         images = Images(
             size=self.data.size,
-            taken=kept_of(self._queues),
+            reserved=LIMITS.aux_index(self._queues),
             symfs=self._symfs,
             path_map=self._path_map,
             build_ids=self._build_ids(),
             recorded=self.data.modified,
-            kept=self._pack.files if self._pack is not None else None,
+            packed=self._pack.files if self._pack is not None else None,
             build_id_cache=self._lookup.build_id_cache,
             debuginfod=self._lookup.debuginfod,
             kernel=kernel,
@@ -244,13 +244,13 @@ class Recording:
         )
         if self._pack is not None and self._jit is None:
             for problem in self._pack.jit_problems:
-                images.lacks_jit(problem)
-        threads = follow(self.data, images, self._jit_files())
+                images.add_jit_problem(problem)
+        threads = read_sideband(self.data, images, self._jit_files())
         self._guest_spaces(images)
         buffers = len(self._queues)
-        if beyond := self.data.beyond:
+        if beyond := self.data.dropped_bytes:
             message = f"{beyond:,} bytes are of buffers beyond {buffers:,}"
-            images.lacks(Problem("unreadable", "AUX data", message, beyond))
+            images.add_problem(Problem("unreadable", "AUX data", message, beyond))
         return images, threads
 
     def _build_ids(self) -> dict[str, bytes]:
@@ -262,17 +262,19 @@ class Recording:
         found = dict(self._guests)
         for machine in {machine for machine, _ in self.data.guest_ids.values()}:
             named = self._guests.get(machine, self._guests.get(0, KernelFiles()))
-            found[machine] = named.beside(self.data.folder, machine)
+            found[machine] = named.with_recorded_copies(self.data.folder, machine)
         return found
 
     def _guest_spaces(self, images: Images) -> None:
         """Processes of guests, by their keys."""
         for number, each in enumerate(self.guest_processes):
-            kernel = images.known(guest_pid(each.machine)) or images.known(guest_pid(0))
+            kernel = images.find_image(guest_kernel_pid(each.machine)) or images.find_image(
+                guest_kernel_pid(0)
+            )
             self._spaces[each.key], problems = each.image(kernel, images.files)
-            images.put(pid_of_space(number), self._spaces[each.key])
+            images.set_image(pid_of_space(number), self._spaces[each.key])
             for problem in problems:
-                images.lacks(problem)
+                images.add_problem(problem)
 
     def _jit_files(self) -> dict[str, str]:
         if self._jit is None and self._pack is not None:
@@ -283,7 +285,7 @@ class Recording:
             # one that may not be listed has none for us
             listed = beside.is_dir() and os.access(beside, os.R_OK)
             places = [beside] if listed and Path(self.path).exists() else []
-        return {path: path for path in files_in(places)}
+        return {path: path for path in find_jit_files(places)}
 
     def streams(self) -> list[Stream]:
         streams = []
@@ -292,22 +294,22 @@ class Recording:
                 streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))
         return streams
 
-    def _parts(self) -> Iterator[tuple[Queue, list[list[Piece]]]]:
+    def _parts(self) -> Iterator[tuple[AuxBuffer, list[list[AuxChunk]]]]:
         """Of each buffer the pieces of every stream in it."""
         for queue, pieces in self._queues.items():
             yield queue, connected(pieces) if self.is_snapshot else [pieces]
 
     @cached_property
-    def _queues(self) -> dict[Queue, list[Piece]]:
+    def _queues(self) -> dict[AuxBuffer, list[AuxChunk]]:
         queues = self.data.auxtrace_buffers()
         for queue, pieces in self.data.aux_samples().items():
             queues.setdefault(queue, placed(pieces))
         return queues
 
-    def _bytes(self, pieces: list[Piece]) -> AuxBytes:
+    def _bytes(self, pieces: list[AuxChunk]) -> AuxBytes:
         return AuxBytes(self.data, pieces, snapshot=self.is_snapshot)
 
-    def _host_time(self, pieces: list[Piece]) -> Source:
+    def _host_time(self, pieces: list[AuxChunk]) -> Source:
         """The bytes, with times of the host where guests are known by their VMCS."""
         source = self._bytes(pieces)
         return HostTime(source, self._guests_by_vmcs) if self._guests_by_vmcs else source
@@ -326,7 +328,7 @@ class Recording:
                         found.setdefault(vmcs, (offset, NO_SCALING[1]))
         return found
 
-    def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
+    def _stream(self, queue: AuxBuffer, pieces: list[AuxChunk], part: int) -> Stream:
         images, threads = self._sideband
         ranges: tuple[tuple[int, int], ...] = ()
         if queue.cpu < 0:
@@ -344,22 +346,22 @@ class Recording:
             if queue.cpu >= 0:
                 turns = threads.turns.on(queue.cpu)
                 if threads.guests is not None:
-                    turns = threads.guests.within(turns)
-                    if threads.guests.beyond:
-                        images.lacks(TOO_MANY_CUTS)
+                    turns = threads.guests.split(turns)
+                    if threads.guests.has_too_many_splits:
+                        images.add_problem(TOO_MANY_SPLITS)
                 shares = shared(turns, images, self.data)
         except (PerfDataError, UnsupportedError) as error:
             settings = error
         begin = pieces[0].aux_offset
         missing = [
             (loss.offset - begin, str(loss))
-            for loss in threads.losses.of(queue)
+            for loss in threads.losses.for_buffer(queue)
             if loss.offset >= begin
         ]
         runs: Iterable[int] = [pid]
         if shares is not None:
             runs = (pid for pid, _, guest in shares.turns.who() if guest is None)
-        machine = images.guest_of(runs)
+        machine = images.guest_on_cpu(runs)
         return Stream(
             self._host_time(pieces),
             images.image(tid),
@@ -374,7 +376,7 @@ class Recording:
             clock=self.clock,
             images=images,
             kernel=images.kernel_image,
-            guest=images.known(guest_pid(machine)) if machine is not None else None,
+            guest=images.find_image(guest_kernel_pid(machine)) if machine is not None else None,
             machine=machine or 0,
             spaces=self._spaces or None,
             counters=self._counters,
@@ -394,7 +396,7 @@ class RawPt:
     clock: TimeConversion | None = None
     comms: dict[int, str] = {}  # noqa: RUF012
     guest_comms: dict[tuple[int, int], str] = {}  # noqa: RUF012
-    endings: list[Ended] = []  # noqa: RUF012
+    endings: list[ProcessExit] = []  # noqa: RUF012
     traced_instructions: dict[int, int] = {}  # noqa: RUF012
     processes: list[Process] = []  # noqa: RUF012
     closed = False
@@ -413,9 +415,9 @@ class RawPt:
         self._source = source
         self._settings = settings
         self.images = Images()
-        self.images.put(_NOBODY, image)
+        self.images.set_image(_NOBODY, image)
         for number, each in enumerate((spaces or {}).values()):
-            self.images.put(pid_of_space(number), each)
+            self.images.set_image(pid_of_space(number), each)
 
     @property
     def size(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.image import KERNEL
-from rtit.image.mappings import UPPER
+from rtit.image import KERNEL_PID
+from rtit.image.mappings import KERNEL_START
 from rtit.trace.tables.batch import Batch, EventKind, Table
 from rtit.trace.tables.counts import EdgeTotals, RunTotals, Sums, Totals
 from rtit.trace.tables.ledger import Ledger
@@ -124,11 +124,11 @@ def edges_of(found: Table[Branches], most: int = 0, *, by_process: bool = False)
 
 
 def _of_kernel(found: Branches, pids: NDArray[Any]) -> NDArray[Any]:
-    """The processes of branches, and KERNEL for those that are in no process's half at all."""
+    """The processes of branches, and KERNEL_PID for those that are in no process's half at all."""
     import numpy as np
 
-    upper = np.minimum(found.source, found.target) >= np.uint64(UPPER)
-    return np.where(upper, np.int32(KERNEL), pids)
+    upper = np.minimum(found.source, found.target) >= np.uint64(KERNEL_START)
+    return np.where(upper, np.int32(KERNEL_PID), pids)
 
 
 def runs_of(found: Table[Rows], most: int = 0) -> RunTotals:

@@ -294,7 +294,7 @@ def _offsets(name: str, path: str, symbols: FileSymbols | None) -> Iterator[tupl
         wanted = {
             each.offset for each in functions if each.name in names or _readable(each.name) in names
         }
-        for start, end, owner in zip(*symbols.pieces, strict=True):
+        for start, end, owner in zip(*symbols.owned_ranges, strict=True):
             if functions[owner].offset in wanted:
                 yield start, end
             if _is_file(name, path) and behind < start:

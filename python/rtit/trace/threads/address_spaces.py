@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
-from rtit.image import KERNEL, Image
+from rtit.image import KERNEL_PID, Image
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ def are_apart(pids: NDArray[Any]) -> NDArray[Any]:
     """Which of the processes of spaces (`Stream.pids`) stand for a space that is no process's of
     the recording: its kernel and its processes are told apart by address.
     """
-    return pids < KERNEL
+    return pids < KERNEL_PID
 
 
 def filled(column: _core.Column, rows: int) -> NDArray[Any]:

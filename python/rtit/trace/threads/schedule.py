@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.errors import UnsupportedError
-from rtit.image import Image, Images, guest_pid, process_in_guest
+from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn, TurnList
@@ -71,7 +71,7 @@ class _Known:
             nothing, which = Image().native, array("I")
             numbers: dict[IntervalCode, int] = {}
             for pid, tid, guest in shares.turns.who():
-                image = shares.images.known(pid)
+                image = shares.images.find_image(pid)
                 idle = shares.switch is not None or (tid == 0 and shares.can_part)
                 process, kernel = (
                     each.native if each is not None else None
@@ -170,7 +170,7 @@ class Shares:
         _, _, turns = self._own(self.known.of(self))
         for turn in turns:
             pid = self.turns.pid[turn]
-            found.setdefault(self.images.known(pid) or nothing, pid)
+            found.setdefault(self.images.find_image(pid) or nothing, pid)
             for inside, image in self.in_guest(pid, self.turns.guest(turn)):
                 if image is not None:
                     found.setdefault(image, inside)
@@ -193,8 +193,8 @@ class Shares:
         """Of the guest of a turn the process and the kernel, with their code if it is known."""
         if guest is None:
             return [(0, None), (0, None)]
-        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
-        return [(pid, self.images.known(pid)) for pid in pids]
+        pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
+        return [(pid, self.images.find_image(pid)) for pid in pids]
 
     def turn(self, number: int) -> Turn | None:
         """The turn that the native decoder calls so; None for what was before the first."""
@@ -228,7 +228,7 @@ def _are_several(turns: TurnList, images: Images, *, all_count: bool) -> bool:
     """Whether there are turns of two threads: of all, or of those whose code is known."""
     first: int | None = None
     for pid, tid, _ in turns.who():
-        if all_count or images.known(pid) is not None:
+        if all_count or images.find_image(pid) is not None:
             if first not in (None, tid):
                 return True
             first = tid

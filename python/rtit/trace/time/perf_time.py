@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
-from rtit.image import UPPER
+from rtit.image import KERNEL_START
 from rtit.trace.recording.byte_source import AuxBytes, Source
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import End, EventKind
@@ -377,7 +377,7 @@ def _branches(stream: Decoded) -> Iterator[Columns]:
         flow.points()
         waits = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
         place, source = np.asarray(offset)[waits], batch.source[waits]
-        enters = (source >= UPPER) & (batch.target[waits] < UPPER)
+        enters = (source >= KERNEL_START) & (batch.target[waits] < KERNEL_START)
         first = np.diff(place.astype(np.int64), prepend=last) != 0
         last = int(place[-1]) if len(place) else last
         which = first | enters
