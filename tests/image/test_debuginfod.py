@@ -179,7 +179,7 @@ def test_bad_answers(server: Server, tmp_path: Path) -> None:
 
     for answer in (endless, cut, b"", nonsense):
         server.answers[path_of()] = answer
-        client = Debuginfod([server.url], tmp_path / "cache", largest=50_000)
+        client = Debuginfod([server.url], tmp_path / "cache", max_size=50_000)
         assert client.executable(ID) is None, answer
         assert not list((tmp_path / "cache").rglob("executable"))
         assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

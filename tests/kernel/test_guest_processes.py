@@ -170,6 +170,6 @@ def test_info_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[s
 def test_maps_are_of_a_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "perf.data", f"--guest-process={ONE}"]) == 2
     assert "goes with --guestmount" in capsys.readouterr().err
-    found = GuestProcess.named(TWO, folder / "mount")
+    found = GuestProcess.parse(TWO, folder / "mount")
     assert (found.key, found.machine) == ((CR3["two"], 1, VMCS), 500)
     assert [path for *_, path in found.rows] == [str(folder / "mount" / "500" / "two")]

@@ -1,14 +1,12 @@
-"""Separate debug files: where the symbols of a stripped file are kept.
+"""Separate debug files, which have the symbols of stripped files: on this machine or on servers.
 
-They are looked for where gdb looks (its manual, "Debugging Information in Separate Files"): by
-build id below /usr/lib/debug/.build-id, and by the name in .gnu_debuglink beside the file, in
-.debug beside it, and below /usr/lib/debug.
+`find_debug_file` looks where gdb looks (its manual, "Debugging Information in Separate Files"): by
+build id below /usr/lib/debug/.build-id, and by the name in .gnu_debuglink next to the file, in
+.debug there, and below /usr/lib/debug.
 
-Files by their build ids from debuginfod servers, for who asks for that: the network is not used
-otherwise.
-
-The protocol and the cache are those of elfutils' client (debuginfod(8), debuginfod-find(1)): GET
-URL/buildid/HEX/executable or /debuginfo; the cache has HEX/executable and HEX/debuginfo.
+`Debuginfod` downloads files by build id, only on request. The protocol and the cache are those of
+elfutils' client (debuginfod(8), debuginfod-find(1)): GET URL/buildid/HEX/executable or /debuginfo;
+the cache has HEX/executable and HEX/debuginfo.
 """
 
 from __future__ import annotations
@@ -38,8 +36,9 @@ _CRC_CHUNK = 1 << 20
 
 
 def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None:
-    """The debug file of `elf`, which was recorded as the file `recorded`; None if there is none
-    that belongs to it. `symfs` is a folder that also holds debug folders.
+    """Return the debug file that belongs to `elf`; None if there is none.
+
+    `recorded` is the recorded path of `elf`; `symfs` is a folder that can have debug folders too.
     """
     build_id = elf.build_id
     for folder in _folders(symfs):
@@ -51,23 +50,23 @@ def find_debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile |
                 return found
     if elf.debug_link is None:
         return None
-    own = elf.path.stat()
+    status = elf.path.stat()
     name_of_link, crc = elf.debug_link
     name = os.fsdecode(name_of_link)
     if "/" in name:
         return None
-    for place in _beside(elf.path, recorded, name, symfs):
-        found = _open(place)
-        # The link of a file may name the file itself.
-        if found is None or os.path.samestat(found.path.stat(), own):
+    for path in _linked_paths(elf.path, recorded, name, symfs):
+        found = _open(path)
+        # The link of a file can name the file itself.
+        if found is None or os.path.samestat(found.path.stat(), status):
             continue
-        if found.build_id == build_id if build_id and found.build_id else _crc(place) == crc:
+        if found.build_id == build_id if build_id and found.build_id else _crc(path) == crc:
             return found
     return None
 
 
 def open_if_build_id(path: str | os.PathLike[str], build_id: bytes) -> ElfFile | None:
-    """The file at `path` if it has this build id."""
+    """Return the file at `path` if it has this build id, else None."""
     found = _open(Path(path))
     return found if found is not None and found.build_id == build_id else None
 
@@ -78,7 +77,7 @@ def _folders(symfs: str | None) -> Iterator[Path]:
     yield Path(FOLDER)
 
 
-def _beside(path: Path, recorded: str, name: str, symfs: str | None) -> Iterator[Path]:
+def _linked_paths(path: Path, recorded: str, name: str, symfs: str | None) -> Iterator[Path]:
     yield path.parent / name
     yield path.parent / ".debug" / name
     for folder in _folders(symfs):
@@ -101,8 +100,8 @@ def _crc(path: Path) -> int | None:
     crc = 0
     try:
         with path.open("rb") as file:
-            while part := file.read(_CRC_CHUNK):
-                crc = zlib.crc32(part, crc)
+            while block := file.read(_CRC_CHUNK):
+                crc = zlib.crc32(block, crc)
     except OSError:
         return None
     return crc
@@ -111,21 +110,20 @@ def _crc(path: Path) -> int | None:
 URLS, CACHE, TIMEOUT = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", "DEBUGINFOD_TIMEOUT"
 _SCHEMES = ("http", "https")
 _SIGNATURES = "ima:"
-"""How words begin that say whether the files of the servers behind them must be signed."""
+"""Prefix of words that say whether files of the following servers must be signed."""
 _SECONDS = 30.0
-_LARGEST = 1 << 31
+_MAX_SIZE = 1 << 31
 _DOWNLOAD_CHUNK = 1 << 18
-_SHORTEST = 4
+_MIN_BUILD_ID = 4
 _NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?")
 
 
 class Debuginfod:
     """Downloads files by build id from the servers `urls` (http or https) to the folder `cache`.
 
-    The servers are asked in order. A server that does not answer within `timeout` seconds, whose
-    transfer takes longer, or that breaks off, is not asked again. A file of more than `largest`
-    bytes, or with another build id, counts as missing and is not kept. Raises UsageError for other
-    URLs.
+    The servers are tried in order. A server that needs more than `timeout` seconds for an answer or
+    a transfer, or that breaks a transfer off, is not tried again. A file of more than `max_size`
+    bytes, or with another build id, counts as missing. Raises UsageError for other URLs.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class Debuginfod:
         cache: str | os.PathLike[str],
         *,
         timeout: float = _SECONDS,
-        largest: int = _LARGEST,
+        max_size: int = _MAX_SIZE,
     ) -> None:
         for url in urls:
             try:
@@ -143,21 +141,20 @@ class Debuginfod:
             except ValueError:
                 good = False
             if not good:
-                raise UsageError(f"{URLS}: {url!r} is no address with http or https")
+                raise UsageError(f"{URLS}: {url!r} is not an http or https URL")
         self._urls = [url.rstrip("/") for url in urls]
         self._cache = Path(cache)
         self._timeout = timeout
-        self._largest = largest
+        self._max_size = max_size
         self._missing: set[tuple[str, str]] = set()
         self._open = urllib.request.build_opener(_Redirects).open
 
     @classmethod
     def from_environment(cls) -> Debuginfod:
-        """As DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT say. Raises UsageError
-        if there is no URL.
+        """Return a client with DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT.
 
-        Words such as ima:enforcing are passed over, as by a client of elfutils that was built
-        without verifying signatures: a file is taken by its build id.
+        Words such as ima:enforcing are ignored, as by a client of elfutils that is built without
+        verification of signatures: the build id identifies a file. Raises UsageError without a URL.
         """
         words = os.environ.get(URLS, "").split()
         urls = [word for word in words if not word.startswith(_SIGNATURES)]
@@ -169,28 +166,28 @@ class Debuginfod:
         )
 
     def executable(self, build_id: bytes) -> str | None:
-        """The path of the file with this build id; None if no server has it."""
+        """Return the path of the file with this build id; None if no server has it."""
         return self._find(build_id, "executable")
 
     def debuginfo(self, build_id: bytes) -> str | None:
-        """The path of its debug file."""
+        """Return the path of the debug file; None if no server has it."""
         return self._find(build_id, "debuginfo")
 
     def _find(self, build_id: bytes, kind: str) -> str | None:
         name = build_id.hex()
         path = self._cache / name / kind
         with contextlib.suppress(OSError):
-            # An empty one is how elfutils remembers that nobody has it.
+            # elfutils keeps an empty file for a build id that no server has.
             if path.is_file() and path.stat().st_size:
                 return str(path)
-        if len(build_id) < _SHORTEST or (name, kind) in self._missing:
+        if len(build_id) < _MIN_BUILD_ID or (name, kind) in self._missing:
             return None
         for url in list(self._urls):
             try:
                 if self._fetch(f"{url}/buildid/{name}/{kind}", path, build_id):
                     return str(path)
             except urllib.error.HTTPError:
-                continue  # it answers, and has it not
+                continue  # the server does not have the file
             except (OSError, http.client.HTTPException, ValueError):
                 self._urls.remove(url)
         self._missing.add((name, kind))
@@ -205,33 +202,34 @@ class Debuginfod:
                 size = self._copy(answer.read1, file, deadline)
                 if not size:
                     return False
-                # What breaks off ends like what is whole.
+                # A transfer that breaks off ends like a complete one.
                 if answer.headers.get("Content-Length", str(size)).strip() != str(size):
                     raise ValueError("the answer breaks off")
                 file.flush()
                 if open_if_build_id(file.name, build_id) is None:
                     return False
-                # The name that is seen has all of it; an empty file may have it before.
-                whole = f"{file.name}.whole"
-                os.link(file.name, whole)
-                Path(whole).replace(path)
+                # The final name never has a part of the file; it can be an empty file before.
+                complete = f"{file.name}.complete"
+                os.link(file.name, complete)
+                Path(complete).replace(path)
         return True
 
     def _copy(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
-        """Bytes copied; 0 if there are too many. Raises TimeoutError after the deadline."""
+        """Return the bytes copied; 0 if there are too many. Raises TimeoutError after the deadline.
+        """
         size = 0
-        while part := read(_DOWNLOAD_CHUNK):
-            size += len(part)
-            if size > self._largest:
+        while block := read(_DOWNLOAD_CHUNK):
+            size += len(block)
+            if size > self._max_size:
                 return 0
             if time.monotonic() > deadline:
                 raise TimeoutError
-            file.write(part)
+            file.write(block)
         return size
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """To http and https alone."""
+    """Follows redirections to http and https only."""
 
     def redirect_request(self, *arguments: Any, **keywords: Any) -> urllib.request.Request | None:
         request = super().redirect_request(*arguments, **keywords)

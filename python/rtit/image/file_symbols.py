@@ -1,7 +1,7 @@
 """The functions of one ELF file, by file offset.
 
-File offsets, not virtual addresses, are what mappings and perf's address filters are written in,
-so that is how functions are kept here: a mapping turns an address into an offset by subtraction.
+Mappings and perf's address filters have file offsets, not the virtual addresses of the file, so
+functions are kept by file offset: a mapping turns an address into an offset by subtraction.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: `offset` in the file and `size` in bytes, `address` as the file numbers it.
+    """A function: `offset` in the file and `size` in bytes, `address` as in the file.
 
-    `binding` is "g" global, "w" weak, "l" local or "p" for a stub of the procedure linkage table,
-    whose name ends in @plt. A size that the file leaves out reaches to the next function.
+    `binding` is "g" global, "w" weak, "l" local, or "p" for a stub of the procedure linkage table
+    (its name ends in @plt). A function without a size reaches to the next one.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Function:
 
 
 class FileSymbols:
-    """The functions of the ELF file at `path`; `debug` is another file with symbols of it.
+    """The functions of the ELF file at `path`; `debug` is a separate file with its symbols.
 
-    Raises ImageError if the file is missing, changed since it was opened, or malformed. A stripped
-    file has the functions that it exports and stubs of the linkage table; it may have none.
+    A stripped file has only exported functions and stubs of the linkage table, or none. Raises
+    ImageError if the file is missing, changed since it was opened, or malformed.
     """
 
     def __init__(self, path: str | PathLike[str] | ElfFile, debug: ElfFile | None = None) -> None:
@@ -47,15 +47,17 @@ class FileSymbols:
         self.elf: ElfFile = path if isinstance(path, ElfFile) else ElfFile(path)
         self.native = Functions(self.elf, debug)
         self.keep_alive: object = None
-        """What must stay as long as this does."""
+        """An object that must live as long as this one."""
         self.has_incomplete_lines = False
-        """Whether its DWARF told of more lines of source than could be read."""
+        """Whether the file has more source lines in its DWARF than could be read."""
         self.segments = self.elf.segments
 
     @classmethod
     def from_rows(cls, start: int, end: int, rows: Iterable[tuple[int, int, str]]) -> FileSymbols:
-        """Functions of memory from `start` to before `end` that no ELF file has, as (address, size,
-        name); offsets are addresses then, and there is no `elf`. A size of 0 reaches to the next.
+        """Return the functions (address, size, name) of memory without an ELF file.
+
+        They are between `start` and `end`; offsets are addresses, and there is no `elf`. A size of
+        0 reaches to the next function.
         """
         from rtit._core import Functions
 
@@ -66,40 +68,41 @@ class FileSymbols:
         return found
 
     @cached_property
-    def _told(self) -> tuple[bytes, bytes, bytes, bytes]:
+    def _columns(self) -> tuple[bytes, bytes, bytes, bytes]:
         return self.native.columns()
 
     @cached_property
     def offsets(self) -> Any:
-        """Those of `functions`, as a NumPy array of uint64."""
+        """The offsets of `functions`, as a NumPy array of uint64."""
         import numpy as np
 
-        return np.array(_column(self._told[0]), dtype=np.uint64)
+        return np.array(_column(self._columns[0]), dtype=np.uint64)
 
     def name(self, index: int) -> str:
-        """That of one of `functions`, which need not all be made for it."""
+        """Return the name of `functions[index]`, without building the list."""
         return self.native.name(index)
 
     @property
     def bindings(self) -> bytes:
-        """Those of `functions`, a character each."""
-        return self._told[3]
+        """The bindings of `functions`, one character each."""
+        return self._columns[3]
 
     @cached_property
     def functions(self) -> list[Function]:
-        """All functions in order of offset; the best name first where several share an offset."""
-        offsets, sizes, addresses, bindings = self._told
+        """All functions, ordered by offset; of several at one offset the best name is first."""
+        offsets, sizes, addresses, bindings = self._columns
         columns = _column(offsets), _column(sizes), _column(addresses), bindings.decode()
         return [
             Function(self.name(index), *row) for index, row in enumerate(zip(*columns, strict=True))
         ]
 
     def address(self, offset: int) -> int:
-        """The address that the file gives to a file offset; the offset itself if it gives none."""
+        """Return the address of a file offset; the offset itself if the file has no address for it.
+        """
         return self.native.address(offset)
 
     def addresses(self, offsets: Any) -> Any:
-        """As `address`, for a NumPy array of uint64."""
+        """Return `address` of each offset, for a NumPy array of uint64."""
         import numpy as np
 
         result = offsets.copy()
@@ -110,23 +113,26 @@ class FileSymbols:
         return result
 
     def find_function(self, offset: int) -> Function | None:
-        """The function that owns a file offset: where functions overlap, the one that starts last
-        owns the bytes, and the outer one again what lies behind it.
+        """Return the function at a file offset; None if there is none.
+
+        Where functions overlap, the one that starts last has the bytes; after its end they are
+        again those of the outer function.
         """
         index = self.native.at(offset)
         return self.functions[index] if index is not None else None
 
     def find_by_name(self, name: str) -> list[Function]:
-        """The functions of this name, as the file spells it, else as people read it (demangled), in
-        order of offset, one for each offset.
+        """Return the functions with a name as in the file, else with this demangled name.
+
+        They are ordered by offset, one for each offset.
         """
         found: dict[int, Function] = {}
-        for function in self._by_name.get(name) or self._by_readable_name.get(name, []):
+        for function in self._by_name.get(name) or self._by_demangled_name.get(name, []):
             found.setdefault(function.offset, function)
         return list(found.values())
 
     @cached_property
-    def _by_readable_name(self) -> dict[str, list[Function]]:
+    def _by_demangled_name(self) -> dict[str, list[Function]]:
         from rtit._core import demangle
 
         table: dict[str, list[Function]] = {}
@@ -148,15 +154,16 @@ class FileSymbols:
 
     @cached_property
     def owned_ranges(self) -> tuple[array[int], array[int], array[int]]:
-        """Disjoint ranges of file offsets with the function that owns each: starts, ends and
-        indices into `functions`, sorted.
+        """Disjoint ranges of file offsets, each of one function, sorted.
+
+        The columns are start, end and index into `functions`.
         """
         starts, ends, owners = map(_column, self.native.owned())
         return starts, ends, owners
 
     @cached_property
     def owned_columns(self) -> tuple[Any, Any, Any]:
-        """`pieces` as three NumPy arrays of uint64."""
+        """`owned_ranges` as three NumPy arrays of uint64."""
         import numpy as np
 
         starts, ends, owners = (np.array(column, dtype=np.uint64) for column in self.owned_ranges)

@@ -1,10 +1,12 @@
-"""What an ELF file says of how it is loaded: more than the code, as a debugger needs it.
+"""Files that were mapped during the recording: found on this machine, checked, and read once.
 
-Files that travel with a recording, instead of those of the machine that it is looked at on.
+`Files` looks for the file of a recorded path in the places that the user names, in perf's build-id
+cache, in the pack that comes with the recording, and on debuginfod servers. It takes only a file
+that is certainly the recorded one: by build id, else by modification time. Reads are bounded, as a
+file can be anything: mostly a hole, a device, or a link out of a guest's file system.
 
-The vdso: code of the kernel in each process, an ELF file without a file.
-
-Files that were mapped while recording: found, checked, read once.
+The module also has `read_elf_headers`, the load headers of an ELF file for debuggers, and
+`CurrentVdso`, the vDSO of this process as a file.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ _MAX_SEGMENTS = 65536 // _SEGMENT.size
 _LOAD, _DYNAMIC, _INTERP = 1, 2, 3
 _EXECUTABLE_KIND = 2
 _FLAGS_1, _PIE = 0x6FFFFFFB, 0x08000000
-_MOST_DYNAMIC = 1 << 16
+_MAX_DYNAMIC = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class ElfSegment:
-    """`size` bytes of the file from `offset` on are at `address`, and zeros behind them up to
-    `memory` bytes. `flags`: 1 executable, 2 writable, 4 readable.
+    """A loaded segment: `size` bytes of the file from `offset` on are at `address`, followed by
+    zeros up to `memory` bytes. `flags`: 1 executable, 2 writable, 4 readable.
     """
 
     offset: int
@@ -55,10 +57,11 @@ class ElfSegment:
 
 @dataclass(frozen=True, slots=True)
 class ElfHeaders:
-    """Addresses are those that the file gives. `table` is where its program headers are loaded, 0
-    if they are not, `count` how many of 56 bytes each; `dynamic` where its dynamic section is, 0
-    without one. `is_program`: it says itself that it is one and no library; `has_loader`: it names
-    an interpreter.
+    """The headers of an ELF file that say how it is loaded. Addresses are those in the file.
+
+    `table` is the address of the program headers, 0 if they are not loaded; there are `count` of 56
+    bytes each. `dynamic` is the address of the dynamic section, 0 without one. `is_program`: the
+    file declares itself a program, not a library; `has_loader`: it names an interpreter.
     """
 
     entry: int
@@ -70,8 +73,10 @@ class ElfHeaders:
     segments: tuple[ElfSegment, ...]
 
     def bias(self, offset: int, size: int, start: int) -> int | None:
-        """By how much it was moved, if `size` bytes of the file from `offset` on, with code in
-        them, are at `start`; None if no code of it is there.
+        """Return how far the file was moved, if `size` bytes from `offset` on are mapped at
+        `start`.
+
+        None if the range has no code.
         """
         for each in self.segments:
             begin = each.offset & -PAGE
@@ -81,7 +86,7 @@ class ElfHeaders:
 
 
 def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
-    """Those of a 64-bit little-endian file. Raises ImageError, OSError."""
+    """Return the headers of a 64-bit little-endian ELF file. Raises ImageError, OSError."""
     source = os.fspath(path)
     with Path(path).open("rb") as file:
 
@@ -93,13 +98,13 @@ def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
 
         head = part(0, _HEADER.size)
         if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
-            raise ImageError("no 64-bit little-endian ELF file", source=source)
+            raise ImageError("not a 64-bit little-endian ELF file", source=source)
         (*_, kind, _machine, _version, entry, at, _, _, _, size, count) = _HEADER.unpack(head)
         if size != _SEGMENT.size or count > _MAX_SEGMENTS:
             raise ImageError("bad program headers", source=source, offset=54, value=count)
         table = part(at, count * size)
         if len(table) < count * size:
-            raise ImageError("program headers that are cut off", source=source, offset=at)
+            raise ImageError("the program headers are cut off", source=source, offset=at)
         rows = list(_SEGMENT.iter_unpack(table))
         segments = tuple(
             ElfSegment(offset, address, length, memory, flags)
@@ -109,7 +114,7 @@ def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
         dynamic = next((row for row in rows if row[0] == _DYNAMIC), None)
         flags_1 = 0
         if dynamic is not None:
-            entries = part(dynamic[2], min(dynamic[5], _MOST_DYNAMIC))
+            entries = part(dynamic[2], min(dynamic[5], _MAX_DYNAMIC))
             pairs = struct.iter_unpack("<QQ", entries[: len(entries) & -16])
             flags_1 = next((value for tag, value in pairs if tag == _FLAGS_1), 0)
     loaded = [
@@ -133,7 +138,7 @@ Kind = Literal["missing", "changed", "truncated", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the bytes of a mapped file are not known.
+    """Why the bytes of a mapped file are unknown.
 
     `path` is the recorded path, `message` one sentence, `value` the bad value (a build id, a size
     in bytes) or None.
@@ -150,39 +155,41 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """A recorded file: `file` is its copy and `debug` that of its debug file, each None if there is
-    none. `name` is what the file was called where it was copied, `problem` why it was not. The
-    copies are there as long as `owner` is, which is kept with whatever may read in them later.
-    """
+    """A recorded file that travels with the recording."""
 
     name: str
+    """The path of the file where it was copied."""
     file: str | None = None
+    """The path of the copy."""
     debug: str | None = None
+    """The path of the copy of its debug file."""
     problem: Problem | None = None
+    """Why the file was not copied."""
     owner: object = field(default=None, compare=False, repr=False)
+    """The copies exist as long as this object; readers keep a reference."""
 
 
 Key = tuple[str, str]
-"""A recorded path, and the build id that the recording has for it, hexadecimal, "" without one."""
+"""A recorded path and its recorded build id, hexadecimal, "" without one."""
 PackedFiles = Mapping[Key, PackedFile]
 
 
-def key(path: str, build_id: bytes | None) -> Key:
-    """What a mapped file is found by."""
+def file_key(path: str, build_id: bytes | None) -> Key:
+    """Return the key of a mapped file."""
     return path, (build_id or b"").hex()
 
 
 VDSO = "[vdso]"
-_MOST = 1 << 20
+_MAX_VDSO = 1 << 20
 
 
 class CurrentVdso:
-    """That of this process, as a file without a name."""
+    """The vDSO of this process, as an unnamed file."""
 
     def __init__(self) -> None:
         self._path: str | None = None
         self._build_id: bytes | None = None
-        content = _own()
+        content = _read_current_vdso()
         if content is None:
             return
         file = os.memfd_create("vdso", os.MFD_CLOEXEC)
@@ -197,30 +204,30 @@ class CurrentVdso:
             self._path = None
 
     def path_if(self, build_id: bytes) -> str | None:
-        """Its path if this is its build id (padded with zeros or not)."""
+        """Return the path if the vDSO has this build id."""
         return self._path if is_same_build_id(self._build_id, build_id) else None
 
 
-def _own() -> bytes | None:
+def _read_current_vdso() -> bytes | None:
     try:
         for line in Path("/proc/self/maps").read_bytes().splitlines():
             if line.endswith(VDSO.encode()):
                 start, end = (int(number, 16) for number in line.split()[0].split(b"-"))
                 with Path("/proc/self/mem").open("rb", buffering=0) as memory:
                     memory.seek(start)
-                    return memory.read(min(end - start, _MOST))
+                    return memory.read(min(end - start, _MAX_VDSO))
     except (OSError, ValueError):
         pass
     return None
 
 
 _PAGE = 4096
-_MOST_CODE = 1 << 30
-"""Bytes of all files together."""
-_HOLES = 16
-"""A file with so many times the bytes that are on disk is mostly holes, and no program."""
+_MAX_CODE = 1 << 30
+"""Bytes of code of all files together."""
+_MAX_SPARSENESS = 16
+"""A file with this many times its bytes on disk is mostly holes, and not a program."""
 _SMALL = 1 << 24
-"""Unless it is as small as this: not all file systems know so soon what is on disk."""
+"""Smaller files are not checked for holes: some file systems report blocks on disk late."""
 _SECTOR = 512
 _PSEUDO = ("/proc", "/sys", "/sys/kernel/tracing", "/sys/kernel/debug")
 
@@ -235,7 +242,7 @@ def describe_build_id(build_id: bytes | None) -> str:
     return f"has build id {build_id.hex()}" if build_id else "has no build id"
 
 
-class UnusableFile(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
+class UnusableFile(Exception):  # noqa: N818 - carries a Problem to the mapping
     """A file's bytes cannot be used."""
 
     def __init__(self, problem: Problem) -> None:
@@ -245,9 +252,9 @@ class UnusableFile(Exception):  # noqa: N818 - carries a Problem to the mapping 
 
 @dataclass(slots=True)
 class _File:
-    """A file as it was when it was first opened; `shown` is what messages call it."""
+    """A file as it was when it was first opened; `shown` is its name in messages."""
 
-    real: str
+    path: str
     shown: str
     size: int
     stamp: tuple[int, int, int, int]
@@ -263,15 +270,18 @@ class _File:
 
 
 class Files:
-    """Opens recorded paths.
+    """Finds, checks and reads the files of recorded paths.
 
-    `path_map` gives other places for recorded paths (files or directories; the longest match
-    counts), `symfs` is a directory to look up all other recorded paths under, as for perf.
-    `build_ids` maps recorded paths to build ids that the mapping records themselves do not carry.
-    `build_id_cache` is a directory laid out as ~/.debug, searched by build id if the file proper
-    does not fit. `recorded` is when the recording ended, in seconds since 1970: a file without a
-    known build id that was modified later is refused. With `kept` a path that has no other place
-    is one of these files, or missing. What is nowhere else is asked of `debuginfod`.
+    * `path_map` replaces recorded paths of files or directories; the longest match counts.
+    * `symfs` is a directory under which all other recorded paths are looked up, as in perf.
+    * `build_ids` has build ids by recorded path, for mapping records without one.
+    * `build_id_cache` is a directory like ~/.debug, searched by build id if the file itself does
+      not match.
+    * `recorded` is the end of the recording, in seconds since 1970: a file without a known build id
+      that was modified later is refused.
+    * `packed` are the files that travel with the recording; a path that is neither mapped nor under
+      `symfs` is then one of these, or missing.
+    * `debuginfod` downloads files that are nowhere else.
     """
 
     def __init__(
@@ -292,30 +302,30 @@ class Files:
         self._recorded = recorded
         self._packed = packed
         self._debuginfod = debuginfod
-        self._used: dict[tuple[str, bytes | None], _File | Problem] = {}
+        self._requested: dict[tuple[str, bytes | None], _File | Problem] = {}
         self._open: dict[str, _File | Problem] = {}
         self._read_bytes = 0
-        self._own_vdso: CurrentVdso | None = None
+        self._current_vdso: CurrentVdso | None = None
         self._listed: dict[str, FileSymbols] = {}
 
     def set_symbols(self, path: str, symbols: FileSymbols) -> None:
-        """These are the functions of what was mapped as `path`, which need not be a file."""
+        """Set the functions of mappings with this path, which need not be a file."""
         self._listed[path] = symbols
 
     def was_requested(self, path: str, build_id: bytes | None) -> bool:
-        """Whether this file was asked for before."""
-        return self._asked(path, build_id) in self._used
+        """Return whether this file was requested before."""
+        return self._request_key(path, build_id) in self._requested
 
     def build_id(self, path: str) -> bytes | None:
-        """What is known of a file beside the record of its mapping."""
+        """Return the build id of a path that is not in a mapping record."""
         return self._build_ids.get(path)
 
     def local_path(self, path: str) -> str:
-        """Where the file that was recorded as `path` is looked for."""
-        return "".join(self._named(path))
+        """Return the path on this machine for a recorded path."""
+        return "".join(self._local_parts(path))
 
-    def _named(self, path: str) -> tuple[str, str]:
-        """The same, in what the user named and what the recording did."""
+    def _local_parts(self, path: str) -> tuple[str, str]:
+        """The same, divided into the part that the user named and the part from the recording."""
         for recorded, real in self._map:
             if path == recorded:
                 return real, ""
@@ -327,15 +337,15 @@ class Files:
         return "", path
 
     def path_outside_pack(self, path: str) -> str | None:
-        """As `locate`; None for what is looked for in a pack alone."""
+        """Return `local_path`; None for a file that is only looked for in a pack."""
         located = self.local_path(path)
         return located if self._packed is None or located != path else None
 
     def read_code(self, path: str, offset: int, size: int, build_id: bytes | None = None) -> Code:
-        """`size` bytes at `offset` of the file recorded as `path`, shared between callers.
+        """Return `size` bytes at `offset` of a recorded file, shared between callers.
 
-        The last page of a mapping may reach beyond the end of the file; it is cut there. Raises
-        UnusableFile if the file is missing, not the one that was recorded, or too short.
+        The last page of a mapping can reach beyond the end of the file; the result ends there.
+        Raises UnusableFile if the file is missing, not the recorded one, or too short.
         """
         file = self._file(path, build_id)
         if (offset, size) not in file.codes:
@@ -343,8 +353,9 @@ class Files:
         return file.codes[offset, size]
 
     def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
-        """The functions of the file recorded as `path`, those of its debug file among them; None if
-        it is unusable or no ELF. What is no file has those that `list` was told.
+        """Return the functions of a recorded file and its debug file, or those of `set_symbols`.
+
+        None if the file is unusable or not an ELF file.
         """
         if path in self._listed:
             return self._listed[path]
@@ -355,7 +366,7 @@ class Files:
             if file.symbols is None and file.elf is not None:
                 debug = self._debug_file(file, file.elf, path)
                 symbols = FileSymbols(file.elf, debug)
-                symbols.address(0)  # read now, so that a broken table shows here
+                symbols.address(0)  # reads the table, which may be broken
                 symbols.keep_alive = file.packed
                 file.symbols = symbols
         except (UnusableFile, ImageError):
@@ -363,21 +374,21 @@ class Files:
         return file.symbols
 
     def requested_files(self) -> dict[Key, PackedFile]:
-        """Every file that was asked for so far, where it is, and its debug file."""
+        """Return every file that was requested so far, with its path and its debug file."""
         found = {}
-        for (path, build_id), file in self._used.items():
+        for (path, build_id), file in self._requested.items():
             if isinstance(file, Problem):
-                found[key(path, build_id)] = PackedFile(path, problem=file)
+                found[file_key(path, build_id)] = PackedFile(path, problem=file)
                 continue
             self.symbols(path, build_id)
-            # this process's own has another name each time
+            # The path of this process's vDSO differs each time.
             shown = path if path == VDSO else file.shown
-            found[key(path, build_id)] = PackedFile(shown, file.real, file.debug)
+            found[file_key(path, build_id)] = PackedFile(shown, file.path, file.debug)
         return found
 
     def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
         if file.packed is None:
-            debug = find_debug_file(elf, path, self._symfs) or self._fetched_debug(elf)
+            debug = find_debug_file(elf, path, self._symfs) or self._download_debug_file(elf)
         elif file.packed.debug is not None:
             from rtit._core import ElfFile
 
@@ -387,31 +398,29 @@ class Files:
         file.debug = str(debug.path) if debug is not None else None
         return debug
 
-    def _fetched_debug(self, elf: ElfFile) -> ElfFile | None:
+    def _download_debug_file(self, elf: ElfFile) -> ElfFile | None:
         if self._debuginfod is None or elf.build_id is None:
             return None
         path = self._debuginfod.debuginfo(elf.build_id)
         return open_if_build_id(path, elf.build_id) if path is not None else None
 
-    def _asked(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
+    def _request_key(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
         if not build_id or not any(build_id):
             build_id = self._build_ids.get(path)
         return path, build_id
 
     def _file(self, path: str, build_id: bytes | None) -> _File:
-        asked = self._asked(path, build_id)
+        request = self._request_key(path, build_id)
         try:
-            file = self._find(*asked)
+            file = self._find(*request)
         except UnusableFile as error:
-            self._used[asked] = error.problem
+            self._requested[request] = error.problem
             raise
-        self._used[asked] = file
+        self._requested[request] = file
         return file
 
-    def _vdso_places(self, build_id: bytes | None) -> Iterator[str]:
-        """Where the kernel's code for processes may be: a place named for it, perf's cache, and
-        this process's own.
-        """
+    def _vdso_paths(self, build_id: bytes | None) -> Iterator[str]:
+        """Yield possible paths of the vDSO: a mapped one, perf's cache, this process's."""
         named = self.local_path(VDSO)
         if any(recorded == VDSO for recorded, _ in self._map):
             yield named
@@ -420,47 +429,49 @@ class Files:
         if self._cache is not None:
             name = build_id.hex()
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "vdso")
-        if self._own_vdso is None:
-            self._own_vdso = CurrentVdso()
-        own = self._own_vdso.path_if(build_id)
-        if own is not None:
-            yield own
+        if self._current_vdso is None:
+            self._current_vdso = CurrentVdso()
+        current = self._current_vdso.path_if(build_id)
+        if current is not None:
+            yield current
 
     def _find(self, path: str, build_id: bytes | None) -> _File:
         packed = None
         if self._packed is not None:
-            packed = self._packed.get(key(path, build_id)) or self._packed.get(key(path, None))
+            packed = self._packed.get(file_key(path, build_id)) or self._packed.get(
+                file_key(path, None)
+            )
         first: Problem | None = None
-        for real in self._places(path, build_id, packed):
+        for real in self._candidate_paths(path, build_id, packed):
             of_pack = packed is not None and real == packed.file
             if (
                 is_in_guest(path)
                 and real == self.local_path(path)
-                and _may_lead_out(*self._named(path))
+                and _may_lead_out(*self._local_parts(path))
             ):
                 message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
                 continue
             file = self._opened(path, real, packed if of_pack else None)
-            own = real == path
+            is_recorded_path = real == path
             if isinstance(file, Problem):
                 problem: Problem | None = replace(file, path=path)
             else:
-                problem = self._differs(path, file, build_id, own)
+                problem = self._check(path, file, build_id, is_recorded_path)
                 if problem is None:
                     return file
             first = first or problem
         first = first or (packed.problem if packed is not None else None)
         raise UnusableFile(first or Problem("missing", path, "the file does not exist"))
 
-    def _places(
+    def _candidate_paths(
         self, path: str, build_id: bytes | None, packed: PackedFile | None
     ) -> Iterator[str]:
-        """Where the file may be, each when those before it were of no use."""
+        """Yield possible paths of a file, the preferred ones first."""
         if path == VDSO:
-            yield from self._vdso_places(build_id)
+            yield from self._vdso_paths(build_id)
         else:
-            yield from self._named_places(path, build_id)
+            yield from self._local_paths(path, build_id)
         if packed is not None and packed.file is not None:
             yield packed.file
         if self._debuginfod is not None and build_id and path != VDSO:
@@ -468,7 +479,7 @@ class Files:
             if fetched is not None:
                 yield fetched
 
-    def _named_places(self, path: str, build_id: bytes | None) -> Iterator[str]:
+    def _local_paths(self, path: str, build_id: bytes | None) -> Iterator[str]:
         located = self.path_outside_pack(path)
         if located is not None and not (located == path and is_in_guest(path)):
             yield located
@@ -481,14 +492,16 @@ class Files:
             self._open[real] = _open(path, real, packed)
         return self._open[real]
 
-    def _differs(self, path: str, file: _File, build_id: bytes | None, own: bool) -> Problem | None:
+    def _check(
+        self, path: str, file: _File, build_id: bytes | None, is_recorded_path: bool
+    ) -> Problem | None:
         if build_id:
             found = file.elf.build_id if file.elf is not None else None
             if is_same_build_id(found, build_id):
                 return None
             message = f"{file.shown} {describe_build_id(found)}, recorded was {build_id.hex()}"
             return Problem("changed", path, message, found.hex() if found else None)
-        if own and self._recorded is not None and file.modified > self._recorded:
+        if is_recorded_path and self._recorded is not None and file.modified > self._recorded:
             return Problem("changed", path, "the file was modified after the recording")
         return None
 
@@ -500,12 +513,12 @@ class Files:
         for start, code in file.parts:
             if start <= offset and offset + wanted <= start + len(code):
                 return code.slice(offset - start, wanted)
-        # Parts that lie over each other could be many times the file: it is read as a whole then.
+        # Overlapping parts could be many times the file; the whole file is read instead.
         start, size = (offset, wanted) if file.read + wanted <= file.size else (0, file.size)
-        if self._read_bytes + size > _MOST_CODE:
-            message = f"the code of all files together has more than {_MOST_CODE:,} bytes"
+        if self._read_bytes + size > _MAX_CODE:
+            message = f"the code of all files together has more than {_MAX_CODE:,} bytes"
             raise UnusableFile(Problem("unreadable", path, message, size))
-        if size > max(_SMALL, file.blocks * _SECTOR * _HOLES):
+        if size > max(_SMALL, file.blocks * _SECTOR * _MAX_SPARSENESS):
             message = f"{file.shown} is mostly holes: no code is read from it"
             raise UnusableFile(Problem("unreadable", path, message, size))
         code = _read(path, file, start, size)
@@ -519,17 +532,17 @@ def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
     from rtit._core import Code
 
     try:
-        with Path(file.real).open("rb", buffering=0) as source:
+        with Path(file.path).open("rb", buffering=0) as source:
             if _stamp(os.fstat(source.fileno())) != file.stamp:
-                raise UnusableFile(Problem("changed", path, f"{file.real} changed while in use"))
+                raise UnusableFile(Problem("changed", path, f"{file.path} changed while in use"))
             source.seek(offset)
             data = source.read(wanted)
             while len(data) < wanted and (more := source.read(wanted - len(data))):
                 data += more
     except OSError as error:
-        raise UnusableFile(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
+        raise UnusableFile(Problem("unreadable", path, f"{file.path}: {error.strerror}")) from error
     if len(data) < wanted:
-        message = f"{file.real} became shorter while it was read"
+        message = f"{file.path} became shorter while it was read"
         raise UnusableFile(Problem("truncated", path, message, offset + len(data)))
     return Code(data)
 
@@ -539,8 +552,9 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _may_lead_out(folder: str, path: str) -> bool:
-    """Whether a link leads from `folder`, which the user named, to a file of a guest below it, or
-    its `path` goes up: who owns the guest may put any link there, and any path into its records.
+    """Return whether `path` below `folder`, which the user named, can leave the folder.
+
+    The owner of a guest can put any link into its file system and any path into its records.
     """
     there = os.path.realpath(folder).rstrip("/") + "/" + path
     linked = bool(path) and os.path.realpath(folder + path) != os.path.normpath(there)
@@ -550,7 +564,7 @@ def _may_lead_out(folder: str, path: str) -> bool:
 def _is_pseudo(status: os.stat_result) -> bool:
     for folder in map(Path, _PSEUDO):
         try:
-            # Where nothing is mounted there the folder is one of the file system that it is in.
+            # If nothing is mounted there, the folder has the device of its file system.
             if status.st_dev == folder.stat().st_dev and folder.is_mount():
                 return True
         except OSError:
@@ -566,7 +580,7 @@ def _open(path: str, real: str, packed: PackedFile | None) -> _File | Problem:
         if not stat.S_ISREG(status.st_mode):
             return Problem("unreadable", path, f"{real} is not a regular file")
         if not status.st_size or _is_pseudo(status):
-            # Of /proc and its like some block who reads them, and all of these have no size.
+            # Files of /proc and similar have no size, and reading some of them blocks.
             return Problem("unreadable", path, f"{real} is empty, or no file on a disk")
         with Path(real).open("rb") as source:
             magic = source.read(4)

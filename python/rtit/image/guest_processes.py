@@ -1,7 +1,7 @@
-"""Processes of virtual machines: their code is in files of the guest, and CR3 says which runs.
+"""Processes of virtual machines, which the user names by CR3.
 
-Nothing in a recording of the host tells what a guest's process has mapped: /proc/PID/maps of the
-guest does, as it was when it was read.
+A recording of the host has no records of what a guest's process has mapped. The user mounts the
+guest's root file system; /proc/PID/maps in it has the mappings, as of the time when it was read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from rtit.image.files import Files, Problem, UnusableFile
 from rtit.image.image import Image
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, has_file
 
-_LARGEST = 1 << 24
-_WORD = re.compile(r"(?P<cr3>\w+)(?:,(?P<vmcs>\w+))?=(?P<machine>[0-9]{1,10})/(?P<pid>[0-9]{1,10})")
+_MAX_SIZE = 1 << 24
+_OPTION = re.compile(
+    r"(?P<cr3>\w+)(?:,(?P<vmcs>\w+))?=(?P<machine>[0-9]{1,10})/(?P<pid>[0-9]{1,10})"
+)
 _LINE = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) \S+ \d+ +(/.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class GuestProcess:
-    """What runs while NR is 1 and CR3 is `cr3` (and the VMCS pointer `vmcs`, if that is not None)
-    in the virtual machine that is process `machine`, 0 if that is not told. `rows`: start, end,
-    offset and file of each mapping that is executable.
+    """A process of a virtual machine. It runs while NR is 1, CR3 is `cr3`, and, if `vmcs` is not
+    None, the VMCS pointer is `vmcs`.
+
+    `machine` is the pid of the machine's process on the host, 0 if that is unknown. `rows`: start,
+    end, offset and file of each executable mapping.
     """
 
     cr3: int
@@ -37,15 +41,16 @@ class GuestProcess:
 
     @property
     def key(self) -> tuple[int, int] | tuple[int, int, int]:
-        """Its key among the spaces of a stream."""
+        """The key among the address spaces of a stream."""
         return (self.cr3, 1) if self.vmcs is None else (self.cr3, 1, self.vmcs)
 
     @classmethod
-    def named(cls, text: str, mount: str | os.PathLike[str] | None) -> GuestProcess:
-        """CR3[,VMCS]=MACHINE/PID: process PID of what is mounted at `mount`/MACHINE. Raises
-        UsageError for another form, and for a process whose maps cannot be read.
+    def parse(cls, text: str, mount: str | os.PathLike[str] | None) -> GuestProcess:
+        """Return the process for `CR3[,VMCS]=MACHINE/PID`; the guest is mounted at `mount`/MACHINE.
+
+        Raises UsageError for another form, or if the maps of the process cannot be read.
         """
-        found = _WORD.fullmatch(text)
+        found = _OPTION.fullmatch(text)
         try:
             numbers = [int(found[name], 0) if found and found[name] else None for name in _NUMBERS]
         except ValueError:
@@ -54,20 +59,20 @@ class GuestProcess:
         if found is None or cr3 is None:
             raise UsageError(f"--guest-process takes CR3[,VMCS]=MACHINE/PID, not {text!r}")
         if mount is None:
-            raise UsageError("--guest-process goes with --guestmount: files of guests are there")
+            raise UsageError("--guest-process needs --guestmount, which has the files of guests")
         root = Path(mount, found["machine"]).resolve()
-        place = root / "proc" / found["pid"] / "maps"
+        maps = root / "proc" / found["pid"] / "maps"
         try:
-            if not stat.S_ISREG(place.stat().st_mode):
-                raise UsageError(f"--guest-process {text}: {place} is not a regular file")
-            with place.open("rb") as file:
-                content = file.read(_LARGEST).decode(errors="replace")
+            if not stat.S_ISREG(maps.stat().st_mode):
+                raise UsageError(f"--guest-process {text}: {maps} is not a regular file")
+            with maps.open("rb") as file:
+                content = file.read(_MAX_SIZE).decode(errors="replace")
         except OSError as error:
-            raise UsageError(f"--guest-process {text}: {place}: {error.strerror}") from error
+            raise UsageError(f"--guest-process {text}: {maps}: {error.strerror}") from error
         return cls(cr3, vmcs, int(found["machine"]), tuple(_rows(content, root)))
 
     def image(self, kernel: Image | None, files: Files) -> tuple[Image, list[Problem]]:
-        """Its code, with that of the guest's kernel, and what is not known of it."""
+        """Return its code, with that of the guest's kernel, and the problems."""
         image, problems = Image() if kernel is None else kernel.fork(FOREVER), []
         for start, end, offset, path in self.rows:
             problem = None
@@ -89,12 +94,12 @@ _NUMBERS = ("cr3", "vmcs")
 def read_processes(
     texts: Iterable[str], mount: str | os.PathLike[str] | None
 ) -> list[GuestProcess]:
-    """Each as `GuestProcess.named` has it. Raises UsageError, also for two that have one key."""
+    """Parse all of `texts`. Raises UsageError, also if two have the same key."""
     found: dict[object, GuestProcess] = {}
     for text in texts:
-        process = GuestProcess.named(text, mount)
+        process = GuestProcess.parse(text, mount)
         if found.setdefault(process.key, process) is not process:
-            raise UsageError(f"--guest-process {text}: another one has this CR3; ,VMCS tells apart")
+            raise UsageError(f"--guest-process {text}: another one has this CR3; add ,VMCS")
     return list(found.values())
 
 

@@ -1,6 +1,7 @@
-"""Which mapping an address is in, for columns of addresses.
+"""The code of one address space over time.
 
-The code of one address space, put together by whoever knows it.
+`Image` is what a decoder reads instructions from. Callers add bytes, files or a page callback.
+`MappingLookup` finds the mapping of each address of a column.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 
 NO_MAPPING = -1
-"""Stands for a mapping where there is none."""
+"""Row number of an address without a mapping."""
 
 
 def has_reused_addresses(mappings: Iterable[Mapping]) -> bool:
-    """Whether an address stands for two things, at different times."""
+    """Return whether an address shows different bytes at different times."""
     furthest: Mapping | None = None
     for each in sorted(mappings, key=lambda each: each.start):
         if (
@@ -44,7 +45,11 @@ def has_reused_addresses(mappings: Iterable[Mapping]) -> bool:
 
 
 class MappingLookup:
-    """The mappings of a process over its life, by address and time."""
+    """The mappings of a process by address and time.
+
+    If addresses are reused, time is divided into epochs without changes; the table of an epoch is
+    built when it is needed.
+    """
 
     def __init__(self, mappings: Iterable[Mapping]) -> None:
         import numpy as np
@@ -59,8 +64,9 @@ class MappingLookup:
     def find(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """For addresses at times (TSC, in order): rows of `mappings` or NO_MAPPING, and offsets in
-        what is mapped, or the addresses.
+        """Return, for addresses at times (TSC, ascending), the row in `mappings` and the offset.
+
+        Without a mapping the row is NO_MAPPING and the offset is the address.
         """
         import numpy as np
 
@@ -69,8 +75,8 @@ class MappingLookup:
         epochs = np.searchsorted(self._borders, times, "right") - 1
         rows, offsets = np.full(len(ips), NO_MAPPING), ips.copy()
         for epoch in np.unique(epochs).tolist():
-            own = epochs == epoch
-            rows[own], offsets[own] = self._in_epoch(epoch, ips[own])
+            selected = epochs == epoch
+            rows[selected], offsets[selected] = self._in_epoch(epoch, ips[selected])
         return rows, offsets
 
     def _in_epoch(self, epoch: int, ips: Any) -> tuple[Any, Any]:
@@ -109,22 +115,23 @@ PAGE = 4096
 _EXECUTABLE = 1
 
 Missing = Callable[[int], "Buffer | None"]
-"""Gives what is at the address of a page and behind it, up to `PAGE` bytes, or None."""
+"""Returns up to `PAGE` bytes from the address of a page on, or None."""
 
 
 class Image:
     """Code bytes by address, over time: what a decoder reads instructions from.
 
-    What is added replaces what it overlaps, from `time` (TSC) on; without one it was always there.
-    Where nothing was added, `missing` is asked when a decoder comes there: it is given the address
-    of a page, a multiple of 4096, and gives the bytes from there on, 4096 at most, or None.
-    Answers are kept, None as well, until `forget`; what it raises comes out of what is decoding.
+    Added bytes replace what they overlap, from `time` (TSC) on; without a time they were always
+    there. A page without added bytes is requested from `missing` when a decoder needs it: the
+    argument is the address of the page, a multiple of 4096; the result is up to 4096 bytes from
+    there on, or None. Results are kept, None as well, until `forget`. Exceptions of `missing` are
+    raised by the decoding call.
     """
 
     def __init__(self, missing: Missing | None = None) -> None:
         self._missing = missing
         self.mappings = Mappings()
-        """The files in it, for their symbols."""
+        """The mapped files, for their symbols."""
 
     def __repr__(self) -> str:
         count = self.native.changes
@@ -133,7 +140,7 @@ class Image:
 
     @cached_property
     def native(self) -> _core.Space:
-        """The same for native code, and for nobody else."""
+        """The native object that holds the code; for internal use."""
         from rtit._core import Space
 
         space = Space()
@@ -142,7 +149,7 @@ class Image:
         return space
 
     def add(self, address: int, data: Buffer, *, time: int = 0) -> Self:
-        """`data` is at `address`. Raises UsageError if it does not fit into 64 bits of address."""
+        """Add `data` at `address`. Raises UsageError if it exceeds 64 bits of address."""
         code = bytes(data)
         _check(address, len(code))
         self.native.map(time, address, code)
@@ -157,8 +164,10 @@ class Image:
         size: int | None = None,
         time: int = 0,
     ) -> Self:
-        """The file's bytes from `offset` on, or `size` of them, are at `address`: a memory dump,
-        bare code. Raises OSError, UsageError.
+        """Add a file, such as a memory dump, at `address`: its bytes from `offset` on, at most
+        `size`.
+
+        Raises OSError, UsageError.
         """
         if offset < 0 or (size is not None and size < 0):
             raise UsageError(f"{size} bytes from {offset}: neither can be negative")
@@ -167,7 +176,7 @@ class Image:
             return self.add(address, file.read(-1 if size is None else size), time=time)
 
     def add_pages(self, pages: abc.Mapping[int, Buffer] | Iterable[tuple[int, Buffer]]) -> Self:
-        """A dump of pages: bytes by address, of any size. Raises UsageError."""
+        """Add bytes by address, of any size, such as a dump of pages. Raises UsageError."""
         for address, data in pages.items() if isinstance(pages, abc.Mapping) else pages:
             self.add(address, data)
         return self
@@ -175,24 +184,24 @@ class Image:
     def add_elf(
         self, path: str | os.PathLike[str], base: int | None = None, *, time: int = 0
     ) -> Self:
-        """The executable segments of an ELF file, with its symbols.
+        """Add the executable segments of an ELF file, and its symbols.
 
-        `base` is where its first page lies, as /proc/PID/maps has it; without it the segments are
-        at the addresses that the file gives. Raises ImageError, UsageError.
+        `base` is the address of its first page, as in /proc/PID/maps; without it the segments are
+        at the addresses in the file. Raises ImageError, UsageError.
         """
         from rtit._core import ElfFile
 
         elf = ElfFile(path)
         segments = [each for each in elf.segments if each[2]]
         if not segments:
-            raise ImageError("no segment is to be loaded", source=os.fspath(path))
+            raise ImageError("it has no segment to load", source=os.fspath(path))
         first = min(address for _, address, *_ in segments) & -PAGE
-        move = 0 if base is None else base - first
+        shift = 0 if base is None else base - first
         name, files = os.path.realpath(path), Files()
         for offset, address, size, _, flags in segments:
             if not flags & _EXECUTABLE:
                 continue
-            start = address + move
+            start = address + shift
             _check(start, size)
             try:
                 code = files.read_code(name, offset, size)
@@ -203,26 +212,25 @@ class Image:
         return self
 
     def remove(self, address: int, size: int, *, time: int = 0) -> Self:
-        """From `time` on nothing is known of `size` bytes at `address`."""
+        """Remove `size` bytes at `address`, from `time` on."""
         _check(address, size)
         self.native.unmap(time, address, size)
         self.mappings.remove(address, address + size, time)
         return self
 
     def forget(self, address: int = 0, size: int = FOREVER) -> None:
-        """What `missing` has answered about these bytes is asked again when it is needed; for a
-        program that was told wrong, or whose memory has changed.
-        """
+        """Drop the results of `missing` for these addresses, so that they are requested again."""
         self.native.forget(address, size)
 
     def read(self, address: int, size: int, *, time: int = FOREVER) -> bytes:
-        """The bytes at `address` as of `time`: `size`, fewer up to the first that is not known.
-        Raises what `missing` does.
+        """Return `size` bytes at `address` as of `time`, or fewer, up to the first unknown byte.
+
+        Raises what `missing` raises.
         """
         return self.native.read(time, address, size)
 
     def fork(self, time: int) -> Image:
-        """A copy as of `time`, for a process that was forked then."""
+        """Return a copy as of `time`, for a process that is forked then."""
         child = Image(self._missing)
         child.__dict__["native"] = self.native.fork(time)
         child.mappings = self.mappings.fork(time)

@@ -1,4 +1,9 @@
-"""What was mapped where and when, in one process."""
+"""Executable mappings of one process over time.
+
+`Mapping` is a range of addresses that shows a range of a file from one time to another. `Mappings`
+keeps those of a process: a new mapping cuts what it overlaps, an exec ends all, and a fork copies
+those of the parent.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +15,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtit.image.files import Problem
 
-# Names that the kernel and perf give to memory without a file behind it.
+# Names that the kernel and perf give to memory without a file.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
-_JITTED = "[jit-"
-"""The beginning of the names under which functions of jitdump files are listed."""
+_JIT_PREFIX = "[jit-"
+"""Start of the paths of mappings of jitdump files."""
 FOREVER = (1 << 64) - 1
 KERNEL_START = 1 << 63
-"""The first address of the kernel's half."""
+"""The first address of the kernel's half of the address space."""
 
 
 def has_file(path: str) -> bool:
-    """False for the names of anonymous memory and of the kernel's own pages such as [vdso]."""
+    """Return False for names of anonymous memory and of kernel pages such as [vdso]."""
     return bool(path) and (not path.startswith(_NO_FILE) or is_in_guest(path))
 
 
 def guest_path(machine: int, path: str) -> str:
-    """What a file of the virtual machine that is process `machine` is called: its paths are not
-    the host's.
-    """
+    """Return a path for a file of a virtual machine, which differs from all paths of the host."""
     return f"[guest {machine}]{path}"
 
 
 def is_in_guest(path: str) -> bool:
-    """Whether `guest_path` made it, of a path that is one."""
+    """Return whether the path is one of `guest_path` for an absolute path."""
     start, end, rest = path.partition("]")
     return bool(end) and rest.startswith("/") and start.startswith("[guest ")
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Executable memory from `start` up to `end`, from time `since` up to `until` (TSC).
+    """Executable memory from `start` to before `end`, from time `since` to before `until` (TSC).
 
-    `offset` is the file offset of `start` in bytes; `problem` says why its bytes are not known.
+    `offset` is the file offset of `start` in bytes; `problem` says why its bytes are unknown.
     """
 
     start: int
@@ -54,15 +57,15 @@ class Mapping:
     problem: Problem | None = None
 
     def has_same_source(self, other: Mapping) -> bool:
-        """True if both show the same bytes of the same thing at an address that they share."""
+        """Return whether both show the same bytes at an address that they share."""
         if (self.path, self.build_id) != (other.path, other.build_id):
             return False
-        has_offsets = has_file(self.path) or self.path.startswith(_JITTED)
+        has_offsets = has_file(self.path) or self.path.startswith(_JIT_PREFIX)
         return not has_offsets or self.start - self.offset == other.start - other.offset
 
 
 class MappedRanges:
-    """Addresses that were named: ranges in order that have nothing in common."""
+    """A set of addresses, as sorted ranges that do not overlap."""
 
     __slots__ = ("_ranges",)
 
@@ -70,7 +73,7 @@ class MappedRanges:
         self._ranges = ranges or []
 
     def add(self, start: int, end: int) -> bool:
-        """Name a range; True if part of it had been named before."""
+        """Add a range. Returns True if part of it was in the set before."""
         first = bisect_right(self._ranges, start, key=lambda each: each[1])
         last = bisect_right(self._ranges, end - 1, key=lambda each: each[0])
         old = self._ranges[first:last]
@@ -81,61 +84,61 @@ class MappedRanges:
 
 
 class Mappings:
-    """The mappings of one process. Times do not go back.
+    """The mappings of one process. Events come in order of time.
 
-    Early visibility is as for `Space`: a mapping where there was none before, since the start or
-    the last exec, counts from there on.
+    A mapping at addresses that had none since the start of the program counts from that start on,
+    as code in `_core.Space` does: the record of a mapping can be later than its first execution.
     """
 
-    __slots__ = ("_life", "_now", "_touched", "ended")
+    __slots__ = ("_current", "_mapped", "_program_start", "ended")
 
     def __init__(self, start: int = 0) -> None:
         self.ended: list[Mapping] = []
-        self._now: list[Mapping] = []  # sorted, disjoint
-        self._life = start
-        # mapped at some time in this life; None: what is now. Of a process that is forked and maps
-        # nothing there is none: there may be a hundred thousand.
-        self._touched: MappedRanges | None = None
+        self._current: list[Mapping] = []  # sorted, disjoint
+        self._program_start = start
+        # Addresses that had a mapping since the program started. None: those of `_current`. A
+        # forked process that maps nothing needs none, and there may be a hundred thousand of them.
+        self._mapped: MappedRanges | None = None
 
     def __iter__(self) -> Iterator[Mapping]:
         yield from self.ended
-        yield from self._now
+        yield from self._current
 
     @property
     def count(self) -> int:
-        """How many there are now."""
-        return len(self._now)
+        """The number of current mappings."""
+        return len(self._current)
 
     @property
     def program_start(self) -> int:
-        """Since when the program runs that these are of: the start of the process, or an exec."""
-        return self._life
+        """When the current program started: at the start of the process or at an exec."""
+        return self._program_start
 
     def overlapping(self, start: int, end: int) -> list[Mapping]:
-        """The current mappings that overlap a range."""
+        """Return the current mappings that overlap a range."""
         first, last = self._between(start, end)
-        return self._now[first:last]
+        return self._current[first:last]
 
     def _between(self, start: int, end: int) -> tuple[int, int]:
-        first = bisect_right(self._now, start, key=lambda each: each.end)
-        return first, bisect_right(self._now, end - 1, first, key=lambda each: each.start)
+        first = bisect_right(self._current, start, key=lambda each: each.end)
+        return first, bisect_right(self._current, end - 1, first, key=lambda each: each.start)
 
     def add(self, new: Mapping) -> None:
-        """A mapping appears and replaces what it overlaps."""
-        touched = self._life_touched()
+        """Add a mapping, which replaces what it overlaps."""
+        mapped = self._mapped_ranges()
         self.remove(new.start, new.end, new.since)
-        if not touched.add(new.start, new.end):
-            new = replace(new, since=self._life)
-        index = bisect_right(self._now, new.start, key=lambda each: each.start)
-        self._now.insert(index, new)
+        if not mapped.add(new.start, new.end):
+            new = replace(new, since=self._program_start)
+        index = bisect_right(self._current, new.start, key=lambda each: each.start)
+        self._current.insert(index, new)
 
     def remove(self, start: int, end: int, time: int) -> None:
-        """What is mapped in a range ends at `time`."""
+        """End all mappings in a range at `time`."""
         first, last = self._between(start, end)
-        old = self._now[first:last]
+        old = self._current[first:last]
         if not old:
             return
-        self._life_touched()
+        self._mapped_ranges()
         rest = []
         for each in old:
             if each.start < start:
@@ -145,45 +148,45 @@ class Mappings:
                 self.ended.append(replace(inner, until=time))
             if each.end > end:
                 rest.append(_cut(each, end, each.end))
-        self._now[first:last] = rest
+        self._current[first:last] = rest
 
     def name_anonymous(self, path: str) -> None:
-        """What has no file and no other name is called so, with addresses for offsets."""
+        """Name the mappings of anonymous memory; their offsets become addresses."""
 
         def named(each: Mapping) -> Mapping:
-            bare = each.path in ("", "//anon")
-            return replace(each, path=path, offset=each.start) if bare else each
+            is_anonymous = each.path in ("", "//anon")
+            return replace(each, path=path, offset=each.start) if is_anonymous else each
 
         self.ended = [named(each) for each in self.ended]
-        self._now = [named(each) for each in self._now]
+        self._current = [named(each) for each in self._current]
 
     def clear(self, time: int) -> None:
-        """All mappings end (exec)."""
+        """End all mappings (exec)."""
         self.remove(0, FOREVER + 1, time)
-        self._touched = None
-        self._life = time
+        self._mapped = None
+        self._program_start = time
 
     def fork(self, time: int) -> Mappings:
-        """The mappings of a process forked at `time`."""
+        """Return the mappings of a process that is forked at `time`."""
         child = Mappings(time)
         child.adopt(self, time)
         return child
 
     def adopt(self, parent: Mappings, time: int) -> None:
-        """Become what `parent` is at `time`; what was mapped until then ends."""
-        now = parent._now
+        """Replace the mappings by those of `parent` at `time`."""
+        inherited = parent._current
         self.clear(time)
-        # All at once: of many processes each may inherit many.
-        self._now = [
+        # All at once: each of many processes can inherit many.
+        self._current = [
             Mapping(m.start, m.end, m.offset, m.path, m.build_id, time, FOREVER, m.problem)
-            for m in now
+            for m in inherited
         ]
-        self._touched = None
+        self._mapped = None
 
-    def _life_touched(self) -> MappedRanges:
-        if self._touched is None:
-            self._touched = MappedRanges([(each.start, each.end) for each in self._now])
-        return self._touched
+    def _mapped_ranges(self) -> MappedRanges:
+        if self._mapped is None:
+            self._mapped = MappedRanges([(each.start, each.end) for each in self._current])
+        return self._mapped
 
 
 def _cut(mapping: Mapping, start: int, end: int) -> Mapping:

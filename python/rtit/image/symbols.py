@@ -1,4 +1,9 @@
-"""Names for addresses, as of a time."""
+"""Symbol names for addresses at a time.
+
+An address is found in the mappings of its process at the time; the file of the mapping has the
+function. `lookup_many` does this for columns: times are divided into spans without changes of
+mappings, and each distinct address of a span is looked up once.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What an address is.
+    """The function and module of an address.
 
-    `name` is the function, "" if none is known there; `offset` counts bytes from the function, or,
-    without one, from address 0 of the module; `module` is the recorded path, "" if nothing was
-    mapped (then `offset` is the address itself).
+    `name` is that of the function, "" if unknown. `offset` is in bytes from the start of the
+    function or, without one, from address 0 of the module. `module` is the recorded path, "" if
+    nothing was mapped; `offset` is then the address.
     """
 
     name: str
@@ -38,8 +43,8 @@ class Location:
         return f"{base}+{self.offset:#x}" if self.offset or not self.name else base
 
 
-class _Spans:
-    """Mappings by start, with the times of each as columns."""
+class _TimedMappings:
+    """Mappings by start address, with the times of each as columns."""
 
     def __init__(self, mappings: list[Mapping]) -> None:
         import numpy as np
@@ -49,7 +54,7 @@ class _Spans:
         self._until = np.array([each.until for each in self.mappings], np.uint64)
 
     def at(self, time: int) -> list[Mapping]:
-        """The mappings that count at `time`; they are disjoint."""
+        """Return the mappings at `time`; they do not overlap."""
         import numpy as np
 
         rows = np.flatnonzero((self._since <= np.uint64(time)) & (self._until > np.uint64(time)))
@@ -57,11 +62,11 @@ class _Spans:
 
 
 class Symbols:
-    """Names for the addresses of `images`, which must have all its events.
+    """Names for addresses in `images`, which must have had all events.
 
-    Each function, and each module for the addresses in it without one, has a number:
-    `table[number]` is its (name, module). Number 0 is ("", ""), nothing known. `demangle` turns
-    names of C++ and Rust into readable ones.
+    Each function has a number, and each module has one for its addresses without a function:
+    `table[number]` is its (name, module). Number 0 is ("", ""): unknown. `demangle` converts names
+    of C++ and Rust.
     """
 
     def __init__(self, images: Images, *, demangle: bool = True) -> None:
@@ -69,12 +74,12 @@ class Symbols:
         self._demangle = demangle
         self.table: list[tuple[str, str]] = [("", "")]
         self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
-        self._spans: dict[int, tuple[Any, _Spans]] = {}
+        self._spans: dict[int, tuple[Any, _TimedMappings]] = {}
         self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
 
     def lookup(self, tid: int, time: int, ip: int) -> Location:
-        """What `ip` is in the thread's process at `time`."""
+        """Return the location of `ip` in the thread's process at `time`."""
         mapping = self._mapping(tid, time, ip)
         if mapping is None:
             return Location("", ip, "")
@@ -90,48 +95,47 @@ class Symbols:
     def lookup_many(
         self, tid: int, times: ArrayLike, ips: ArrayLike
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """As `lookup`, for arrays of one length: (numbers into `table`, offsets).
+        """Return `lookup` of each element: (numbers into `table`, offsets).
 
-        Times need no order. Memory: a few arrays of the length given.
+        The arrays have one length; times need not be sorted. Memory: a few arrays of this length.
         """
         import numpy as np
 
         when = np.asarray(times, dtype=np.uint64)
         addresses = np.asarray(ips, dtype=np.uint64)
         upper = addresses >= np.uint64(KERNEL_START)
-        # what is no process has its own upper half
+        # A pseudo pid has an upper half of its own.
         if tid > KERNEL_PID and self._images.kernel_image is not None and upper.any():
             numbers = np.zeros(len(addresses), dtype=np.uint32)
             offsets = addresses.copy()
-            for whose, part in ((KERNEL_PID, upper), (tid, ~upper)):
-                found = self.lookup_many(whose, when[part], addresses[part])
-                numbers[part], offsets[part] = found
+            for owner, half in ((KERNEL_PID, upper), (tid, ~upper)):
+                numbers[half], offsets[half] = self.lookup_many(owner, when[half], addresses[half])
             return numbers, offsets
-        borders, spans = self._times(tid)
-        which = np.searchsorted(borders, when, "right") - 1
-        # Addresses repeat a lot: each is named once a span.
-        order = np.lexsort((addresses, which))
-        which, addresses = which[order], addresses[order]
+        span_starts, timed = self._times(tid)
+        spans = np.searchsorted(span_starts, when, "right") - 1
+        # Addresses repeat a lot: each is looked up once for each span.
+        order = np.lexsort((addresses, spans))
+        spans, addresses = spans[order], addresses[order]
         first = np.ones(len(order), dtype=bool)
-        first[1:] = (which[1:] != which[:-1]) | (addresses[1:] != addresses[:-1])
-        which, addresses = which[first], addresses[first]
+        first[1:] = (spans[1:] != spans[:-1]) | (addresses[1:] != addresses[:-1])
+        spans, addresses = spans[first], addresses[first]
         numbers = np.zeros(len(addresses), dtype=np.uint32)
         offsets = addresses.copy()
-        for index in np.unique(which):
-            rows = slice(*np.searchsorted(which, (index, index + 1)))
-            mappings = spans.at(int(borders[index]))
+        for span in np.unique(spans):
+            rows = slice(*np.searchsorted(spans, (span, span + 1)))
+            mappings = timed.at(int(span_starts[span]))
             self._name_span(mappings, addresses[rows], numbers[rows], offsets[rows])
         inverse = np.empty(len(order), dtype=np.intp)
         inverse[order] = np.cumsum(first) - 1
         return numbers[inverse], offsets[inverse]
 
     def text(self, number: int, offset: int) -> str:
-        """What `lookup_many` found, as the text of a `Location`."""
+        """Return the text of a `Location` for a result of `lookup_many`."""
         name, module = self.table[number]
         return str(Location(name, offset, module))
 
     def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
-        """Source file and line of the instruction at `ip`, where the file's DWARF says it."""
+        """Return source file and line of the instruction at `ip`; None without DWARF for it."""
         mapping = self._mapping(tid, time, ip)
         symbols = self._file(mapping) if mapping is not None else None
         if mapping is None or symbols is None:
@@ -139,7 +143,7 @@ class Symbols:
         return symbols.native.line(ip - mapping.start + mapping.offset)
 
     def names(self, tid: int) -> _core.Names:
-        """The names of the thread's process over its life, for native code."""
+        """Return the names of the thread's process at all times, for native code."""
         from rtit._core import Names
 
         pid = self._images.pid(tid)
@@ -155,7 +159,7 @@ class Symbols:
         return self._names[pid]
 
     def _name_span(self, mappings: list[Mapping], ips: Any, numbers: Any, offsets: Any) -> None:
-        """Name sorted addresses at one time; numbers and offsets are filled in place."""
+        """Look up sorted addresses at one time; `numbers` and `offsets` are filled in place."""
         import numpy as np
 
         starts = np.searchsorted(ips, np.array([each.start for each in mappings], np.uint64))
@@ -185,7 +189,7 @@ class Symbols:
         return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
 
     def _owned(self, mapping: Mapping, symbols: FileSymbols, owners: Any) -> tuple[Any, Any]:
-        """Of each function of a file its number, if it is among `owners`, and its offset."""
+        """Return number (only of those in `owners`) and offset of each function of a file."""
         import numpy as np
 
         key = (mapping.path, mapping.build_id)
@@ -196,23 +200,22 @@ class Symbols:
             named[owner] = self._number(self._name(symbols.name(owner)), mapping.path)
         return named, offsets
 
-    def _times(self, tid: int) -> tuple[Any, _Spans]:
-        """When the mappings of the thread's process change (sorted, from 0 on), and all of them."""
+    def _times(self, tid: int) -> tuple[Any, _TimedMappings]:
+        """Return the times at which mappings of the process change, from 0 on, and all mappings."""
         import numpy as np
 
         pid = self._images.pid(tid)
         if pid not in self._spans:
-            spans = _Spans(list(self._images.mappings(tid)))
-            borders = {0}.union(*((each.since, each.until) for each in spans.mappings))
-            self._spans[pid] = np.array(sorted(borders), np.uint64), spans
+            timed = _TimedMappings(list(self._images.mappings(tid)))
+            starts = {0}.union(*((each.since, each.until) for each in timed.mappings))
+            self._spans[pid] = np.array(sorted(starts), np.uint64), timed
         return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
         in_kernel = (
             tid >= KERNEL_PID and ip >= KERNEL_START and self._images.kernel_image is not None
         )
-        whose = KERNEL_PID if in_kernel else tid
-        for mapping in self._images.mappings(whose):
+        for mapping in self._images.mappings(KERNEL_PID if in_kernel else tid):
             if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:
                 return mapping
         return None
