@@ -13,7 +13,7 @@ from rtit.capture.backends import BackendChoice
 from rtit.capture.recording import Recording
 from rtit.cli import help_pages, output
 from rtit.cli.look.recording_progress import summary_json, summary_line
-from rtit.perfdata import Ending, Fault
+from rtit.perfdata import ExitStatus, Fault
 
 CHOICE = BackendChoice("ptrace", "as asked for")
 PLAIN = Recording(
@@ -24,12 +24,12 @@ PLAIN = Recording(
     pt_bytes=5000,
     warnings=(),
     branches=200,
-    ending=Ending(0, of_process=True),
+    ending=ExitStatus(0, of_process=True),
 )
 CRASHED = replace(
     PLAIN,
     exit_code=128 + SIGSEGV,
-    ending=Ending(SIGSEGV, True, True, Fault(0x401000, 1, 0x10)),
+    ending=ExitStatus(SIGSEGV, True, True, Fault(0x401000, 1, 0x10)),
 )
 
 
@@ -51,7 +51,7 @@ CRASHED = replace(
             "2 branches traced as 5,000 bytes of PT in perf.data; ",
         ),
         (CRASHED, "perf.data; ended by SIGSEGV at address 0x10, instruction 0x401000; "),
-        (replace(PLAIN, ending=Ending(0x300)), "perf.data; ended with exit code 3; "),
+        (replace(PLAIN, ending=ExitStatus(0x300)), "perf.data; ended with exit code 3; "),
         (replace(PLAIN, ending=None), "perf.data; "),
     ],
 )

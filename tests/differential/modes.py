@@ -14,7 +14,7 @@ from kernel.machine import Machine
 from kernel.test_paths import busy
 from rtit.capture.ptrace.session import replay
 from rtit.capture.store.size_limits import SizeLimits
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.recording_variants import write_compressed_recording, write_sampled_recording
 from support.recordings import Recorder
@@ -22,10 +22,10 @@ from support.recordings import Recorder
 ProgramBuilder = Callable[[str], Path]
 REPLAYED: dict[str, dict[str, Any]] = {
     "threads": {},
-    "a CPU": {"cpus": 1, "switches": Switches.THREADS},
-    "CPUs, all switches": {"cpus": 2, "switches": Switches.WIDE},
-    "4 CPUs": {"cpus": 4, "switches": Switches.THREADS},
-    "4 CPUs, all switches": {"cpus": 4, "switches": Switches.WIDE},
+    "a CPU": {"cpus": 1, "switches": SwitchRecords.THREADS},
+    "CPUs, all switches": {"cpus": 2, "switches": SwitchRecords.CPU_WIDE},
+    "4 CPUs": {"cpus": 4, "switches": SwitchRecords.THREADS},
+    "4 CPUs, all switches": {"cpus": 4, "switches": SwitchRecords.CPU_WIDE},
     "snapshot": {"event": "intel_pt/psb_period=0/u", "size_limits": SizeLimits(snapshot=8192)},
     "up to a size": {
         "event": "intel_pt/psb_period=0/u",
@@ -35,7 +35,7 @@ REPLAYED: dict[str, dict[str, Any]] = {
     "no RET compression": {"event": "intel_pt/noretcomp/u"},
     "no MTC": {"event": "intel_pt/mtc=0/u"},
     "PTWRITE, power and events": {"event": "intel_pt/ptw,fup_on_ptw,pwr_evt,event/u"},
-    "2 CPUs, events": {"event": "intel_pt/event/u", "cpus": 2, "switches": Switches.WIDE},
+    "2 CPUs, events": {"event": "intel_pt/event/u", "cpus": 2, "switches": SwitchRecords.CPU_WIDE},
 }
 """What a recording is replayed with."""
 COMPRESSED = {"compressed": "threads", "compressed, 2 CPUs": "CPUs, all switches"}

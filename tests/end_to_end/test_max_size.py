@@ -132,18 +132,18 @@ def test_nearly_full_disk_stops_the_recording_and_not_the_program(
     assert main(["verify", str(data), "--truth", str(truth)]) == 0
     with Trace(data) as trace:
         assert trace.facts["stopped"] == "before the disk was full"
-        assert [each.ending.signal for each in trace.endings] == [11]
+        assert [each.exit_status.signal for each in trace.endings] == [11]
 
 
 def test_disk_with_more_than_the_reserve_does_not_stop_a_recording(tmp_path: Path) -> None:
     """A small disk has a small reserve: a twentieth of it."""
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as writer:
-        writer.disk = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
+        writer.disk_space = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
         store = FileStore(writer)
         for _ in range(8):
             store.put(7, 7, bytes(1 << 16), 10**9)
         assert not store.full
-        writer.disk = lambda: (4 * 10**6, 10**8)  # type: ignore[method-assign]
+        writer.disk_space = lambda: (4 * 10**6, 10**8)  # type: ignore[method-assign]
         for _ in range(8):
             store.put(7, 7, bytes(1 << 16), 10**9)
         assert store.full

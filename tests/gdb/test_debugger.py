@@ -99,8 +99,8 @@ def test_pc_and_code_are_known_data_is_unavailable(shared: Path) -> None:
     assert pc is not None
     with rtit.Trace(shared) as trace:
         [ended] = trace.endings
-        assert ended.ending.fault is not None
-        assert int(pc[1], 16) == ended.ending.fault.ip
+        assert ended.exit_status.fault is not None
+        assert int(pc[1], 16) == ended.exit_status.fault.ip
     assert "<deeper>:" in session.out
     # memory of the stack is not recorded, and registers cannot be changed
     assert "$3" not in session.out

@@ -88,9 +88,9 @@ def test_crash_after_end_of_trace_is_not_the_pc(
     assert ", to SIGSEGV" not in session.err
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
-        assert ended.ending.fault is not None
+        assert ended.exit_status.fault is not None
         target = Target(trace, max_instructions=1000, report=lambda _: None)
-        assert target.pc(target.tid) != ended.ending.fault.ip
+        assert target.pc(target.tid) != ended.exit_status.fault.ip
         assert target.signal(target.tid) == 5
         instructions = trace.streams[0].counts().instructions
     assert session.recorded == (instructions, 0)

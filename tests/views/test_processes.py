@@ -12,8 +12,8 @@ import pytest
 from rtit.capture.backends import start_recording
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
-from rtit.perfdata import Ending
-from rtit.sideband import Ended, Process
+from rtit.perfdata import ExitStatus
+from rtit.sideband import Process, ProcessExit
 from rtit.views.report import ProcessNode, format_tree
 from support.recordings import record_to_end, require_backend, thread_ends
 
@@ -21,7 +21,7 @@ ProgramBuilder = Callable[[str], Path]
 
 
 def node(pid: int, name: str, status: int, own: int, *children: ProcessNode) -> ProcessNode:
-    process = Process(pid, None, 0, name, {pid}, True, Ended(pid, pid, 1, Ending(status)))
+    process = Process(pid, None, 0, name, {pid}, True, ProcessExit(pid, pid, 1, ExitStatus(status)))
     total = own + sum(each.total_instructions or 0 for each in children)
     threads = 1 + sum(each.total_threads for each in children)
     return ProcessNode(process, own, total, threads, list(children))

@@ -19,9 +19,9 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
-from rtit.image.debug_files import debug_file
+from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileSymbols, Function
-from rtit.perfdata.filters import Filter
+from rtit.perfdata.filters import AddressFilter
 from rtit.readable import name_to_text
 
 MAX_FILTERS = 4
@@ -37,7 +37,7 @@ def parse_filters(
     *,
     program: str | PathLike[str] | None = None,
     limit: int = MAX_FILTERS,
-) -> list[Filter]:
+) -> list[AddressFilter]:
     """The filters of one or more --filter options, with symbols resolved to file offsets.
 
     `program` is the file of filters that name none. Raises UsageError for wrong grammar, for
@@ -68,7 +68,7 @@ class _Parser:
         self._at = 0
         self._program = program
 
-    def filters(self) -> list[Filter]:
+    def filters(self) -> list[AddressFilter]:
         found = []
         self._skip(" ,\t\n")
         while self._at < len(self._text):
@@ -78,7 +78,7 @@ class _Parser:
             raise self._error("no filter given")
         return found
 
-    def _one(self) -> Filter:
+    def _one(self) -> AddressFilter:
         action = self._word(" \t\n,")
         if action == "start":
             raise UsageError(
@@ -103,7 +103,7 @@ class _Parser:
         offset, length = self._range(start, size, path)
         if length <= 0 or offset + length > _LIMIT:
             raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
-        return Filter("filter" if action == "filter" else "stop", path, offset, length)
+        return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
 
     def _point(self) -> _RangeEnd:
         self._skip(" \t\n")
@@ -162,7 +162,7 @@ class _Parser:
         if start.name == "*":
             return 0, Path(path).stat().st_size
         elf = ElfFile(path)
-        symbols = FileSymbols(elf, debug_file(elf, path, None))
+        symbols = FileSymbols(elf, find_debug_file(elf, path, None))
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:
@@ -205,7 +205,7 @@ class _Parser:
 def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Function:
     name = name_to_text(point.name or "")
     try:
-        found = symbols.named(name)
+        found = symbols.find_by_name(name)
     except ImageError as error:
         raise UsageError(f"functions of {path} cannot be read: {error}") from error
     if point.which == 0:
@@ -236,5 +236,5 @@ def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Functi
 
 def _function_before(symbols: FileSymbols, function: Function) -> str:
     """Return the function before, to distinguish functions of one name."""
-    before = symbols.at(function.offset - 1) if function.offset else None
+    before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rtit.capture.request import RecordPlan
 from rtit.errors import RecordError
-from rtit.perfdata import Switches, TimeConversion, Writer, is_older, rotate
-from rtit.perfdata.filters import kernel_form
+from rtit.perfdata import SwitchRecords, TimeConversion, Writer, needs_rotation, rotate_recording
+from rtit.perfdata.filters import format_address_filters
 from rtit.registers import FULL
 
 
@@ -19,18 +19,18 @@ def replace_output_file(path: Path) -> Iterator[None]:
     """Keep an existing file as `path.old`. If the recording does not start everything is as it was,
     an older `path.old` too. Raises RecordError if it cannot be kept.
     """
-    had, old, oldest = is_older(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
-    had_old = had and is_older(old)
+    had, old, oldest = needs_rotation(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
+    had_old = had and needs_rotation(old)
     try:
         if had_old:
             old.rename(oldest)
     except OSError as error:
         raise RecordError(f"cannot rename {old}: {error.strerror}") from error
     try:
-        rotate(path)
+        rotate_recording(path)
         yield
     except BaseException:
-        if had and is_older(old):
+        if had and needs_rotation(old):
             old.replace(path)
         elif not had and path.is_file():
             path.unlink()
@@ -42,7 +42,7 @@ def replace_output_file(path: Path) -> Iterator[None]:
 
 
 def open_writer(
-    plan: RecordPlan, *, time: str, switches: Switches = Switches.NONE, **facts: str
+    plan: RecordPlan, *, time: str, switches: SwitchRecords = SwitchRecords.NONE, **facts: str
 ) -> Writer:
     """The file that `plan` asks for; `time` and `facts` are what it says of itself besides."""
     model = plan.time
@@ -54,7 +54,7 @@ def open_writer(
         time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),
         tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
         max_nonturbo_ratio=model.max_non_turbo_ratio,
-        filter=kernel_form(plan.filters),
+        filter=format_address_filters(plan.filters),
         snapshot=plan.size_limits.snapshot is not None,
         switches=switches,
         facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},

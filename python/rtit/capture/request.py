@@ -18,7 +18,7 @@ from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
 
 if TYPE_CHECKING:
-    from rtit.perfdata.filters import Filter
+    from rtit.perfdata.filters import AddressFilter
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
@@ -118,7 +118,7 @@ class RecordRequest:
         """
         if program is None and not self.pids:
             program = find_program(self.argv[0], self.env)
-        filters: tuple[Filter, ...] = ()
+        filters: tuple[AddressFilter, ...] = ()
         try:
             if self.filters:
                 from rtit.capture.filters import parse_filters
@@ -195,7 +195,7 @@ class RecordPlan:
 
     request: RecordRequest
     options: PtOptions
-    filters: tuple[Filter, ...]
+    filters: tuple[AddressFilter, ...]
     window: RecordWindow
     size_limits: SizeLimits
     time: TimeModel

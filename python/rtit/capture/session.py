@@ -13,14 +13,14 @@ from rtit.errors import RecordError
 
 if TYPE_CHECKING:
     from rtit.capture.request import RecordPlan
-    from rtit.perfdata import Ending
+    from rtit.perfdata import ExitStatus
 
 
 class RecordingSink(Protocol):
     """What takes what a back end has: a `Keeper`, or what counts. It is the session's to ask."""
 
     totals: RecordingTotals
-    ending: Ending | None
+    ending: ExitStatus | None
 
     @property
     def full(self) -> bool:

@@ -72,8 +72,10 @@ class IncompleteReport:
 
     def exit_code(self) -> int:
         """Print what is missing at the end of the recording; return 0 if there are no gaps."""
-        if not self._has_images and not self._trace.is_raw and self._trace.data.beyond:
-            self.report(f"{self._trace.data.beyond:,} bytes are of more buffers than are kept")
+        if not self._has_images and not self._trace.is_raw and self._trace.data.dropped_bytes:
+            self.report(
+                f"{self._trace.data.dropped_bytes:,} bytes are of more buffers than are kept"
+            )
         if self._trace.incomplete is not None:
             self.report(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
         return EXIT_CODE if self._has_gaps else 0

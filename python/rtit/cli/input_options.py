@@ -150,7 +150,7 @@ def _guest(arguments: argparse.Namespace) -> KernelFiles | None:
         modules=getattr(arguments, "guest_kernel_modules", None),
         listed=getattr(arguments, "guestmodules", None),
     )
-    return found if found.any else None
+    return found if found.has_files else None
 
 
 def input_path(arguments: argparse.Namespace) -> str | BinaryIO:

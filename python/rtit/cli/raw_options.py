@@ -308,12 +308,12 @@ def named_number(arguments: argparse.Namespace, name: str) -> int:
 
 def filter_ranges(text: str | None) -> list[tuple[int, int]]:
     """Return first and last address of each traced range of --filter. Raises UsageError."""
-    from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
+    from rtit.perfdata.filters import FILTER_EN, parse_address_filters
 
     if text is None:
         return []
     try:
-        found = parse_kernel_form(text)
+        found = parse_address_filters(text)
     except PerfDataError:
         found = []
     if not found or any(each.path for each in found):

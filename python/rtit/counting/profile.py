@@ -18,7 +18,7 @@ from rtit.counting.program_totals import (
     REPEAT,
     RETURN,
 )
-from rtit.image import Files, Mapping, Unusable, has_file
+from rtit.image import Files, Mapping, UnusableFile, has_file
 from rtit.profile.builder import ProfileBuilder
 from rtit.profile.tables import NO_BINARY, Losses, Profile
 from rtit.trace import End
@@ -87,8 +87,8 @@ class CountAccumulator:
             return NO_BINARY
         problem = None
         try:
-            self._files.code(mapped.path, mapped.offset, mapped.end - mapped.start)
-        except Unusable as error:
+            self._files.read_code(mapped.path, mapped.offset, mapped.end - mapped.start)
+        except UnusableFile as error:
             problem = error.problem
             if str(problem) not in self._losses.problems:
                 self._losses.problems.append(str(problem))

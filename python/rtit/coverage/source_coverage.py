@@ -156,7 +156,7 @@ def source_files(found: Coverage) -> list[SourceFile]:
         lines = _Lines(code, budget)
         for path, rows in lines.by_file():
             by_path.setdefault(path, []).append(rows)
-        if code.symbols.lacks_lines or lines.is_truncated:
+        if code.symbols.has_incomplete_lines or lines.is_truncated:
             found.losses.append(f"{code.path}: lines of source, {TOO_MANY_LINES}")
             found.has_gaps = True
     return [SourceFile(path, by_path[path]) for path in sorted(by_path)]

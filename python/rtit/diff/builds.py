@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.errors import ImageError
-from rtit.image import UPPER, has_file, read_headers
+from rtit.image import KERNEL_START, has_file, read_elf_headers
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RecordedFile:
     def is_program(self) -> bool:
         """Whether the ELF header says that the file is a program."""
         try:
-            return self.symbols is not None and read_headers(self.symbols.elf.path).is_program
+            return self.symbols is not None and read_elf_headers(self.symbols.elf.path).is_program
         except (ImageError, OSError):
             return False
 
@@ -122,7 +122,7 @@ class PairedBuild:
         exact = np.zeros(len(offsets), bool)
         if self._symbols is None:
             return positions, exact
-        starts, ends, owners = self._symbols.columns
+        starts, ends, owners = self._symbols.owned_columns
         if not len(starts):
             return positions, exact
         found = np.maximum(np.searchsorted(starts, offsets, "right") - 1, 0)
@@ -264,7 +264,7 @@ def _files(trace: Trace) -> dict[tuple[str, bytes | None], RecordedFile]:
         for each in trace.images.mappings(pid):
             key = each.path, each.build_id
             # kernel code is compared by function names only
-            if key in found or not has_file(each.path) or each.start >= UPPER:
+            if key in found or not has_file(each.path) or each.start >= KERNEL_START:
                 continue
             symbols = trace.images.files.symbols(*key) if each.problem is None else None
             found[key] = RecordedFile(each.path, _identity(each, symbols), symbols)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
-from rtit.image import Regions
+from rtit.image import MappingLookup
 from rtit.trace import End
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ExecutionPath:
 
     def __init__(self, trace: Trace, stream: Stream, builds: BuildMatching, side: int) -> None:
         self.stream = stream
-        self._regions = Regions(trace.images.mappings(stream.tid))
+        self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
         self._chunks = self._decode_steps()
         self._chunk = _StepColumns.empty()
@@ -124,7 +124,7 @@ class ExecutionPath:
             yield _merge_steps(kept, ends)
 
     def _columns(self, rows: Rows) -> _RunColumns:
-        at, position = self._regions.at(rows.start, rows.time)
+        at, position = self._regions.find(rows.start, rows.time)
         instructions = rows.instructions.astype(np.uint64)
         precision = np.zeros(len(at), np.uint8)
         if self._builds:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import ImageError
-from rtit.image import Headers, Image, Images, Mapping, has_file, read_headers
+from rtit.image import ElfHeaders, Image, Images, Mapping, has_file, read_elf_headers
 
 _ADDRESS_SPACE = 1 << 64
 _PAGE = 4096
@@ -30,7 +30,7 @@ class LoadedFile:
 
     recorded_path: str
     path: str
-    headers: Headers
+    headers: ElfHeaders
     bias: int
 
     def address_of(self, address: int) -> int:
@@ -46,7 +46,7 @@ class Program:
         self.files: list[LoadedFile] = []
         self.problems: list[str] = []
         found: dict[tuple[str, int], LoadedFile] = {}
-        for mapping in self._image.mappings.covering(0, _ADDRESS_SPACE - 1):
+        for mapping in self._image.mappings.overlapping(0, _ADDRESS_SPACE - 1):
             self._add_file(images, mapping, found)
         self.files = list(found.values())
         self.main = max(self.files, key=lambda each: _program_rank(each, name), default=None)
@@ -57,9 +57,9 @@ class Program:
         if mapping.problem is not None or not has_file(mapping.path):
             return
         known = images.files.symbols(mapping.path, mapping.build_id)
-        path = known.elf.path if known is not None else Path(images.files.locate(mapping.path))
+        path = known.elf.path if known is not None else Path(images.files.local_path(mapping.path))
         try:
-            headers = read_headers(path)
+            headers = read_elf_headers(path)
         except (ImageError, OSError, ValueError) as error:
             self.problems.append(f"{mapping.path}: {error}")
             return

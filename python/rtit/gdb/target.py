@@ -84,7 +84,7 @@ class Target:
         """Decoded threads in which execution may be missing."""
         names = {process.pid: process.name for process in trace.processes}
         self.program = Program(trace.images, self.pid, names.get(self.pid, ""))
-        self._start_time = trace.images.mappings(self.pid).life
+        self._start_time = trace.images.mappings(self.pid).program_start
 
     def name(self, tid: int) -> str:
         """Return the name of a thread; "" if it is unknown."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rtit.errors import ImageError, UsageError
+from rtit.errors import ImageError, MissingImageError, UsageError
 from rtit.image.files import Files, UnusableFile
 from rtit.image.mappings import FOREVER, Mapping, Mappings
 
@@ -191,7 +191,12 @@ class Image:
         """
         from rtit._core import ElfFile
 
-        elf = ElfFile(path)
+        try:
+            elf = ElfFile(path)
+        except ImageError as error:
+            if Path(path).exists():
+                raise
+            raise MissingImageError(error.message, source=os.fspath(path)) from error
         segments = [each for each in elf.segments if each[2]]
         if not segments:
             raise ImageError("it has no segment to load", source=os.fspath(path))

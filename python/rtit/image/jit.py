@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 from rtit.image.mappings import KERNEL_START
 
 _HEADER = struct.Struct("<IIIIIIQQ")
@@ -144,7 +144,7 @@ def find_jit_files(places: Iterable[str | os.PathLike[str]]) -> list[str]:
             try:
                 there = sorted(each.name for each in path.iterdir())
             except OSError as error:
-                raise ImageError(f"cannot be read: {error.strerror}", source=str(path)) from error
+                raise unreadable_image(error, str(path)) from error
             names = [
                 name for kind in (DUMP_NAME, MAP_NAME) for name in there if kind.fullmatch(name)
             ]
@@ -178,7 +178,7 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
             found = JitDump(pid, path, file.fileno(), in_ticks=in_ticks)
             found.incomplete = _read_records(found, file, max(size, _HEADER.size), source)
         except OSError as error:
-            raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
+            raise unreadable_image(error, source) from error
     return found
 
 
@@ -257,4 +257,4 @@ def _opened(path: str, source: str) -> BinaryIO:
             raise ImageError("not a regular file", source=source)
         return Path(path).open("rb")
     except OSError as error:
-        raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
+        raise unreadable_image(error, source) from error

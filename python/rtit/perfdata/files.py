@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import MissingRecordingError, PerfDataError, UnsupportedError
 from rtit.perfdata import records
 from rtit.perfdata.file_scan import (
     MAGICS,
@@ -81,6 +81,8 @@ def open_record_file(path: str, source: str) -> RecordingFile | None:
             if not os.fstat(file.fileno()).st_size:
                 return None
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise MissingRecordingError(path) from error
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     return _record_file(mapped, source)
@@ -178,6 +180,8 @@ def map_recording(source: str | os.PathLike[str] | BinaryIO) -> MappedFile:
             return _map_main_file(folder, path)
         with folder.open("rb") as file:
             return _map(file, path)
+    except FileNotFoundError as error:
+        raise MissingRecordingError(path) from error
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte

@@ -435,7 +435,7 @@ class PerfData:
         for i, number in enumerate(self.header.features):
             at = self.header.data.end + i * SECTION_ENTRY.size
             if at + SECTION_ENTRY.size > file_size:
-                message = f"the file ends at {file_size:#x}, within the table of its features"
+                message = f"the file has {file_size:,} bytes and ends within its feature table"
                 self._scan.mark_incomplete(message)
                 break
             offset, size = SECTION_ENTRY.unpack_from(self._file, at)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.image import UPPER, Regions, has_file
-from rtit.image.image import reused
+from rtit.image import KERNEL_START, MappingLookup, has_file
+from rtit.image.image import has_reused_addresses
 from rtit.profile.tables import NO_BINARY, Binary, Edges, Losses, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
@@ -69,7 +69,7 @@ class _MappingEpochs:
         if changes is None:
             found = list(self._images.mappings(pid))
             times = {time for each in found for time in (each.since, each.until)}
-            changes = np.array(sorted(times) if reused(found) else [], np.uint64)
+            changes = np.array(sorted(times) if has_reused_addresses(found) else [], np.uint64)
             self._changes[pid] = changes
         return changes
 
@@ -87,7 +87,7 @@ def mapping_periods(
     has_several_threads = stream.has_several
     if not has_several_threads:
         mappings = list(images.mappings(stream.tid))
-        if not reused(mappings):
+        if not has_reused_addresses(mappings):
             yield MappingPeriod(stream.totals(), mappings)
             return
     epochs = _MappingEpochs(images)
@@ -151,7 +151,7 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
         each.path
         for tid in (stream.tid, *stream.pids[1:])
         for each in trace.images.mappings(tid)
-        if has_file(each.path) and each.start < UPPER
+        if has_file(each.path) and each.start < KERNEL_START
     }
     found: Counter[Function] = Counter()
     for name, path, count in functions(stream, trace.symbols):
@@ -196,11 +196,11 @@ class ProfileBuilder:
 
     def add(self, period: MappingPeriod) -> bool:
         """Add the counts of a mapping period; return whether any may be in no file."""
-        regions = Regions(period.mappings)
+        regions = MappingLookup(period.mappings)
         numbers = np.array([*map(self.binary_number, regions.mappings), NO_BINARY], np.int32)
 
         def locate(ips: Any) -> tuple[Any, Any]:
-            rows, offsets = regions.at(ips, ips)
+            rows, offsets = regions.find(ips, ips)
             binary = numbers[rows]
             return binary, np.where(binary == NO_BINARY, ips, offsets)
 
@@ -222,7 +222,7 @@ class ProfileBuilder:
     def binary_number(self, mapping: Mapping) -> int:
         """Return the number of a mapping's binary, and note its code; NO_BINARY if it has none."""
         key = mapping.path, mapping.build_id
-        if not has_file(mapping.path) or mapping.start >= UPPER:
+        if not has_file(mapping.path) or mapping.start >= KERNEL_START:
             return NO_BINARY
         if key not in self._numbers:
             symbols = self._file_cache.symbols(*key)
@@ -245,7 +245,7 @@ class ProfileBuilder:
         losses.uncounted_runs, losses.uncounted_transfers = self._runs.others, self._edges.others
         edges = Edges(source_binary, source, target_binary, target, kind, count)
         unmapped_code = runs[0] == NO_BINARY
-        kernel = unmapped_code & (runs[1] >= np.uint64(UPPER))
+        kernel = unmapped_code & (runs[1] >= np.uint64(KERNEL_START))
         losses.kernel, losses.no_file = (
             _count_instructions(runs, kernel),
             _count_instructions(runs, unmapped_code & ~kernel),
@@ -269,7 +269,9 @@ class ProfileBuilder:
         found = self.files[number]
         space = Space()
         for offset, size in sorted(found.mapped_ranges):
-            space.map(0, offset, self._file_cache.code(found.path, offset, size, found.build_id))
+            space.map(
+                0, offset, self._file_cache.read_code(found.path, offset, size, found.build_id)
+            )
         return space
 
 
@@ -368,7 +370,7 @@ def _program_path(trace: Trace) -> str | None:
         files = [
             each
             for each in trace.images.mappings(pid)
-            if has_file(each.path) and each.start < UPPER
+            if has_file(each.path) and each.start < KERNEL_START
         ]
         name = trace.comms.get(pid)
         called = [each for each in files if PurePath(each.path).name[:_MAX_COMM] == name]

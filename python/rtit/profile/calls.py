@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
-from rtit.image import UPPER, has_file
+from rtit.image import KERNEL_START, has_file
 from rtit.image.mappings import FOREVER
 from rtit.profile.builder import Function, function_at
 from rtit.profile.tables import NO_BINARY
@@ -170,7 +170,7 @@ def count_calls(
     names: dict[Function, Function] = {}
     for stream in streams:
         ends, columns = follow_calls(trace, stream, profile)
-        start_time = trace.images.mappings(stream.tid).life
+        start_time = trace.images.mappings(stream.tid).program_start
         numbers = array("Q")
         for pair, count, inclusive in zip(
             ends, columns["calls"], columns["inclusive"], strict=True
@@ -216,7 +216,7 @@ def follow_calls(
         if region == NO_INDEX:
             return CodeLocation(NO_BINARY, offset)
         mapping = regions[region]
-        if not has_file(mapping.path) or mapping.start >= UPPER:
+        if not has_file(mapping.path) or mapping.start >= KERNEL_START:
             return CodeLocation(NO_BINARY, offset - mapping.offset + mapping.start)
         symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
         build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)

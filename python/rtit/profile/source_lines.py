@@ -79,14 +79,14 @@ def line_ranges(
     """
     for _ in range(_MAX_CHUNKS):
         *columns, files, next_, is_cut = symbols.native.lines(windows, start, MAX_LINES)
-        symbols.lacks_lines |= is_cut
+        symbols.has_incomplete_lines |= is_cut
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):
             yield LineRanges(begin, end, file, line, files)
         if next_ is None:
             return
         start = next_
-    symbols.lacks_lines = True
+    symbols.has_incomplete_lines = True
 
 
 def source_lines_at(symbols: FileSymbols, offsets: NDArray[np.uint64]) -> SourceLines:
@@ -124,7 +124,7 @@ class FunctionIndex:
     """Finds functions of a binary by offset."""
 
     def __init__(self, symbols: FileSymbols) -> None:
-        self._starts, self._ends, self._owners = symbols.columns
+        self._starts, self._ends, self._owners = symbols.owned_columns
 
     def find(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the index in `FileSymbols.functions` for each offset; -1 for none."""

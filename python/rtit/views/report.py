@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtit.trace import Ended, Process, Trace
+    from rtit.trace import Process, ProcessExit, Trace
     from rtit.views.statistics import Statistics, StreamStatistics
     from rtit.views.trace_tail import Crash
 
@@ -41,11 +41,11 @@ class ProcessNode:
     @property
     def name_and_exit(self) -> tuple[str, str]:
         """Name, and how the process ended; "" if that is unknown."""
-        ended = self.process.ended
+        ended = self.process.exit
         if ended is None:
             return self.process.name, ""
         thread = f"in thread {ended.tid}: " if ended.tid != ended.pid else ""
-        return self.process.name, f"{thread}{ended.ending}"
+        return self.process.name, f"{thread}{ended.exit_status}"
 
 
 def process_tree(trace: Trace, streams: Iterable[StreamStatistics]) -> list[ProcessNode]:
@@ -75,7 +75,7 @@ def process_tree(trace: Trace, streams: Iterable[StreamStatistics]) -> list[Proc
             None if is_per_cpu else (node.total_instructions or 0) + (node.instructions or 0)
         )
         node.children.reverse()
-        known = is_whole_recording and (process.traced or process.ended is not None)
+        known = is_whole_recording and (process.is_traced or process.exit is not None)
         if instructions is None and not known and not node.children:
             continue
         if process.parent is None:
@@ -198,14 +198,14 @@ def report_json(
     }
 
 
-def _exit_json(each: Ended) -> dict[str, Any]:
-    fault = each.ending.fault
+def _exit_json(each: ProcessExit) -> dict[str, Any]:
+    fault = each.exit_status.fault
     return {
         "pid": each.pid,
         "tid": each.tid,
         "time": each.time,
-        "exit_code": each.ending.exit_code,
-        "signal": each.ending.signal,
+        "exit_code": each.exit_status.exit_code,
+        "signal": each.exit_status.signal,
         "fault": fault and {"ip": fault.ip, "code": fault.code, "address": fault.address},
     }
 
@@ -238,14 +238,14 @@ def _crash_json(each: Crash, calls: int) -> dict[str, Any]:
 
 def _process_json(node: ProcessNode) -> dict[str, Any]:
     process = node.process
-    ended = process.ended
+    ended = process.exit
     return {
         "pid": process.pid,
         "parent": process.parent.pid if process.parent is not None else None,
         "name": process.name,
-        "since": process.since,
-        "exit_code": ended.ending.exit_code if ended is not None else None,
-        "signal": ended.ending.signal if ended is not None else None,
+        "since": process.start,
+        "exit_code": ended.exit_status.exit_code if ended is not None else None,
+        "signal": ended.exit_status.signal if ended is not None else None,
         "threads": node.threads,
         "instructions": node.instructions,
         "threads_with_children": node.total_threads,

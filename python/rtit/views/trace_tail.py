@@ -16,7 +16,7 @@ from rtit.readable import escape_control_characters
 from rtit.trace.tables.batch import End, EventKind
 
 if TYPE_CHECKING:
-    from rtit.trace import Ended, Rows, Stream, Trace
+    from rtit.trace import ProcessExit, Rows, Stream, Trace
 
 
 GAP_EVENTS = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
@@ -58,11 +58,11 @@ _MAX_INSTRUCTION_BYTES = 15
 class Crash:
     """A fault that ended a process, in the last stream of its thread."""
 
-    def __init__(self, trace: Trace, stream: Stream, exit_: Ended) -> None:
+    def __init__(self, trace: Trace, stream: Stream, exit_: ProcessExit) -> None:
         self._trace = trace
         self._stream = stream
         self._exit = exit_
-        fault = exit_.ending.fault
+        fault = exit_.exit_status.fault
         assert fault is not None, "find_crashes() selects faults"
         self._fault = fault
 
@@ -99,12 +99,12 @@ class Crash:
     @property
     def signal(self) -> tuple[int, str]:
         """Number and name of the signal."""
-        return self._exit.ending.signal or 0, self._exit.ending.signal_name
+        return self._exit.exit_status.signal or 0, self._exit.exit_status.signal_name
 
     @property
     def ending(self) -> str:
         """Name of the signal, and the address."""
-        return str(self._exit.ending).partition(", instruction")[0]
+        return str(self._exit.exit_status).partition(", instruction")[0]
 
     @property
     def function(self) -> tuple[str, int, str]:
@@ -213,7 +213,9 @@ def find_crash(trace: Trace, stream: Stream) -> Crash | None:
 def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
     """Return the faults of threads whose last stream is among these."""
     faults = {
-        (exit_.pid, exit_.tid): exit_ for exit_ in trace.endings if exit_.ending.fault is not None
+        (exit_.pid, exit_.tid): exit_
+        for exit_ in trace.endings
+        if exit_.exit_status.fault is not None
     }
     last: dict[int, Stream] = {}
     tids = {tid for _, tid in faults}

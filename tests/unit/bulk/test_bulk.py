@@ -23,7 +23,7 @@ from rtit.capture.options import PtOptions
 from rtit.capture.ptrace.recorder import PtraceRecorder
 from rtit.capture.store.unit_output import OutputSetup
 from rtit.perfdata import Writer
-from rtit.perfdata.filters import Filter
+from rtit.perfdata.filters import AddressFilter
 from rtit.processor import Processor
 from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
 from rtit.unit.memory import Memory
@@ -165,7 +165,7 @@ class Case:
         """What the recorder makes of it."""
         profile = FULL if self.psb_cyc else replace(FULL, psb_cyc=False)
         collector = Collector()
-        files = [Filter(each, f"/{n}", 0, 1 << 60) for n, each in enumerate(self.filters)]
+        files = [AddressFilter(each, f"/{n}", 0, 1 << 60) for n, each in enumerate(self.filters)]
         recorder = PtraceRecorder(
             cast(Writer, collector),
             self.options,

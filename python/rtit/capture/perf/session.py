@@ -18,8 +18,8 @@ from rtit.capture.recording_file import replace_output_file
 from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.capture.session import RecordingSession
 from rtit.errors import InputError, RecordError, UnsupportedError, UsageError
-from rtit.perfdata import Ending, PerfData
-from rtit.perfdata.filters import kernel_form
+from rtit.perfdata import ExitStatus, PerfData
+from rtit.perfdata.filters import format_address_filters
 from rtit.unit.time_model import TimeModel
 
 _NO_RANDOMIZE = 0x0040000
@@ -90,7 +90,7 @@ class PerfSession(RecordingSession):
             threads=0,
             pt_bytes=size,
             warnings=() if size else ("perf recorded no trace: nothing ran while it was on",),
-            ending=None if attached else Ending(wait_status, of_process=True),
+            ending=None if attached else ExitStatus(wait_status, of_process=True),
             partial=bool(plan.filters) or plan.size_limits != type(plan.size_limits)(),
             counted=False,
         )
@@ -152,7 +152,7 @@ def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
     """
     request, size_limits = plan.request, plan.size_limits
     arguments = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
-    if (text := kernel_form(plan.filters)) is not None:
+    if (text := format_address_filters(plan.filters)) is not None:
         arguments += ["--filter", text]
     if size_limits.snapshot is not None:
         arguments += [f"--snapshot=e{size_limits.snapshot}"]

@@ -16,7 +16,7 @@ from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.capture.session import TraceUnitSession
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.capture.store.unit_output import OutputSetup
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.registers import FULL
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
@@ -85,7 +85,7 @@ def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> Ptra
     cut_at_branches = plan.size_limits.snapshot is not None
     with replace_output_file(plan.path):
         recorder = (
-            _make_shared_cpu_recorder(plan, request.cpus, Switches.WIDE)
+            _make_shared_cpu_recorder(plan, request.cpus, SwitchRecords.CPU_WIDE)
             if request.cpus
             else _make_recorder(plan)
         )
@@ -118,7 +118,7 @@ def replay(
     size_limits: SizeLimits | None = None,
     time: TimeModel | None = None,
     cpus: int = 0,
-    switches: Switches = Switches.THREADS,
+    switches: SwitchRecords = SwitchRecords.THREADS,
 ) -> PtraceRecorder:
     """Run the trace units over capture events once more, under other settings, into a new file.
 
@@ -175,7 +175,7 @@ def _make_recorder(
 def _make_shared_cpu_recorder(
     plan: RecordPlan,
     cpus: int,
-    switches: Switches,
+    switches: SwitchRecords,
     *,
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,

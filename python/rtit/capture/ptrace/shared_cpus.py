@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.ptrace.recorder import INTERRUPT_ENTRY, PtraceRecorder, TracedThread
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.registers import IA32_RTIT_CTL
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SharedCpuRecorder(PtraceRecorder):
         self._turn += 1
         slot = self._slots[self._turn % len(self._slots)]
         cpu = slot.cpu
-        threads = self._writer.switches is Switches.THREADS
+        threads = self._writer.switches is SwitchRecords.THREADS
         tick = self._tick * _STEP
         when = self._seen + self._ahead
         self._wait_until(cpu, when)
@@ -139,7 +139,7 @@ class SharedCpuRecorder(PtraceRecorder):
 
     def _wait_until(self, cpu: Processor, clock: int) -> None:
         """Where perf traces CPUs, an idle one is traced, too."""
-        if self._writer.switches is Switches.THREADS:
+        if self._writer.switches is SwitchRecords.THREADS:
             super()._wait_until(cpu, clock)
         else:
             cpu.at(clock)
@@ -156,7 +156,7 @@ class SharedCpuRecorder(PtraceRecorder):
             return
         slot.thread = None
         self._wait_until(slot.cpu, clock)
-        if self._writer.switches is Switches.THREADS:
+        if self._writer.switches is SwitchRecords.THREADS:
             slot.cpu.set_msr(IA32_RTIT_CTL, 0)
         else:
             gone = clock + _STEP * self._tick

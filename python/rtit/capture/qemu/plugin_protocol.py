@@ -33,7 +33,7 @@ class PluginMessage(IntEnum):
 
 
 if TYPE_CHECKING:
-    from rtit.perfdata.filters import Filter
+    from rtit.perfdata.filters import AddressFilter
 
 # The processes' shared words: clock, what the recorder asks for, phase.
 SNAPSHOT_REQUEST_OFFSET = 8
@@ -50,7 +50,7 @@ def plugin_settings(
     options: PtOptions,
     truth: str,
     joined: int,
-    filters: Sequence[Filter],
+    filters: Sequence[AddressFilter],
     window: RecordWindow,
     size_limits: SizeLimits,
     time: TimeModel,

@@ -15,7 +15,7 @@ from rtit.capture.store.deleted_files import MappedAt
 from rtit.capture.store.recording_writer import RecordingWriter
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import InputError, RecordError
-from rtit.perfdata import Ending, Fault, Writer
+from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
@@ -132,7 +132,7 @@ class QemuRecordingSink(RecordingWriter):
             fault = thread.fault if took and thread is not None else None
             of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
             known = thread.all_decodable if thread is not None else None
-            self._end(tid, now, Ending(ip, of_process, took, fault), known)
+            self._end(tid, now, ExitStatus(ip, of_process, took, fault), known)
         elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
@@ -209,7 +209,7 @@ class QemuRecordingSink(RecordingWriter):
         self,
         tid: int,
         now: int,
-        ending: Ending | None = None,
+        ending: ExitStatus | None = None,
         instructions: int | None = None,
     ) -> None:
         thread = self._threads.pop(tid, None)
@@ -220,7 +220,7 @@ class QemuRecordingSink(RecordingWriter):
         if thread is not None:
             if ending is None and tid == self._root and self.totals.status is not None:
                 # Killed without a message: the wait status says how.
-                ending = Ending(self.totals.status, of_process=True)
+                ending = ExitStatus(self.totals.status, of_process=True)
             self._write_exit(thread.pid, tid, now, ending, instructions)
 
     def _put_truth(self, data: bytes | memoryview) -> None:

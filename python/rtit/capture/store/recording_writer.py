@@ -7,7 +7,7 @@ from rtit.capture.recording import RecordingTotals
 from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.deleted_files import DeletedFiles, MappedAt
 from rtit.capture.store.size_limits import SizeLimits
-from rtit.perfdata import Ending, Writer
+from rtit.perfdata import ExitStatus, Writer
 
 
 class RecordingWriter:
@@ -19,9 +19,9 @@ class RecordingWriter:
         self._store = (size_limits or SizeLimits()).store(writer)
         self._vanished = DeletedFiles()
         self._root = 0
-        self._late: list[tuple[int, int, int, Ending]] = []
+        self._late: list[tuple[int, int, int, ExitStatus]] = []
         self._is_whole = size_limits is None or size_limits.snapshot is None
-        self.ending: Ending | None = None
+        self.ending: ExitStatus | None = None
         """How the first process ended, as far as that is known."""
 
     @property
@@ -67,7 +67,12 @@ class RecordingWriter:
         self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
 
     def _write_exit(
-        self, pid: int, tid: int, time: int, ending: Ending | None, instructions: int | None = None
+        self,
+        pid: int,
+        tid: int,
+        time: int,
+        ending: ExitStatus | None,
+        instructions: int | None = None,
     ) -> None:
         """A thread has ended, at `time` ns; how, and how many of its instructions were traced, if
         that is known.

@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
     """Return a function of a process: the linear addresses of its FilterEn and TraceStop ranges."""
-    from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
+    from rtit.perfdata.filters import FILTER_EN, parse_address_filters
 
-    filters = parse_kernel_form(trace.filter) if trace.filter else []
+    filters = parse_address_filters(trace.filter) if trace.filter else []
     mappings = trace.mappings()
 
     def ranges(pid: int) -> tuple[Ranges, Ranges]:

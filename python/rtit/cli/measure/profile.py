@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
                 text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
-    lacking = any(each.symbols.lacks_lines for each in binaries)
+    lacking = any(each.symbols.has_incomplete_lines for each in binaries)
     return EXIT_CODE if found.losses.has_gaps or lacking else 0
 
 
@@ -198,7 +198,7 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
             output.print_error(
                 "profile", f"{each.name} has no symbols: its functions are not known"
             )
-        if each.symbols.lacks_lines:
+        if each.symbols.has_incomplete_lines:
             output.print_error(
                 "profile", f"missing: lines of source of {each.name}, {TOO_MANY_LINES}"
             )

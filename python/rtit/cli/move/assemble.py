@@ -19,8 +19,8 @@ from rtit.cli.raw_options import numbers
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
-from rtit.perfdata.file_scan import check_size
-from rtit.perfdata.griffin import Log, Pages, read_log
+from rtit.perfdata.file_scan import check_not_truncated
+from rtit.perfdata.griffin import CodePages, GriffinLog, read_griffin_log
 from rtit.trace.recording.settings import Settings, checked, cpu_named
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
@@ -60,7 +60,7 @@ def assemble(arguments: argparse.Namespace) -> None:
                 writer.mmap2(_THREAD, _THREAD, 0, *place, path)
             writer.itrace_start(_THREAD, _THREAD, 0)
             writer.auxtrace(_THREAD, _THREAD, view, None, max(1, seen.tsc))
-        check_size(packets, len(view), str(raw))
+        check_not_truncated(packets, len(view), str(raw))
     output.print_line(f"{arguments.output}: thread {_THREAD}, {len(maps):,} mappings")
 
 
@@ -77,21 +77,21 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
         # It is unmapped with the last view of it.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         size = len(mapped)
-        log = read_log(memoryview(mapped), name)
-    seen = _scan_times([part for tid in log.packets for part in log.stream(tid)])
+        log = read_griffin_log(memoryview(mapped), name)
+    seen = _scan_times([part for tid in log.packets for part in log.thread_packets(tid)])
     with _writer(arguments, processor, seen, ["--griffin", name]) as writer:
         _write_records(writer, log)
         for tid in log.packets:
             # A packet may begin in one part and end in the next, so they go in as one.
             with tempfile.TemporaryFile() as whole:
-                whole.writelines(log.stream(tid))
+                whole.writelines(log.thread_packets(tid))
                 whole.flush()
                 if not whole.tell():
                     continue
                 packets = memoryview(mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ))
                 writer.auxtrace(tid, log.threads[tid], packets, None, max(1, seen.tsc))
-    check_size(mapped, size, name)
-    pages = sum(isinstance(each, Pages) for each in log.told)
+    check_not_truncated(mapped, size, name)
+    pages = sum(isinstance(each, CodePages) for each in log.memory_events)
     output.print_line(f"{arguments.output}: {len(log.packets):,} threads, {pages:,} ranges of code")
     if log.incomplete is None:
         return 0
@@ -99,9 +99,9 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
     return EXIT_CODE
 
 
-def _write_records(writer: Writer, log: Log) -> None:
-    for each in log.told:
-        if isinstance(each, Pages):
+def _write_records(writer: Writer, log: GriffinLog) -> None:
+    for each in log.memory_events:
+        if isinstance(each, CodePages):
             place = (each.address, len(each.data), 0, _PROT["r"] | _PROT["x"], _PRIVATE)
             writer.mmap2(each.pid, each.pid, 0, *place, 0, 0, 0, 0, "//anon")
             writer.text_poke(each.pid, each.pid, 0, each.address, bytes(each.data))

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 
 _MAX_SIZE = 1 << 26
 _CODE_TYPES = frozenset(b"tTwW")
@@ -84,7 +84,7 @@ def _read_file(name: str) -> bytes:
         with Path(name).open("rb") as file:
             data = file.read(_MAX_SIZE + 1)
     except (OSError, ValueError) as error:
-        raise ImageError(f"cannot be read: {error}", source=name) from error
+        raise unreadable_image(error, name) from error
     if len(data) > _MAX_SIZE:
         raise ImageError(f"more than {_MAX_SIZE:,} bytes of names", source=name)
     return data

@@ -8,7 +8,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 from rtit.image.mappings import KERNEL_START
 
 _PAGE = 4096
@@ -40,7 +40,7 @@ class Kcore:
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise ImageError(f"cannot be read: {error.strerror}", source=path) from error
+            raise unreadable_image(error, path) from error
         weakref.finalize(self, os.close, self._file)
         self._read_addresses: set[int] = set()
         self.path = path

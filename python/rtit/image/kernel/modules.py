@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 from rtit.image.files import Files, Problem, describe_build_id, is_same_build_id
 from rtit.image.image import Image
 from rtit.image.kernel.kallsyms import Kallsym
@@ -322,7 +322,7 @@ def _read_module(path: str) -> bytes:
         with opened(path, "rb") as file:
             data: bytes = file.read(_MAX_FILE_SIZE + 1)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise ImageError(f"cannot be read: {error}", source=path) from error
+        raise unreadable_image(error, path) from error
     if len(data) > _MAX_FILE_SIZE:
         raise ImageError(f"more than {_MAX_FILE_SIZE:,} bytes of a module", source=path)
     return data

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.image import UPPER, has_file
+from rtit.image import KERNEL_START, has_file
 from rtit.readable import escape_control_characters
 from rtit.trace import End
 
@@ -44,7 +44,7 @@ def _executable(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]
 
     QEMU may join them with neighbours, but readers expect the offsets of the file's segments.
     """
-    if not has_file(mapping.path) or mapping.start >= UPPER:
+    if not has_file(mapping.path) or mapping.start >= KERNEL_START:
         return
     symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
     for offset, _address, size, _memory, flags in symbols.elf.segments if symbols else ():

@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, get_args
 
 from rtit.errors import InputError, RtitError
-from rtit.image.files import Kept, Key, Kind, Problem
+from rtit.image.files import Key, Kind, PackedFile, Problem
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import FOLDER, KernelFiles
-from rtit.image.mappings import UPPER
+from rtit.image.mappings import KERNEL_START
 from rtit.readable import format_json, parse_json, text_to_name
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Contents:
     recording: tuple[str, ...]
     folder: bool
     modified: float
-    files: dict[Key, Kept] = field(default_factory=dict)
+    files: dict[Key, PackedFile] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
     problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     guest_processes: tuple[GuestProcess, ...] = ()
@@ -140,7 +140,7 @@ class Contents:
         return cls(recording, folder, modified, files, more, problems, processes)
 
 
-def _row(said: Any) -> tuple[Key, Kept]:
+def _row(said: Any) -> tuple[Key, PackedFile]:
     row = _of(dict, said)
     path, build_id = _of(str, row["path"]), _of(str, row["build_id"])
     file, debug = (_name(_PLAIN, row[key]) if row[key] else None for key in ("file", "debug"))
@@ -148,7 +148,7 @@ def _row(said: Any) -> tuple[Key, Kept]:
     if row["problem"] is not None:
         kind, message, value = _of(list, row["problem"])
         problem = _problem(kind, path, message, value)
-    return (path, build_id), Kept(_of(str, row["name"]), file, debug, problem)
+    return (path, build_id), PackedFile(_of(str, row["name"]), file, debug, problem)
 
 
 def _process(said: Any) -> GuestProcess:
@@ -156,7 +156,10 @@ def _process(said: Any) -> GuestProcess:
     places = []
     for each in _of(list, rows):
         start, end, offset, path = _of(list, each)
-        if not 0 <= _of(int, start) < _of(int, end) <= UPPER or not 0 <= _of(int, offset) < UPPER:
+        if (
+            not 0 <= _of(int, start) < _of(int, end) <= KERNEL_START
+            or not 0 <= _of(int, offset) < KERNEL_START
+        ):
             raise ValueError(f"no mapping: {str(each)[:80]}")
         places.append((start, end, offset, _of(str, path)))
     for number in (cr3, machine, 0 if vmcs is None else vmcs):
@@ -299,7 +302,9 @@ def _unpack(file: BinaryIO, folder: Path) -> Contents:
     for name in found.recording:
         os.utime(folder / name, (found.modified, found.modified))
     there = {
-        key: Kept(kept.name, _there(folder, kept.file), _there(folder, kept.debug), kept.problem)
+        key: PackedFile(
+            kept.name, _there(folder, kept.file), _there(folder, kept.debug), kept.problem
+        )
         for key, kept in found.files.items()
     }
     return replace(found, files=there)
@@ -355,7 +360,7 @@ def write_pack(trace: Trace, file: IO[bytes]) -> Packed:
 
 def _write(trace: Trace, writer: _Writer) -> Packed:
     data = trace.data
-    used = trace.images.files.used()
+    used = trace.images.files.requested_files()
     recording = []
     for name, parts in _recording(trace):
         recording.append(RECORDING + name)
@@ -366,7 +371,7 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
             if path not in members:
                 members[path] = f"{FILES}{len(members)}"
                 writer.add(members[path], _of_file(Path(path)))
-    files: dict[Key, Kept] = {
+    files: dict[Key, PackedFile] = {
         key: replace(
             kept,
             file=members[kept.file] if kept.file is not None else None,
@@ -415,8 +420,8 @@ def _more(trace: Trace) -> dict[str, tuple[str, Parts]]:
         kcore = kernel.used.kcore
         if kcore is not None and Path(kcore.path).parent != beside:
             _run(trace)
-            if kcore.was_asked:
-                found[f"{whose}kcore"] = "kcore", kcore.part
+            if kcore.was_read:
+                found[f"{whose}kcore"] = "kcore", kcore.read_pages_core
     for number, (path, name) in enumerate(trace.images.jit_files.items()):
         found[f"{JIT}{number}/{Path(path).name}"] = name, _of_file(Path(path))
     return found
@@ -439,7 +444,7 @@ def _recording(trace: Trace) -> Iterator[tuple[str, Parts]]:
     """Names and contents of the files that a recording is: of a directory the regular ones."""
     data = trace.data
     if data.folder is None:
-        yield "perf.data", data.raw
+        yield "perf.data", data.blocks
         return
     top = Path(data.folder)
     for folder, folders, names in os.walk(top):
