@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import NotPerfDataError, PerfDataError, UnsupportedError
 from rtit.perfdata import records
 from rtit.perfdata.attr import MIN_ATTR_SIZE
 from rtit.perfdata.records import RECORD_HEADER
@@ -73,7 +73,7 @@ class FileHeader:
         if magic == _VERSION_1:
             raise UnsupportedError(f"{source}: version 1 of perf.data is not supported")
         if magic != MAGIC:
-            raise PerfDataError("not a perf.data file", source=source, offset=0, value=repr(magic))
+            raise NotPerfDataError(source, magic)
         if len(file) < PIPE_HEADER.size:
             raise PerfDataError(
                 "ends within the header", source=source, offset=len(file), value=len(file)
@@ -214,7 +214,8 @@ class RecordScan:
         self._end = min(file_header.data.end, file_size) if has_size else file_size
         if file_header.data.end > file_size:
             self.mark_incomplete(
-                f"the file ends at {file_size:#x}, its records at {file_header.data.end:#x}"
+                f"the file has {file_size:,} bytes, "
+                f"its records end at byte {file_header.data.end:,}"
             )
         elif file_header.attrs is not None and not file_header.features:
             self.mark_incomplete("the recorder did not finish the file")

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import MissingRecordingError, PerfDataError, UnsupportedError
+from rtit.errors import MissingRecordingError, NotPerfDataError, PerfDataError, UnsupportedError
 from rtit.perfdata import records
 from rtit.perfdata.file_scan import (
     MAGICS,
@@ -217,7 +217,7 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
     if not magic:
         raise PerfDataError("the file is empty", source=name, offset=0)
     if magic not in MAGICS:
-        raise PerfDataError("not a perf.data file", source=name, offset=0, value=repr(magic))
+        raise NotPerfDataError(name, magic)
     block = magic
     try:
         while block:
