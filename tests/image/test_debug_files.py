@@ -1,4 +1,4 @@
-"""Symbols of stripped files come from their separate debug files."""
+"""Symbols of stripped files from their separate debug files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_by_build_id(library: Path, tmp_path: Path) -> None:
     assert "_ZL6hiddeni" in symbols.names
 
 
-def test_another_programs_debug_file_is_not_taken(tmp_path: Path) -> None:
+def test_debug_file_of_other_program_is_ignored(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
     library = made(tmp_path, "-Wl,--build-id=none")
@@ -99,19 +99,19 @@ def test_another_programs_debug_file_is_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"", b"\x7fELF", b"no file of this kind"])
-def test_a_broken_debug_file_costs_names_alone(library: Path, bad: bytes) -> None:
+def test_broken_debug_file_is_ignored(library: Path, bad: bytes) -> None:
     (library.parent / "lib.debug").write_bytes(bad)
     assert "shown" in {name for name, _ in found(library)}
 
 
-def test_a_link_to_itself(library: Path) -> None:
+def test_debug_link_to_itself_is_ignored(library: Path) -> None:
     (library.parent / "lib.debug").unlink()
     (library.parent / "lib.debug").symlink_to(library)
     elf = core.ElfFile(library)
     assert find_debug_file(elf, str(library), None) is None
 
 
-def test_a_filter_takes_the_names_that_are_printed(library: Path) -> None:
+def test_address_filter_accepts_printed_names(library: Path) -> None:
     address = hidden(library.with_name("whole.so"))
     offset = next(
         each.offset

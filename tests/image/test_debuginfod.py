@@ -1,4 +1,4 @@
-"""Files by build id: from a folder as perf keeps it, and from servers, when that is asked for."""
+"""Files by build id, from perf's cache and from debuginfod servers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def path_of(kind: str = "executable", build_id: bytes = ID) -> str:
     return f"/buildid/{build_id.hex()}/{kind}"
 
 
-def test_what_comes_is_kept(server: Server, tmp_path: Path) -> None:
+def test_downloads_are_cached(server: Server, tmp_path: Path) -> None:
     server.answers[path_of()] = FILE
     client = Debuginfod([server.url + "/"], tmp_path)
     found = client.executable(ID)
@@ -81,7 +81,7 @@ def test_what_comes_is_kept(server: Server, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
 
 
-def test_what_nobody_has_is_asked_once(server: Server, tmp_path: Path) -> None:
+def test_missing_file_is_requested_once(server: Server, tmp_path: Path) -> None:
     client = Debuginfod([server.url, server.url + "/second"], tmp_path)
     assert client.debuginfo(ID) is None
     assert client.debuginfo(ID) is None
@@ -89,13 +89,13 @@ def test_what_nobody_has_is_asked_once(server: Server, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*"))
 
 
-def test_an_empty_file_of_the_cache_is_none(tmp_path: Path) -> None:
+def test_empty_cache_file_means_missing(tmp_path: Path) -> None:
     (tmp_path / ID.hex()).mkdir()
     (tmp_path / ID.hex() / "executable").touch()
     assert Debuginfod([], tmp_path).executable(ID) is None
 
 
-def test_an_empty_file_of_the_cache_gives_way(server: Server, tmp_path: Path) -> None:
+def test_empty_cache_file_is_replaced(server: Server, tmp_path: Path) -> None:
     """When it was made nobody had the file."""
     (tmp_path / ID.hex()).mkdir()
     (tmp_path / ID.hex() / "executable").touch()
@@ -106,7 +106,7 @@ def test_an_empty_file_of_the_cache_gives_way(server: Server, tmp_path: Path) ->
     assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
 
 
-def test_the_second_server_has_it(server: Server, tmp_path: Path) -> None:
+def test_second_server_is_tried(server: Server, tmp_path: Path) -> None:
     server.answers["/second" + path_of()] = FILE
     nobody = socket.create_server(("127.0.0.1", 0))
     dead = f"http://127.0.0.1:{nobody.getsockname()[1]}"
@@ -115,7 +115,7 @@ def test_the_second_server_has_it(server: Server, tmp_path: Path) -> None:
     assert client.executable(ID) is not None
 
 
-def test_a_server_that_does_not_answer_is_not_asked_again(tmp_path: Path) -> None:
+def test_silent_server_is_not_tried_again(tmp_path: Path) -> None:
     """It takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -159,7 +159,7 @@ def test_file_with_another_build_id_is_not_cached(server: Server, tmp_path: Path
     assert Debuginfod([server.url], tmp_path).executable(ID) is not None
 
 
-def test_bad_answers(server: Server, tmp_path: Path) -> None:
+def test_invalid_answers_are_not_cached(server: Server, tmp_path: Path) -> None:
     """Too large, cut, empty, no HTTP: none, and nothing stays in the cache."""
 
     def endless(to: BaseHTTPRequestHandler) -> None:
@@ -200,12 +200,12 @@ def test_redirections_stay_with_http(place: str, server: Server, tmp_path: Path)
 @pytest.mark.parametrize(
     "url", ["file:///etc", "ftp://host", "host", "http://", "http://[", "/etc"]
 )
-def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no address with http or https"):
+def test_other_url_schemes_raise(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not an http or https URL"):
         Debuginfod([url], tmp_path)
 
 
-def test_no_server_is_named(
+def test_missing_url_raises(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DEBUGINFOD_URLS", raising=False)
@@ -216,7 +216,7 @@ def test_no_server_is_named(
         assert "DEBUGINFOD_URLS names no server" in capfd.readouterr().err
 
 
-def test_words_between_the_servers(
+def test_ima_words_are_ignored(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """elfutils since 0.192, debuginfod-find(1): ima:MODE says how the servers behind it sign."""
@@ -238,7 +238,7 @@ def gone(
     return live.data, path, f"{path}={tmp_path / 'gone'}", build_id
 
 
-def test_a_program_that_is_gone_comes_from_a_server(
+def test_deleted_program_is_downloaded(
     gone: tuple[Path, Path, str, bytes],
     server: Server,
     tmp_path: Path,
@@ -267,7 +267,7 @@ def test_a_program_that_is_gone_comes_from_a_server(
     assert server.asked == []
 
 
-def test_another_file_is_not_taken(
+def test_replaced_program_is_downloaded(
     gone: tuple[Path, Path, str, bytes],
     server: Server,
     program: ProgramBuilder,
@@ -284,7 +284,7 @@ def test_another_file_is_not_taken(
         files.read_code(str(path), 0, 4096, build_id)
 
 
-def test_the_folder_that_perf_keeps(
+def test_perf_build_id_cache_is_used(
     gone: tuple[Path, Path, str, bytes], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """~/.debug: .build-id/xx/yyy is a link to a folder with the file as `elf`."""
@@ -308,7 +308,7 @@ def test_the_folder_that_perf_keeps(
 @pytest.mark.parametrize(
     ("text", "code"), [("7", 0), ("-7000,0x1000000000000", 0), ("x", 2), ("1,2,3", 2), ("1,-2", 2)]
 )
-def test_the_tsc_of_a_guest(
+def test_guest_tsc_options_are_accepted(
     text: str, code: int, program: ProgramBuilder, record: Recorder
 ) -> None:
     """Of a recording without a guest it changes nothing; `tests/flow/test_time.py` has guests."""

@@ -1,4 +1,4 @@
-"""What DWARF of an ELF file may ask for, and whether who waits for it is heard."""
+"""Limits on memory and time for DWARF of an ELF file, and its interruption."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def written(path: Path, sections: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_sections_unpack_to_so_much_together(more: int, tmp_path: Path) -> None:
+def test_decompressed_sections_are_limited(more: int, tmp_path: Path) -> None:
     half = b"ZLIB" + struct.pack(">Q", MOST // 2) + zlib.compress(bytes(MOST // 2), 1)
     size = MOST // 2 + more
     other = b"ZLIB" + struct.pack(">Q", size) + zlib.compress(bytes(size), 1)
@@ -58,7 +58,7 @@ def test_sections_unpack_to_so_much_together(more: int, tmp_path: Path) -> None:
     assert told(path) == (count, bool(more))
 
 
-def test_a_frame_that_gives_more_than_it_says(tmp_path: Path) -> None:
+def test_oversized_zstd_frame_is_limited(tmp_path: Path) -> None:
     """RFC 8878: a window of 1 MB, blocks of a byte each that is there 128 KB times."""
     blocks = (1 << 17 << 3 | 1 << 1).to_bytes(3, "little") + b"x"
     frame = struct.pack("<IBB", 0xFD2FB528, 0, 10 << 3) + blocks * (1 << 13)
@@ -75,7 +75,7 @@ def test_a_frame_that_gives_more_than_it_says(tmp_path: Path) -> None:
     assert is_cut
 
 
-def test_sections_over_each_other(tmp_path: Path) -> None:
+def test_overlapping_sections_are_bounded(tmp_path: Path) -> None:
     """All together they are as large as the file."""
     path = written(tmp_path / "it.so", {**LINES, ".debug_str": b"x", ".debug_line_str": b"x"})
     assert told(path)[1] is False
@@ -87,7 +87,7 @@ def test_sections_over_each_other(tmp_path: Path) -> None:
     assert told(path)[1] is True
 
 
-def test_numbers_of_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_file_numbers_are_bounded(tmp_path: Path) -> None:
     """Four million rows, each of another file: what its name is would be remembered of each."""
     number = np.arange(1 << 21, 3 << 21, dtype=np.uint32)
     rows = np.empty((len(number), 6), np.uint8)
@@ -103,7 +103,7 @@ def test_numbers_of_files_that_are_not_there(tmp_path: Path) -> None:
         assert told(path) == (0, False)
 
 
-def test_a_large_file_is_not_searched(tmp_path: Path) -> None:
+def test_large_file_is_not_searched(tmp_path: Path) -> None:
     path = written(tmp_path / "it.so", LINES)
     found = []
     for size in (LARGEST, LARGEST + 1):
@@ -115,7 +115,7 @@ def test_a_large_file_is_not_searched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["dwarf-programs", "dwarf-abbreviations", "dwarf-ranges"])
 @pytest.mark.parametrize("how", ["lines", "line"])
-def test_who_waits_is_heard(kind: str, how: str, tmp_path: Path) -> None:
+def test_dwarf_parsing_can_be_interrupted(kind: str, how: str, tmp_path: Path) -> None:
     """The signal is there before the question, and no bytecode runs in between: it is the question
     that raises, or else it is answered.
     """

@@ -1,4 +1,4 @@
-"""ELF files: what the tools of the system say about them, and malformed ones."""
+"""ELF files compared with readelf, nm and objdump, and malformed files."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_32_bit_file(tmp_path: Path) -> None:
     assert [(each.name, each.size) for each in FileSymbols(out).functions] == [("f", 1)]
 
 
-def test_labels_of_assembly_code_reach_to_the_next(tmp_path: Path) -> None:
+def test_functions_without_size_reach_next(tmp_path: Path) -> None:
     symbols = FileSymbols(bare(tmp_path))
     start, helper = symbols.functions[:2]
     assert (start.name, start.size, start.binding) == ("_start", 14, "g")
@@ -165,7 +165,7 @@ def test_a_stripped_file_keeps_its_stubs(tmp_path: Path) -> None:
         (b"\x7fELF\x03\x01\x01" + bytes(64), "not an ELF file"),
     ],
 )
-def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_other_files_raise(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(ImageError, match=message) as caught:
@@ -194,7 +194,7 @@ def test_a_file_that_changes_between_header_and_symbols_is_refused(tmp_path: Pat
         elf.symbols()
 
 
-def test_every_byte_flipped_and_every_length_gives_a_result_or_an_error(tmp_path: Path) -> None:
+def test_corrupted_elf_gives_result_or_error(tmp_path: Path) -> None:
     """Nothing panics, whatever the bytes: a panic would not be an ImageError."""
     whole = bare(tmp_path).read_bytes()
     path = tmp_path / "bad"

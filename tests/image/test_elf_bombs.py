@@ -1,4 +1,4 @@
-"""Small ELF files that ask for much: what a name or a note may cost has a limit."""
+"""Small ELF files that ask for much memory or time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def megabytes(expression: str, path: Path) -> int:
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def test_a_name_of_many_bytes_is_left_out(tmp_path: Path) -> None:
+def test_long_symbol_name_is_dropped(tmp_path: Path) -> None:
     long = b"n" * (1 << 20)
     path = tmp_path / "p"
     path.write_bytes(elf_with_symbols(b"\0" + long + b"\0short\0", [1, len(long) + 2]))
@@ -97,7 +97,7 @@ def linked(copies: int, slots: int) -> bytes:
     return header + names + symbols + rows + stubs + b"".join(headers)
 
 
-def test_linkage_tables_that_lie_over_each_other(tmp_path: Path) -> None:
+def test_overlapping_linkage_tables_are_bounded(tmp_path: Path) -> None:
     """As products of sections they would be 10^9 stubs, and gigabytes of names."""
     path = tmp_path / "p"
     path.write_bytes(linked(1, 100))
@@ -109,7 +109,7 @@ def test_linkage_tables_that_lie_over_each_other(tmp_path: Path) -> None:
     assert 0 < len(names_of(path)) <= 1300
 
 
-def test_tables_within_a_hole(tmp_path: Path) -> None:
+def test_tables_in_sparse_file_are_bounded(tmp_path: Path) -> None:
     """A symbol table of a gigabyte, and nothing of it on disk."""
     path = tmp_path / "p"
     table = struct.unpack_from("<Q", small := elf_with_symbols(b"\0name\0", [1]), 40)[0]
@@ -121,7 +121,7 @@ def test_tables_within_a_hole(tmp_path: Path) -> None:
     assert megabytes("elf.symbols()", path) < 60
 
 
-def test_a_program_of_many_segments(tmp_path: Path) -> None:
+def test_many_segments_are_fast(tmp_path: Path) -> None:
     """Each symbol is looked for in a few of them."""
     symbols = elf_with_symbols(b"\0name\0", [1] * 2000)
     count = 65_000

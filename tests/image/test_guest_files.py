@@ -1,4 +1,4 @@
-"""Files of virtual machines, whose paths and links others may choose, stay where those are."""
+"""Files of virtual machines: untrusted paths and links do not leave the guest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtit.image.files import Files
 
 
 @pytest.mark.parametrize("path", ["/../outside", "/usr/../../outside", "/link", "/usr/linked"])
-def test_nothing_leads_out(path: str, tmp_path: Path) -> None:
+def test_guest_paths_cannot_leave_guest(path: str, tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(b"\x90" * 8)
     mount = tmp_path / "mount"
     (mount / "usr").mkdir(parents=True)
@@ -25,7 +25,7 @@ def test_nothing_leads_out(path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_links_of_the_user_are_followed(end: str, tmp_path: Path) -> None:
+def test_user_links_are_followed(end: str, tmp_path: Path) -> None:
     """To the folder, above it, and to a file that is named itself."""
     (tmp_path / "disk" / "mount").mkdir(parents=True)
     (tmp_path / "disk" / "mount" / "inside").write_bytes(b"\xc3" * 8)
@@ -45,7 +45,7 @@ def test_links_of_the_user_are_followed(end: str, tmp_path: Path) -> None:
             files.read_code(guest_path(5, "/linked"), 0, 8)
 
 
-def test_a_guest_may_be_below_the_root(tmp_path: Path) -> None:
+def test_guest_path_with_double_slash_works(tmp_path: Path) -> None:
     """One slash at the beginning of a path, or two."""
     (tmp_path / "inside").write_bytes(b"\xc3" * 8)
     (tmp_path / "linked").symlink_to("inside")

@@ -1,4 +1,4 @@
-"""An image that a user puts together."""
+"""Image: code that a user adds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_bytes_pages_and_files(tmp_path: Path) -> None:
     assert repr(image) == "<Image: 6 parts>"
 
 
-def test_over_time() -> None:
+def test_bytes_change_over_time() -> None:
     image = Image().add(0x1000, b"old").add(0x1000, b"new", time=50)
     assert (image.read(0x1000, 3, time=49), image.read(0x1000, 3)) == (b"old", b"new")
 
@@ -45,7 +45,7 @@ def test_addresses_have_64_bits(address: int) -> None:
         Image().add(address, b"code")
 
 
-def test_an_elf_file_where_it_was_loaded(tmp_path: Path) -> None:
+def test_elf_file_at_base(tmp_path: Path) -> None:
     from rtit._core import ElfFile
 
     program = Path("/bin/true")
@@ -76,7 +76,7 @@ class Asked:
         return self.known.get(page)
 
 
-def test_pages_on_demand() -> None:
+def test_missing_pages_are_requested() -> None:
     asked = Asked()
     image = Image(asked)
     stream = rtit.decode(SYNC + CALLS * 5, image).streams[0]
@@ -87,7 +87,7 @@ def test_pages_on_demand() -> None:
     assert asked.pages == [0x1000, 0x2000]
 
 
-def test_what_is_not_there_is_remembered_until_told_otherwise() -> None:
+def test_missing_results_are_kept_until_forget() -> None:
     asked = Asked()
     del asked.known[0x2000]
     image = Image(asked)
@@ -105,7 +105,7 @@ def test_what_is_not_there_is_remembered_until_told_otherwise() -> None:
     assert asked.pages == [0x1000, 0x2000, 0x2000, 0x1000, 0x2000]
 
 
-def test_only_pages_that_an_instruction_is_in_are_asked_for() -> None:
+def test_only_needed_pages_are_requested() -> None:
     # A jump ends at the last byte of its page; a call lies in two.
     pages = {0x1000: bytes(0xFFE) + b"\xff\xe0", 0x2000: bytes(0xFFF) + b"\xff", 0x3000: b"\xd0"}
     asked = Asked()
@@ -117,7 +117,7 @@ def test_only_pages_that_an_instruction_is_in_are_asked_for() -> None:
     assert asked.pages[:3] == [0x1000, 0x2000, 0x3000]
 
 
-def test_what_was_added_goes_before() -> None:
+def test_added_bytes_precede_callback() -> None:
     asked = Asked()
     asked.known[0x1000] = b"\xff\xd0" + bytes(30)
     image = Image(asked).add(0x1002, b"own")
@@ -128,7 +128,7 @@ def test_what_was_added_goes_before() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"), [("text", TypeError), (bytes(4097), ValueError), (5, TypeError)]
 )
-def test_answers_that_are_none(answer: object, error: type[Exception]) -> None:
+def test_invalid_callback_results_raise(answer: object, error: type[Exception]) -> None:
     image = Image(lambda page: answer)  # type: ignore[arg-type, return-value]
     with pytest.raises(error, match="page"):
         ips(rtit.decode(SYNC + CALLS, image).streams[0])
@@ -136,7 +136,7 @@ def test_answers_that_are_none(answer: object, error: type[Exception]) -> None:
         image.read(0x1000, 1)
 
 
-def test_what_the_callback_raises_comes_out_and_is_not_remembered() -> None:
+def test_callback_exception_is_raised_again() -> None:
     asked = Asked()
 
     def missing(page: int) -> bytes | None:
@@ -151,7 +151,7 @@ def test_what_the_callback_raises_comes_out_and_is_not_remembered() -> None:
     assert ips(stream) == [0x1000, 0x2000]
 
 
-def test_the_callback_may_use_the_image() -> None:
+def test_callback_can_use_image() -> None:
     def missing(page: int) -> bytes | None:
         return image.read(0x8000, 16) if page == 0x1000 else None
 

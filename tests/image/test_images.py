@@ -1,4 +1,4 @@
-"""Sideband events to spaces, one a process."""
+"""Images: sideband events to one image for each process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_mapping_shows_the_file_from_its_offset(raw: Path) -> None:
     assert not images.problems
 
 
-def test_threads_share_and_processes_do_not(raw: Path) -> None:
+def test_threads_share_image_and_processes_do_not(raw: Path) -> None:
     images = Images()
     images.mmap(10, 1, 1, 0x10000, PAGE, 0, str(raw))
     images.fork(20, 1, 1, 2, 1)  # a thread
@@ -64,7 +64,7 @@ def test_exec_drops_the_old_program(raw: Path) -> None:
     assert (space.read(19, 0x20000, 1), space.read(20, 0x20000, 1)) == (b"", b"\0")
 
 
-def test_a_process_number_used_again_is_a_copy_of_its_parent(raw: Path) -> None:
+def test_reused_pid_is_copy_of_parent(raw: Path) -> None:
     images = Images()
     images.mmap(0, 1, 1, 0x10000, PAGE, 0, str(raw))
     images.mmap(5, 2, 2, 0x20000, PAGE, PAGE, str(raw))
@@ -95,7 +95,7 @@ def test_protecting_a_file_mapping_again_keeps_what_was_written(raw: Path) -> No
     assert len(list(images.mappings(1))) == 1
 
 
-def test_another_mapping_hides_what_was_there(raw: Path) -> None:
+def test_new_mapping_hides_old_code(raw: Path) -> None:
     images = Images()
     images.mmap(10, 1, 1, 0x10000, 2 * PAGE, 0, str(raw))
     images.mmap(20, 1, 1, 0x11000, PAGE, 0, "//anon")
@@ -107,7 +107,7 @@ def test_another_mapping_hides_what_was_there(raw: Path) -> None:
     assert kinds(images) == ["missing"]
 
 
-def test_data_kernel_and_empty_mappings_are_passed_over(raw: Path) -> None:
+def test_data_kernel_and_empty_mappings_are_ignored(raw: Path) -> None:
     images = Images()
     images.mmap(0, 1, 1, 0x10000, PAGE, 0, str(raw), executable=False)
     images.mmap(0, 1, 1, 0xFFFFFFFF81000000, PAGE, 0, "[kernel.kallsyms]_text")
@@ -117,9 +117,7 @@ def test_data_kernel_and_empty_mappings_are_passed_over(raw: Path) -> None:
     assert images.image(1).native.changes == 0
 
 
-def test_what_is_wrong_with_a_file_is_reported_once_and_nothing_is_mapped(
-    raw: Path, tmp_path: Path
-) -> None:
+def test_unusable_file_is_reported_once(raw: Path, tmp_path: Path) -> None:
     images = Images()
     for pid in (1, 2):
         images.mmap(0, pid, pid, 0x10000, PAGE, 0, "/no/such/file")
@@ -133,7 +131,7 @@ def test_what_is_wrong_with_a_file_is_reported_once_and_nothing_is_mapped(
 
 
 @pytest.mark.parametrize("name", ["/proc/self/status", "/proc/version", "/sys/kernel/notes"])
-def test_no_file_of_the_kernel_is_opened(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pseudo_files_are_not_opened(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regular by their type, as are those that block who reads them (/proc/kmsg, trace_pipe)."""
     if not Path(name).is_file():
         pytest.skip(f"{name} is not here")
@@ -178,7 +176,7 @@ def test_a_pipe_is_never_opened(way: str, raw: Path, tmp_path: Path) -> None:
     assert images.files.symbols(name, build_id) is None
 
 
-def test_a_place_where_nothing_is_mounted(
+def test_folder_without_pseudo_file_system_is_read(
     raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a change of root without /proc: files beside it are files."""
@@ -229,7 +227,7 @@ def build(folder: Path, build_id: str) -> Path:
     return out
 
 
-def test_build_ids_decide_whether_a_file_is_the_recorded_one(tmp_path: Path) -> None:
+def test_build_id_identifies_recorded_file(tmp_path: Path) -> None:
     path = str(build(tmp_path, "aabbccdd"))
     good, padded, bad = bytes.fromhex("aabbccdd"), bytes.fromhex("aabbccdd" + "00" * 16), b"\1\2"
     for build_id, table, expected in (
@@ -248,13 +246,13 @@ def test_build_ids_decide_whether_a_file_is_the_recorded_one(tmp_path: Path) -> 
     assert images.problems[0].value == "aabbccdd"
 
 
-def test_a_file_without_a_build_id_is_not_one_that_had_one(raw: Path) -> None:
+def test_file_without_recorded_build_id_is_refused(raw: Path) -> None:
     images = Images()
     images.mmap(0, 1, 1, 0x10000, PAGE, 0, str(raw), build_id=b"\1")
     assert kinds(images) == ["changed"]
 
 
-def test_the_build_id_cache_has_what_the_path_lost(tmp_path: Path) -> None:
+def test_build_id_cache_replaces_missing_file(tmp_path: Path) -> None:
     kept = build(tmp_path, "aabbccdd")
     place = tmp_path / "cache/.build-id/aa/bbccdd"
     place.mkdir(parents=True)

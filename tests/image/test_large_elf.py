@@ -1,4 +1,4 @@
-"""What the names of a large file take is in proportion to them."""
+"""Memory for the symbols of a large file."""
 
 from __future__ import annotations
 

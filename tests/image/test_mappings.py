@@ -1,4 +1,4 @@
-"""Mappings and spaces of a process say the same about who is where and when."""
+"""Mappings and code of a process agree at every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Source lines by DWARF, also where its sections are compressed."""
+"""Source lines from DWARF, also from compressed sections."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lines(library: Path) -> list[tuple[str, int] | None]:
 
 
 @pytest.mark.parametrize(("kind", "number"), [("none", None), ("zlib", ZLIB), ("zstd", ZSTD)])
-def test_lines(kind: str, number: int | None, tmp_path: Path) -> None:
+def test_source_lines_match_addr2line(kind: str, number: int | None, tmp_path: Path) -> None:
     library = made(tmp_path, kind)
     kinds = {each[2] for each in compressed(library.read_bytes())}
     assert kinds == (set() if number is None else {number})
@@ -86,7 +86,7 @@ def test_lines(kind: str, number: int | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zlib", "zstd"])
 @pytest.mark.parametrize("size", [0, 1, 1 << 27, 1 << 40, (1 << 64) - 1])
-def test_sections_that_lie_have_no_lines(kind: str, size: int, tmp_path: Path) -> None:
+def test_invalid_sections_have_no_lines(kind: str, size: int, tmp_path: Path) -> None:
     library = made(tmp_path, kind)
     data = bytearray(library.read_bytes())
     for _, place, _, _ in compressed(bytes(data)):
@@ -106,7 +106,7 @@ def test_broken_bytes_have_no_lines(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["none", "zlib"])
-def test_all_lines_are_those_of_each_address(kind: str, tmp_path: Path) -> None:
+def test_all_lines_match_single_lookups(kind: str, tmp_path: Path) -> None:
     symbols = FileSymbols(made(tmp_path, kind))
     *columns, files, following, is_cut = symbols.native.lines()
     assert (following, is_cut) == (None, False)

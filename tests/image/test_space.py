@@ -1,4 +1,4 @@
-"""`Space` from Python: what can be read when."""
+"""The native `Space`: bytes by address and time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_written_code_replaces_mapped_code_at_its_time() -> None:
     assert space.changes == 2
 
 
-def test_a_fork_and_its_parent_part() -> None:
+def test_fork_and_parent_are_independent() -> None:
     parent = core.Space()
     parent.map(0, 0x1000, b"old!")
     child = parent.fork(5)
@@ -28,7 +28,7 @@ def test_a_fork_and_its_parent_part() -> None:
     assert child.read(9, 0x1000, 4) == b"Cld!"
 
 
-def test_exec_and_unknown_ranges_leave_nothing() -> None:
+def test_exec_and_unmap_remove_code() -> None:
     space = core.Space()
     space.map(0, 0x1000, bytes(range(16)))
     space.unmap(5, 0x1004, 4)
@@ -38,7 +38,7 @@ def test_exec_and_unknown_ranges_leave_nothing() -> None:
     assert space.read(8, 0x1000, 16) == b""
 
 
-def test_a_process_number_used_again() -> None:
+def test_reused_pid_adopts_code() -> None:
     parent, space = core.Space(), core.Space()
     parent.map(0, 0x1000, b"parent")
     space.map(0, 0x1000, b"before")

@@ -1,4 +1,4 @@
-"""Names for addresses as of a time."""
+"""Symbol names for addresses at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def addresses(path: Path) -> dict[str, tuple[int, int]]:
     return {name: (int(value, 16), int(size, 16)) for value, size, name in rows}
 
 
-def test_functions_where_nm_says(program: Path) -> None:
+def test_symbols_match_nm(program: Path) -> None:
     images, base = mapped(program)
     symbols = Symbols(images)
     listed = addresses(program)
@@ -84,7 +84,7 @@ def test_a_stripped_file_gives_module_and_address(program: Path) -> None:
     assert str(Symbols(images).lookup(7, 200, base + stubs[0].address)) == "puts@plt"
 
 
-def test_nothing_known(program: Path) -> None:
+def test_unmapped_address_has_no_name(program: Path) -> None:
     images, _ = mapped(program)
     symbols = Symbols(images)
     for tid, ip in ((7, 0x1234), (99, BASE), (7, (1 << 64) - 1)):
@@ -92,7 +92,7 @@ def test_nothing_known(program: Path) -> None:
     assert str(symbols.lookup(7, 200, 0x1234)) == "0x1234"
 
 
-def test_one_address_at_different_times(program: Path) -> None:
+def test_reused_address_has_names_by_time(program: Path) -> None:
     images, base = mapped(program)
     value, _ = addresses(program)["main"]
     images.mmap(500, 7, 7, base, 1 << 20, 0, "//anon")
@@ -108,7 +108,7 @@ def test_one_address_at_different_times(program: Path) -> None:
     ]
 
 
-def test_the_wrong_file_gives_no_names(program: Path) -> None:
+def test_changed_file_gives_no_names(program: Path) -> None:
     images = Images()
     images.mmap(0, 7, 7, BASE, 1 << 12, 0x1000, str(program), build_id=b"\1")
     assert Symbols(images).lookup(7, 0, BASE + 4) == Location("", 0x1004, str(program))
@@ -135,6 +135,6 @@ def test_arrays_give_what_single_lookups_give(program: Path) -> None:
     assert symbols.table[0] == ("", "")
 
 
-def test_no_addresses_at_all(program: Path) -> None:
+def test_empty_arrays(program: Path) -> None:
     numbers, offsets = Symbols(mapped(program)[0]).lookup_many(7, [], [])
     assert (len(numbers), len(offsets)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Copies of the kernel that are none: one sentence for each, and what is left is decoded."""
+"""Corrupted or wrong kernel files: one sentence for each, and the rest is decoded."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ FILES: dict[str, Callable[[str], KernelFiles]] = {
 }
 ODD_KALLSYMS = {
     "one word": (b"ffffffff81000000\n", "line 1 is not an address, a type and a name"),
-    "no number": (b"ffffffff81000000 T a\nxyz T b\n", "line 2 is no address"),
-    "too long": (b"1ffffffff81000000 T a\n", "line 1 is no address"),
+    "no number": (b"ffffffff81000000 T a\nxyz T b\n", "line 2 is not an address"),
+    "too long": (b"1ffffffff81000000 T a\n", "line 1 is not an address"),
     "hidden": (b"0000000000000000 T _text\n0000000000000000 T b\n", "kptr_restrict"),
-    "no text": (bytes(range(256)), "line 1 is no address"),
+    "no text": (bytes(range(256)), "line 1 is not an address"),
 }
 
 
@@ -64,7 +64,7 @@ def problems(recorded: Path, files: KernelFiles) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ODD_KALLSYMS)
-def test_kallsyms(kind: str, tmp_path: Path) -> None:
+def test_invalid_kallsyms_raises(kind: str, tmp_path: Path) -> None:
     content, message = ODD_KALLSYMS[kind]
     path = tmp_path / "kallsyms"
     path.write_bytes(content)
@@ -72,7 +72,7 @@ def test_kallsyms(kind: str, tmp_path: Path) -> None:
         read_kallsyms(path)
 
 
-def test_kallsyms_that_are_good(tmp_path: Path) -> None:
+def test_valid_kallsyms_is_read(tmp_path: Path) -> None:
     path = tmp_path / "kallsyms"
     path.write_bytes(b"ffff8 t b [m]\n\n00000001 A c\nffff8 W a\n")
     assert [tuple(each) for each in read_kallsyms(path)] == [
@@ -83,7 +83,7 @@ def test_kallsyms_that_are_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", FILES)
-def test_no_regular_file(
+def test_kernel_file_must_be_regular(
     option: str, recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pipe = tmp_path / "pipe"
@@ -95,7 +95,7 @@ def test_no_regular_file(
     assert "not a regular file" in "".join(capfd.readouterr())
 
 
-def test_a_pipe_in_the_directory(machine: Machine, tmp_path: Path) -> None:
+def test_pipe_in_kcore_directory_is_ignored(machine: Machine, tmp_path: Path) -> None:
     data = recording.write(machine, tmp_path / "perf.data")
     for name in ("kcore", "kallsyms"):
         (data / "kcore_dir" / name).unlink()
@@ -104,22 +104,22 @@ def test_a_pipe_in_the_directory(machine: Machine, tmp_path: Path) -> None:
         assert len(trace.image_problems) == 2
 
 
-def test_kcore_of_another_boot(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+def test_kcore_of_other_boot_is_refused(recorded: Path, machine: Machine, tmp_path: Path) -> None:
     other = tmp_path / "kcore"
     content = recording.kcore(machine)
     text = struct.pack("<Q", machine.at["_text"])
     other.write_bytes(content.replace(text, struct.pack("<Q", machine.at["_text"] + 0x20_0000)))
     told = problems(recorded, KernelFiles(kcore=str(other)))
-    assert any("it is of another boot" in each for each in told)
+    assert any("it is from another boot" in each for each in told)
 
 
 def test_vmlinux_without_code(recorded: Path) -> None:
     """An ELF file that is no kernel."""
     told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
-    assert any("no code is in it" in each for each in told)
+    assert any("it has no code" in each for each in told)
 
 
-def test_a_table_that_is_cut(tmp_path: Path) -> None:
+def test_truncated_vmlinux_table_is_read(tmp_path: Path) -> None:
     """The last page of a segment may be cut by the end of the file, within a number."""
     places = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
     built = made._linked("cut", COUNTED, places, {})
@@ -139,7 +139,7 @@ def test_a_table_that_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_vmlinux_of_another_build(other: bool) -> None:
+def test_vmlinux_with_other_build_id_is_refused(other: bool) -> None:
     """It is taken for what ran if it has the build id that was recorded, and for nothing else."""
     path = made.kernel().path
     build_id = ElfFile(path).build_id
@@ -157,7 +157,7 @@ def test_vmlinux_of_another_build(other: bool) -> None:
     assert told == ([wanted] if other else [])
 
 
-def test_kcore_that_is_cut(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+def test_truncated_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Path) -> None:
     """No size in it is trusted: what is not there is not known."""
     content = recording.kcore(machine)
     for size in (0, 10, 63, 64, 100, 0x1000, 0x1800, len(content) - 1):
@@ -166,7 +166,7 @@ def test_kcore_that_is_cut(recorded: Path, machine: Machine, tmp_path: Path) -> 
         problems(recorded, KernelFiles(kcore=str(path)))
 
 
-def test_kcore_with_any_byte_changed(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+def test_corrupted_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Path) -> None:
     content = recording.kcore(machine)
     path = tmp_path / "kcore"
     rng = random.Random(6)
@@ -177,7 +177,7 @@ def test_kcore_with_any_byte_changed(recorded: Path, machine: Machine, tmp_path:
         problems(recorded, KernelFiles(kcore=str(path)))
 
 
-def test_a_sparse_kcore(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+def test_only_needed_kcore_pages_are_read(recorded: Path, machine: Machine, tmp_path: Path) -> None:
     """Of a file that says it has all memory only what is needed is read."""
     path = tmp_path / "kcore"
     content = bytearray(recording.kcore(machine))
@@ -199,7 +199,7 @@ def packed_modules() -> list[tuple[str, bytes]]:
     return packed
 
 
-def test_modules_that_cannot_be_unpacked(recorded: Path, tmp_path: Path) -> None:
+def test_undecompressable_module_is_reported(recorded: Path, tmp_path: Path) -> None:
     """What is told names the file, whatever the unpacking stumbles over."""
     for suffix, packed in packed_modules():
         for place, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
@@ -213,7 +213,7 @@ def test_modules_that_cannot_be_unpacked(recorded: Path, tmp_path: Path) -> None
             path.unlink()
 
 
-def test_modules_that_are_packed(recorded: Path, tmp_path: Path) -> None:
+def test_compressed_modules_are_read(recorded: Path, tmp_path: Path) -> None:
     for suffix, packed in packed_modules():
         path = tmp_path / f"made.ko{suffix}"
         path.write_bytes(packed)
@@ -222,7 +222,7 @@ def test_modules_that_are_packed(recorded: Path, tmp_path: Path) -> None:
         path.unlink()
 
 
-def test_a_module_whose_sections_share_their_bytes(recorded: Path) -> None:
+def test_module_with_overlapping_sections_raises(recorded: Path) -> None:
     """System V ABI, chapter 4: no byte of a file is in more than one section."""
     content = bytearray(made.module().read_bytes())
     (table,) = struct.unpack_from("<Q", content, 40)
@@ -233,7 +233,7 @@ def test_a_module_whose_sections_share_their_bytes(recorded: Path) -> None:
         ModuleObject(bytes(content), "made.ko")
 
 
-def test_code_that_comes_everywhere(recorded: Path) -> None:
+def test_repeated_kernel_code_is_bounded(recorded: Path) -> None:
     """Any number of records may say that a lot of code came to the same place."""
     files = Files()
     kcore = recorded / "kcore_dir" / "kcore"
@@ -245,7 +245,7 @@ def test_code_that_comes_everywhere(recorded: Path) -> None:
     assert kernel.problems == []
 
 
-def test_modules_that_come_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_module_loads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of records may name the same file: it is loaded as often as one may be."""
     read, whole = [], modules._read_module
 
@@ -263,7 +263,7 @@ def test_modules_that_come_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("path", ["[kernel.kallsyms]_text", "/lib/made.ko"])
-def test_names_of_what_comes_all_the_time(
+def test_symbols_of_repeated_mappings_are_limited(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each mapping the names in it are gone over."""
@@ -282,7 +282,7 @@ def test_names_of_what_comes_all_the_time(
     assert any("more often" in str(problem) for problem in kernel.problems)
 
 
-def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None:
+def test_corrupted_module_gives_result_or_error(recorded: Path, machine: Machine) -> None:
     content = made.module().read_bytes()
     symbols = read_kallsyms(recorded / "kcore_dir" / "kallsyms")
     own = [row for row in symbols if row.module == "made"]
@@ -300,7 +300,9 @@ def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None
         assert sum(len(code) for _, code in pieces) <= 8 * len(content)
 
 
-def test_names_of_another_boot(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+def test_kallsyms_of_other_boot_loses_only_names(
+    recorded: Path, machine: Machine, tmp_path: Path
+) -> None:
     """They cost names, not the path."""
     path = tmp_path / "kallsyms"
     path.write_text("ffffffff81000000 T _text\nffffffff81000010 T other\n")

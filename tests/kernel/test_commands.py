@@ -1,4 +1,4 @@
-"""What the commands tell of kernel code."""
+"""Output of the commands for kernel code."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_names_in_a_listing(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_names_kernel_functions(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, 0, "instructions", str(recorded), "--fields", "sym,asm")
     calls = [line.split()[0] for line in text.splitlines() if line.split()[1] == "call"]
     assert calls[:3] == ["entry_SYSCALL_64+0x4", "do_syscall_64+0x17", "made_open+0x6"]
 
 
-def test_more_fields(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extra_fields_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that tables make are of kernel code, too."""
     text = told(capsys, 0, "instructions", str(recorded), "--fields", "ip,insn,dso,sym")
     lines = [line.split() for line in text.splitlines()]
@@ -46,7 +46,7 @@ def test_more_fields(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert module == ("90", recording.MODULE_PATH, "made_open+0x5")
 
 
-def test_functions_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_functions_are_selected_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("instructions", str(recorded), "--function", "helper", "--fields", "sym")
     assert told(capsys, 0, *words).split() == ["helper", "helper+0x2"] * 2
     report = told(capsys, 0, "report", str(recorded))
@@ -54,7 +54,9 @@ def test_functions_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -
     assert "made_open (made.ko)" in report
 
 
-def test_two_recordings(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_kernel_recordings(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     machine = Machine()
     machine.syscall()
     machine.syscall()
@@ -63,7 +65,9 @@ def test_two_recordings(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "made_open" in told(capsys, 1, "diff", str(recorded), str(other))
 
 
-def test_info_names_what_is_missing(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_reports_missing_kernel_code(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "code: 3 of 3 files are known" in told(capsys, 0, "info", str(recorded))
     alone = str(recorded / "data")
     text = told(capsys, 3, "info", alone)
@@ -81,7 +85,7 @@ def reported(recorded: Path) -> dict[str, int]:
     return {f"{name} ({path.rpartition('/')[2]})": count for (name, path), count in found.items()}
 
 
-def test_counts_by_function(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also of the kernel's, and of its modules'."""
     wanted = reported(recorded)
     assert wanted["helper ([kernel.kallsyms]_text)"] == 4
@@ -91,7 +95,9 @@ def test_counts_by_function(recorded: Path, capsys: pytest.CaptureFixture[str]) 
     assert found["missing"] == []
 
 
-def test_counts_for_other_tools(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exports_include_or_report_kernel(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What is of one binary leaves out the kernel, and says so; what has names has the kernel's."""
     wanted = reported(recorded)
     kernel = sum(count for name, count in wanted.items() if "one)" not in name)
@@ -136,7 +142,7 @@ def functions_of(text: str) -> dict[str, int]:
     return dict(found)
 
 
-def test_stacks_with_the_kernel(recorded: Path, run_tool: ToolRunner) -> None:
+def test_stacks_include_kernel(recorded: Path, run_tool: ToolRunner) -> None:
     wanted, data = reported(recorded), f"{recorded}.pprof"
     assert main(["profile", "--for", "pprof", "-o", data, str(recorded)]) == 0
     top = run_tool("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
@@ -147,7 +153,7 @@ def test_stacks_with_the_kernel(recorded: Path, run_tool: ToolRunner) -> None:
     assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)
 
 
-def test_a_real_kernel_is_named(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_kernel_symbols(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, 3, "info", str(traces / "chromeos" / "cpu-wide.perf.data"))
     assert "[kernel.kallsyms]_text (build id 672679ceaecf17b7a879e56c56802afc568aa242)" in text
     assert "joydev.ko (build id f11e67f797e555534805f3bc4b4ac018ad31e71d)" in text

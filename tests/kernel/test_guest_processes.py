@@ -1,4 +1,4 @@
-"""Processes of virtual machines, traced by our own unit: what ran is known."""
+"""Code of guest processes that the user names by CR3."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def instructions(
 
 
 @pytest.mark.parametrize("programs", [["one"], ["one", "two", "two", "one"]])
-def test_each_has_its_code(
+def test_each_guest_process_has_its_code(
     programs: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packets, ran = traced(programs)
@@ -113,7 +113,7 @@ def test_each_has_its_code(
     assert [ip for ip in found if ip < 1 << 63] == []
 
 
-def test_a_pack_has_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packets, ran = traced(["two", "one"])
     data, pack = write(folder / "perf.data", packets), folder / "pack"
     assert main(["pack", str(data), *options(folder, ONE, TWO), "-o", str(pack)]) == 0
@@ -132,7 +132,7 @@ def test_a_pack_has_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert "no pack" in capsys.readouterr().err
 
 
-def test_a_link_out_of_the_guest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its owner may put anything there."""
     packets, _ = traced(["one"])
     data = write(folder / "perf.data", packets)
@@ -147,27 +147,31 @@ def test_a_link_out_of_the_guest(folder: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     "text", ["", "1", "x=5/7", "1=5", "1,y=5/7", "1=500/9", "1=../7", "1=500/../7"]
 )
-def test_what_names_no_process(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_guest_process_option_raises(
+    text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write(folder / "perf.data", traced(["one"])[0])
     assert main(["report", str(data), *options(folder, text)]) == 2
     assert "--guest-process" in capsys.readouterr().err
 
 
-def test_two_that_nothing_tells_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_processes_with_same_cr3_raise(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = write(folder / "perf.data", traced(["one"])[0])
     again = f"{CR3['one']}=500/8"
     assert main(["report", str(data), *options(folder, ONE, again)]) == 2
     assert "another one has this CR3" in capsys.readouterr().err
 
 
-def test_info_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_reports_missing_guest_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write(folder / "perf.data", traced(["one"])[0])
     (folder / "mount" / "500" / "one").unlink()
     assert main(["info", str(data), *options(folder, ONE)]) == 3
     assert f"{folder / 'mount' / '500' / 'one'} does not exist" in capsys.readouterr().out
 
 
-def test_maps_are_of_a_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_process_needs_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "perf.data", f"--guest-process={ONE}"]) == 2
     assert "goes with --guestmount" in capsys.readouterr().err
     found = GuestProcess.parse(TWO, folder / "mount")

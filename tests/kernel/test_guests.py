@@ -1,4 +1,4 @@
-"""Kernels of virtual machines: what runs while NR is 1 has another kernel's code."""
+"""Code of the kernels of virtual machines, which runs while NR is 1."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_
     return data
 
 
-def test_each_kernel_has_its_code(recorded: Path, tmp_path: Path) -> None:
+def test_each_guest_kernel_has_its_code(recorded: Path, tmp_path: Path) -> None:
     files = KernelFiles(kcore=str(tmp_path / "host"))
     guest = KernelFiles(kcore=str(tmp_path / "guest"), kallsyms=str(tmp_path / "names"))
     with Trace(recorded, kernel=files, guest=guest) as trace:
@@ -102,7 +102,9 @@ def test_each_kernel_has_its_code(recorded: Path, tmp_path: Path) -> None:
         assert [(span.kind, span.error) for span in stream.ledger()] == [("exact", "")]
 
 
-def test_by_options(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_kernel_files_by_options(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["instructions", str(recorded), "--kcore", str(tmp_path / "host"), "--guest-kcore"]
     words += [str(tmp_path / "guest"), "--guestkallsyms", str(tmp_path / "names")]
     assert main([*words, "--fields", "ip,sym"]) == 0
@@ -111,7 +113,7 @@ def test_by_options(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found == RAN
 
 
-def test_a_guest_of_which_nothing_is_known(recorded: Path, tmp_path: Path) -> None:
+def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> None:
     """The host's code is never taken for it."""
     with Trace(recorded, kernel=KernelFiles(kcore=str(tmp_path / "host"))) as trace:
         (stream,) = trace.streams
@@ -121,7 +123,9 @@ def test_a_guest_of_which_nothing_is_known(recorded: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("record", ["[guest.kernel.kallsyms.500]_text", ""])
-def test_root_file_systems(record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_kernels_below_mount(
+    record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """perf-kvm(1), --guestmount: a folder a virtual machine, called as its process."""
     data = write(tmp_path / "perf.data", trace(), record)
     (tmp_path / "host").write_bytes(core(HOST))
@@ -146,7 +150,7 @@ def test_root_file_systems(record: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == lines
 
 
-def test_a_guest_as_it_was_linked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By perf's names: its kernel without a record of it, where kallsyms says; a module, where the
     copy of /proc/modules says. The files at the same paths here are others.
     """
@@ -175,7 +179,7 @@ def test_a_guest_as_it_was_linked(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert bool(code) is (not folder)
 
 
-def test_fields_and_tables_are_of_the_kernel_that_ran(
+def test_symbols_are_of_running_kernel(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lines(verb: str, *more: str) -> list[list[str]]:
@@ -199,7 +203,7 @@ def test_fields_and_tables_are_of_the_kernel_that_ran(
     assert ["guest" in name for name in names] == [False, True]
 
 
-def test_of_two_machines_neither_is_taken() -> None:
+def test_machines_sharing_cpu_are_ambiguous() -> None:
     images = Images(kernel=KernelFiles(), guests={number: KernelFiles() for number in (0, 5, 6)})
     assert [images.guest_on_cpu(pids) for pids in ([5, 7, 5], [6], [7], [-1])] == [5, 6, 0, 0]
     assert images.problems == []
@@ -209,7 +213,7 @@ def test_of_two_machines_neither_is_taken() -> None:
     assert Images(kernel=KernelFiles()).guest_on_cpu([5]) is None
 
 
-def test_what_is_no_mount_and_no_list(
+def test_invalid_guest_options_raise(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(recorded), "--guestmount", str(tmp_path / "none")]) == 2
@@ -217,4 +221,4 @@ def test_what_is_no_mount_and_no_list(
     (tmp_path / "modules").write_text("made 12288\n")
     words = ["--kcore", str(tmp_path / "host"), "--guestmodules", str(tmp_path / "modules")]
     assert main(["report", str(recorded), *words]) == 3
-    assert "line 1 is no module with size and address" in "".join(capsys.readouterr())
+    assert "line 1 is not a module with size and address" in "".join(capsys.readouterr())

@@ -1,4 +1,4 @@
-"""Code that programs made: jitdump files and maps of names, found beside a recording or named."""
+"""JIT-compiled code: jitdump files and perf maps next to a recording or by option."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ips(data: Path, **options: object) -> list[int]:
         ]
 
 
-def test_each_code_at_its_time(tmp_path: Path) -> None:
+def test_jit_code_applies_at_its_time(tmp_path: Path) -> None:
     data = recorded(tmp_path)
     assert ips(data) == []
     (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
@@ -112,7 +112,7 @@ def test_counts_by_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "3 instructions ran in no file" in capsys.readouterr().err
 
 
-def test_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there").mkdir()
     data, dump = recorded(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)
@@ -124,7 +124,7 @@ def test_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no regular file called jit-PID.dump" in capsys.readouterr().err
 
 
-def test_code_that_moves(tmp_path: Path) -> None:
+def test_moved_jit_code(tmp_path: Path) -> None:
     content = header() + load(10, AT + 0x100, FIRST, "first") + move(15, AT + 0x100, AT, 3)
     path = tmp_path / f"jit-{PID}.dump"
     path.write_bytes(content)
@@ -135,15 +135,15 @@ def test_code_that_moves(tmp_path: Path) -> None:
     ]
 
 
-def test_times_of_another_clock(tmp_path: Path) -> None:
+def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
     data = recorded(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(header(0) + DUMP[40:])
     with Trace(data) as trace:
         (problem,) = trace.image_problems
-        assert "no ticks of the TSC" in problem.message
+        assert "not TSC ticks" in problem.message
 
 
-def test_names_alone(tmp_path: Path) -> None:
+def test_perf_map_names_memory(tmp_path: Path) -> None:
     """A map names what nobody has the code of, and is not asked where a dump has told."""
     data = recorded(tmp_path)
     path = tmp_path / f"perf-{PID}.map"
@@ -165,16 +165,16 @@ def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
         assert trace.image_problems == []
 
 
-def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
+def test_jit_pipe_is_ignored(tmp_path: Path) -> None:
     data = recorded(tmp_path)
     os.mkfifo(tmp_path / f"jit-{PID}.dump")
     os.mkfifo(tmp_path / f"perf-{PID}.map")
     assert ips(data) == []
-    with pytest.raises(ImageError, match="no folder, and no regular file"):
+    with pytest.raises(ImageError, match="neither a folder nor a regular file"):
         ips(data, jit=[tmp_path / f"jit-{PID}.dump"])
 
 
-def test_a_dump_that_is_cut_or_garbled(tmp_path: Path) -> None:
+def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
     data = recorded(tmp_path)
     path = tmp_path / f"jit-{PID}.dump"
     whole = [AT, AT + 1, AT]
@@ -199,7 +199,7 @@ def test_a_dump_that_is_cut_or_garbled(tmp_path: Path) -> None:
         ips(data)
 
 
-def test_code_that_moves_without_end(tmp_path: Path) -> None:
+def test_moved_functions_count_against_limit(tmp_path: Path) -> None:
     """Each move is another copy: they count like code in a file."""
     data, size = recorded(tmp_path), 1 << 20
     moves = b"".join(move(15, AT + at * size, AT + (at + 1) * size, size) for at in range(600))
@@ -209,7 +209,7 @@ def test_code_that_moves_without_end(tmp_path: Path) -> None:
     assert any("more than 536,870,912 bytes of code" in each for each in told)
 
 
-def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jitdump_descriptors_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -220,7 +220,9 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read_jitdump(str(path))
 
 
-def test_few_descriptors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_jitdump_descriptors_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many dumps there are; another file of the same name is not taken for the dump."""
     monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
     monkeypatch.setattr("rtit.image.jit._MAX_OPEN", 2)
@@ -242,7 +244,7 @@ def test_few_descriptors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_size_that_is_absurd(tmp_path: Path) -> None:
+def test_absurd_jit_code_size_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / f"jit-{PID}.dump"
     with path.open("wb") as file:
         file.write(DUMP)
@@ -255,7 +257,9 @@ def test_a_size_that_is_absurd(tmp_path: Path) -> None:
         list(read_map(str(tmp_path / f"perf-{PID}.map")))
 
 
-def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump_beyond_function_limit_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a file that has more nothing is known, so that no code of it is taken for later code."""
     data = recorded(tmp_path)
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
@@ -276,7 +280,7 @@ def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("step", [0, 16, 8192])
-def test_functions_of_a_dump_take_little_memory(tmp_path: Path, step: int) -> None:
+def test_jit_functions_use_little_memory(tmp_path: Path, step: int) -> None:
     """At one address, side by side, or far apart: 50,000 of them."""
     data, path = recorded(tmp_path), tmp_path / f"jit-{PID}.dump"
     made = (load(at, AT + at * step, b"\x90", f"f{at}") for at in range(50_000))
@@ -285,7 +289,7 @@ def test_functions_of_a_dump_take_little_memory(tmp_path: Path, step: int) -> No
         assert str(trace.symbols.lookup(PID, 2_000, AT + 7 * step)) == f"f{7 if step else 2_000}"
 
 
-def test_lines_that_name_nothing(tmp_path: Path) -> None:
+def test_invalid_perf_map_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / f"perf-{PID}.map"
     path.write_bytes(
         b"# 10 10 f\n\n7f 10\n7f\n-7f 10 f\n7f 0 f\n7f -1 f\n8000000000000000 1 f\n"
@@ -305,7 +309,7 @@ FUNCTIONS = st.lists(
 
 
 @given(functions=FUNCTIONS, far=st.booleans())
-def test_names_and_code_are_those_of_the_last_one(
+def test_last_jit_function_at_address_counts(
     functions: list[tuple[int, int, int]], far: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Of any functions that come to any place at any time."""

@@ -1,4 +1,4 @@
-"""Recordings into which stock perf merged those of virtual machines: what ran in there, and who."""
+"""Recordings with guests merged by `perf inject`: code and threads of host and guests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ran(trace: Trace) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_each_runs_its_own_code(count: int, tmp_path: Path) -> None:
+def test_host_and_guests_execute_their_own_code(count: int, tmp_path: Path) -> None:
     """Also where two machines share a CPU: each has a kernel and processes of its own."""
     host = busy(Host(guests(count)))
     data = recorded(host, tmp_path)
@@ -71,7 +71,7 @@ def test_each_runs_its_own_code(count: int, tmp_path: Path) -> None:
         assert trace.guest_comms == {key: f"made-{each.program}" for key, each in named.items()}
 
 
-def test_perf_agrees(tmp_path: Path) -> None:
+def test_perf_decodes_same_guest_path(tmp_path: Path) -> None:
     """The same way by the same threads; a MOV CR3 there is the next one's from the second
     instruction behind it on, and the VM entry the guest's.
     """
@@ -97,7 +97,7 @@ def test_perf_agrees(tmp_path: Path) -> None:
             assert inside is (guest_tid >= 0)
 
 
-def test_files_of_a_guest_are_not_the_hosts(
+def test_guest_files_differ_from_host_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The host has other files at the same paths, perhaps."""
@@ -117,7 +117,7 @@ def test_files_of_a_guest_are_not_the_hosts(
     assert main(["info", str(data), *brought]) == 0
 
 
-def test_a_link_out_of_the_guest(tmp_path: Path) -> None:
+def test_link_out_of_guest_is_refused(tmp_path: Path) -> None:
     data = recorded(busy(Host(guests(1))), tmp_path)
     built = made.user("one").path
     there = tmp_path / "mount" / "500" / built.relative_to("/")
@@ -128,7 +128,7 @@ def test_a_link_out_of_the_guest(tmp_path: Path) -> None:
         assert any("lead out of the guest" in str(each) for each in trace.image_problems)
 
 
-def test_listed_and_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_and_pack_of_guests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = busy(Host(guests(2)))
     data, pack = recorded(host, tmp_path), tmp_path / "pack"
     mount = f"--guestmount={tmp_path / 'mount'}"
@@ -150,7 +150,7 @@ def test_listed_and_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == text
 
 
-def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_name_guest_threads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Functions of all, each under its own name; one thread of the host has its guest's."""
     host = busy(Host(guests(2)))
     data = recorded(host, tmp_path)

@@ -1,4 +1,4 @@
-"""Kernel and user code of a made machine come back as they ran, from whatever holds the code."""
+"""Kernel and user code of the test machine decode to what ran, from each kind of kernel file."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def ran(machine: Machine) -> list[int]:
     return [ip for _, ip in machine.ran]
 
 
-def test_copies_in_the_directory(recorded: Path, machine: Machine) -> None:
+def test_kcore_in_recording_directory(recorded: Path, machine: Machine) -> None:
     with Trace(recorded) as trace:
         assert path(trace) == ran(machine)
         assert trace.image_problems == []
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_page_tables_isolated_or_not(isolated: bool, tmp_path: Path) -> None:
+def test_path_is_independent_of_page_table_isolation(isolated: bool, tmp_path: Path) -> None:
     """What CR3 is while the kernel runs makes no difference."""
     machine = busy(Machine(isolated=isolated))
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
         assert path(trace) == ran(machine)
 
 
-def test_without_steps_it_is_the_same(recorded: Path, machine: Machine) -> None:
+def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
     from dataclasses import replace
 
     from rtit.trace import Settings
@@ -93,13 +93,13 @@ def test_without_steps_it_is_the_same(recorded: Path, machine: Machine) -> None:
         assert [int(ip) for part in slow.instructions() for ip in part.ip] == ran(machine)
 
 
-def test_copies_by_option(alone: Path, copies: Path, machine: Machine) -> None:
+def test_kcore_by_option(alone: Path, copies: Path, machine: Machine) -> None:
     files = KernelFiles(kcore=str(copies / "kcore"), kallsyms=str(copies / "kallsyms"))
     with Trace(alone, kernel=files) as trace:
         assert path(trace) == ran(machine)
 
 
-def test_linked_files(alone: Path, copies: Path, machine: Machine) -> None:
+def test_vmlinux_and_module_files(alone: Path, copies: Path, machine: Machine) -> None:
     """The kernel's own file is moved to where it ran, its module linked to it."""
     files = KernelFiles(
         vmlinux=str(made.kernel().path),
@@ -140,7 +140,9 @@ __stop___jump_table:
 """
 
 
-def test_calls_that_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tracer_calls_in_mcount_table_are_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Linux, scripts/recordmcount.c and kernel/trace/ftrace.c: __mcount_loc has the addresses of
     all calls that ftrace makes no-ops at boot, wherever in a function they are.
     """
@@ -154,7 +156,7 @@ def test_calls_that_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found.static_keys == 3
 
 
-def test_info_says_that_a_kernel_is_as_linked(
+def test_info_reports_unpatched_kernel(
     alone: Path, copies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     linked = ["--vmlinux", str(made.kernel().path), "--kallsyms", str(copies / "kallsyms")]
@@ -164,13 +166,13 @@ def test_info_says_that_a_kernel_is_as_linked(
         assert ("a copy of /proc/kcore would help" in said) is is_linked
 
 
-def test_the_linked_kernel_names_itself(alone: Path, machine: Machine) -> None:
+def test_vmlinux_has_kernel_symbols(alone: Path, machine: Machine) -> None:
     with Trace(alone, kernel=KernelFiles(vmlinux=str(made.kernel().path))) as trace:
         assert str(trace.symbols.lookup(100, 0, machine.at["helper"])) == "helper"
         assert [problem.path for problem in trace.image_problems] == [recording.MODULE_PATH]
 
 
-def test_nothing_is_known(alone: Path, machine: Machine) -> None:
+def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> None:
     """User code is followed, and what is missing is named."""
     with Trace(alone) as trace:
         (stream,) = trace.streams
@@ -184,7 +186,7 @@ def test_nothing_is_known(alone: Path, machine: Machine) -> None:
         assert any(span.is_gap for span in stream.ledger())
 
 
-def test_code_that_a_key_changes(tmp_path: Path) -> None:
+def test_text_poke_of_static_key(tmp_path: Path) -> None:
     """A copy made at the end has the last code, one from the beginning the first: the records say
     what was there before, so that both give the same path.
     """
@@ -203,7 +205,7 @@ def test_code_that_a_key_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_bpf_program(later: bool, tmp_path: Path) -> None:
+def test_bpf_program_in_kcore(later: bool, tmp_path: Path) -> None:
     """One that was there from the start is in the copy; of one that came later nobody has the
     code, whatever the copy has at its place.
     """
@@ -224,7 +226,7 @@ def test_a_bpf_program(later: bool, tmp_path: Path) -> None:
         assert str(name) == f"{recording.BPF_NAME}+0x1"
 
 
-def test_a_bpf_program_that_went(tmp_path: Path) -> None:
+def test_unloaded_bpf_program_is_unknown(tmp_path: Path) -> None:
     """What is at its place afterwards nobody knows, whatever the copy has there."""
     machine = Machine()
     machine.syscall(calls=BPF)

@@ -1,4 +1,4 @@
-"""Who ran, in a stream that has the kernel in it: from __switch_to on the next thread."""
+"""Threads of a stream with kernel code: __switch_to begins the next thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recorded(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.parametrize("timing", [False, True])
-def test_instructions_have_their_threads(recorded: Path, machine: Machine, timing: bool) -> None:
+def test_instructions_have_thread_columns(recorded: Path, machine: Machine, timing: bool) -> None:
     with Trace(recorded) as trace:
         (stream,) = trace.streams
         found = stream.instructions(timing=timing).columns()
@@ -44,7 +44,7 @@ def test_instructions_have_their_threads(recorded: Path, machine: Machine, timin
         assert whole["tid"].tolist() == found["tid"].tolist()
 
 
-def test_blocks_and_branches_have_their_threads(recorded: Path, machine: Machine) -> None:
+def test_blocks_and_branches_have_thread_columns(recorded: Path, machine: Machine) -> None:
     with Trace(recorded) as trace:
         (stream,) = trace.streams
         at = 0
@@ -59,7 +59,7 @@ def test_blocks_and_branches_have_their_threads(recorded: Path, machine: Machine
                 assert any((tid, source) == place for place in places)
 
 
-def test_a_listing_has_threads_and_their_names(
+def test_listing_has_thread_names(
     recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["instructions", str(recorded), "--fields", "tid,comm,ip,sym"]) == 0
@@ -72,7 +72,9 @@ def test_a_listing_has_threads_and_their_names(
     assert "jmp short 0x40100b" not in [line[2] for line in listed if line[0] == "100"]
 
 
-def test_without_names_it_is_told_later(recorded: Path, machine: Machine) -> None:
+def test_without_switch_symbol_thread_changes_at_far_transfer(
+    recorded: Path, machine: Machine
+) -> None:
     """Where __switch_to is not known: at the next far transfer."""
     kcore = KernelFiles(kcore=str(recorded / "kcore_dir" / "kcore"))
     with Trace(recorded / "data", kernel=kcore) as trace:
@@ -96,7 +98,7 @@ def long(machine: Machine, *, switches: int) -> Machine:
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_cr3_tells_whose_code_runs_where_time_is_behind(isolated: bool, tmp_path: Path) -> None:
+def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) -> None:
     """Time is told seldom: after a switch user code may go on before the stream's time has come to
     that of the switch. Once it is known whose page tables are whose, CR3 says it.
     """
@@ -130,7 +132,7 @@ def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
                 assert found["perf_time"].tolist() == whole["perf_time"][own].tolist()
 
 
-def test_what_was_interrupted_is_no_account(
+def test_interrupted_decoding_has_no_ledger(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: object, _rows: object) -> None:
@@ -147,7 +149,7 @@ def test_what_was_interrupted_is_no_account(
         assert [each.counts() for each in trace.threads] == expected
 
 
-def test_a_cr3_that_contradicts_is_in_the_ledger(tmp_path: Path) -> None:
+def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
     """Page tables that were one process's are another's: nothing says when."""
     machine = long(Machine(cyc=False), switches=20)
     one, two = machine.threads
@@ -160,7 +162,7 @@ def test_a_cr3_that_contradicts_is_in_the_ledger(tmp_path: Path) -> None:
         assert any("another process's than the one that has the processor" in each for each in told)
 
 
-def test_rows_have_threads_and_names(
+def test_rows_have_thread_names(
     recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["blocks", str(recorded)]) == 0
@@ -174,7 +176,7 @@ def test_rows_have_threads_and_names(
 
 
 @pytest.mark.parametrize("timing", [False, True])
-def test_each_thread_alone(recorded: Path, machine: Machine, timing: bool) -> None:
+def test_single_threads_add_up_to_stream(recorded: Path, machine: Machine, timing: bool) -> None:
     """Of each what it ran; together all bytes, instructions, branches and events, each once."""
     with Trace(recorded) as trace:
         (whole,) = trace.streams
@@ -208,7 +210,7 @@ def test_each_thread_alone(recorded: Path, machine: Machine, timing: bool) -> No
         assert events[0] == events[1] + events[2]
 
 
-def test_what_is_of_all_threads_is_refused(recorded: Path) -> None:
+def test_stream_results_of_one_thread_raise(recorded: Path) -> None:
     with Trace(recorded) as trace:
         for thread in trace.threads:
             for ask in (thread.numbered, lambda: next(thread.runs())):  # noqa: B023
@@ -216,7 +218,7 @@ def test_what_is_of_all_threads_is_refused(recorded: Path) -> None:
                     ask()
 
 
-def test_events_without_any_code(recorded: Path, tmp_path: Path) -> None:
+def test_events_without_code_stay_in_stream(recorded: Path, tmp_path: Path) -> None:
     """Nothing tells whose they are: the one stream that there is has them all."""
     data = tmp_path / "perf.data"
     shutil.copytree(recorded, data)
@@ -232,7 +234,7 @@ def test_events_without_any_code(recorded: Path, tmp_path: Path) -> None:
         assert [str(each) for each in thread.events()] == [str(each) for each in whole.events()]
 
 
-def test_events_stand_between_the_same_rows(recorded: Path) -> None:
+def test_events_of_thread_refer_to_its_rows(recorded: Path) -> None:
     """A thread's events name rows of its own: those before them ended before."""
     with Trace(recorded) as trace:
         for thread in trace.threads:
@@ -244,7 +246,7 @@ def test_events_stand_between_the_same_rows(recorded: Path) -> None:
                     assert all(each <= event.offset for each in offsets[: max(0, event.row - 1)])
 
 
-def test_verbs_take_one_thread(
+def test_subcommands_select_one_thread(
     recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = [ip for tid, ip in machine.ran if tid == 200]
@@ -281,7 +283,7 @@ def test_a_report_is_by_cpu_and_by_thread(
     assert sum(each.pt_bytes for each in apart.streams) == whole.streams[0].pt_bytes
 
 
-def test_profiles_have_each_processs_own_code(
+def test_profile_separates_processes(
     recorded: Path, machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both programs are at the same addresses; calls are followed on a CPU as a whole."""
@@ -297,7 +299,7 @@ def test_profiles_have_each_processs_own_code(
 
 
 @pytest.mark.parametrize("cyc", [False, True])
-def test_what_may_be_anothers_is_in_the_ledger(
+def test_ambiguous_bytes_are_in_ledger(
     cyc: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without names nothing shows a switch: all that is told as another thread's than it was lies

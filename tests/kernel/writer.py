@@ -1,4 +1,4 @@
-"""Writes recordings that have the kernel in them."""
+"""Writes recordings with kernel code."""
 
 from __future__ import annotations
 

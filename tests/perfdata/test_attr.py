@@ -1,4 +1,4 @@
-"""attr.config as the intel_pt PMU has it, and the perf clock."""
+"""attr.config as text, and the conversion between TSC and perf clock."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def test_config(text: str, config: int) -> None:
     assert format_config(config) == text
 
 
-def test_a_term_can_be_switched_off() -> None:
+def test_config_term_with_value_0_clears_bits() -> None:
     assert parse_config("branch,mtc_period=3,branch=0,mtc_period=1") == 1 << 14
     assert config_value(0x300E601, "psb_period") == 3
 
 
 @pytest.mark.parametrize("text", ["tsx", "tsc=2", "mtc_period=16", "tsc=", "=1", "tsc 1"])
-def test_bad_terms(text: str) -> None:
+def test_unknown_or_malformed_config_term_raises(text: str) -> None:
     with pytest.raises(UsageError):
         parse_config(text)
 
 
-def test_the_period_of_mtc_is_where_the_mask_says() -> None:
+def test_mtc_period_is_decoded_by_mask() -> None:
     assert IntelPtInfo(mtc_freq_bits=0xF << 14).mtc_period(0x300E601) == 3
     assert IntelPtInfo().mtc_period(0x300E601) == 0
 
 
-def test_clock() -> None:
+def test_tsc_converts_to_nanoseconds_and_back() -> None:
     """3 GHz: three ticks a nanosecond."""
     clock = TimeConversion(31, round((1 << 31) / 3), 1_000_000)
     assert clock.to_nanoseconds(0) == 1_000_000
@@ -65,7 +65,7 @@ def test_clock() -> None:
     assert clock.to_tsc(1_001_000_000) == pytest.approx(3_000_000_000, abs=6)
 
 
-def test_clock_wraps() -> None:
+def test_clock_conversion_wraps_at_64_bits() -> None:
     """A machine whose TSC ran before its clock has a negative time_zero."""
     clock = TimeConversion(10, 1024, (1 << 64) - 1000)
     assert clock.to_nanoseconds(1500) == 500
@@ -73,7 +73,7 @@ def test_clock_wraps() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(64, 1, 0), (0, 0, 0), (0, 1 << 32, 0), (0, 1, 1 << 64)])
-def test_numbers_that_are_no_clock(numbers: tuple[int, int, int]) -> None:
+def test_invalid_clock_parameters_raise(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="time_"):
         TimeConversion(*numbers)
     shift, mult, zero = numbers

@@ -1,4 +1,4 @@
-"""Address filters as the kernel spells them, and the address registers."""
+"""Address filters in the kernel's text form, and the address registers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtit.errors import PerfDataError
 from rtit.perfdata.filters import AddressFilter, parse_address_filters
 
 
-def test_the_range_registers_are_inclusive() -> None:
+def test_range_registers_are_inclusive() -> None:
     """[ADDRn_A, ADDRn_B] with both ends: section 33.2.5.3, and ADDRn_CFG 1 and 2."""
     code = AddressFilter("filter", "/program", 0x1200, 0x100)
     assert code.addr_cfg == 1
@@ -20,7 +20,7 @@ def test_the_range_registers_are_inclusive() -> None:
     assert code.addresses(0x40_1000, 0x1000, 0x3000, "/program") == (0x40_1200, 0x40_12FF)
 
 
-def test_a_mapping_cuts_the_range_to_what_it_shows() -> None:
+def test_range_is_clipped_to_mapping() -> None:
     code = AddressFilter("filter", "/program", 0x1800, 0x1000)
     assert code.addresses(0x7000, 0x1000, 0x1000, "/program") == (0x7800, 0x7FFF)
     assert code.addresses(0x8000, 0x2000, 0x1000, "/program") == (0x8000, 0x87FF)
@@ -38,11 +38,11 @@ _filters = st.builds(
 
 
 @given(st.lists(_filters, min_size=1, max_size=4), st.sampled_from([",", " ", ", "]))
-def test_the_kernel_form_is_read_back(filters: list[AddressFilter], separator: str) -> None:
+def test_kernel_form_round_trips(filters: list[AddressFilter], separator: str) -> None:
     assert parse_address_filters(separator.join(each.kernel_form for each in filters)) == filters
 
 
-def test_a_filter_of_kernel_code_has_no_path() -> None:
+def test_kernel_code_filter_has_no_path() -> None:
     text = "filter 0xffffffff81000000/0x100,stop 0x1/0x2@/x"
     assert parse_address_filters(text) == [
         AddressFilter("filter", "", 0xFFFFFFFF81000000, 0x100),
@@ -51,12 +51,12 @@ def test_a_filter_of_kernel_code_has_no_path() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "filter main@/x", "filter 0x1@/x", "start 0x1@/x", "0x1"])
-def test_what_no_kernel_was_given_is_refused(text: str) -> None:
+def test_malformed_filter_text_raises(text: str) -> None:
     with pytest.raises(PerfDataError):
         parse_address_filters(text)
 
 
 @given(st.text(alphabet="filter stop/@#*0x1 ,main", max_size=40))
-def test_any_text_is_filters_or_an_error(text: str) -> None:
+def test_any_text_gives_filters_or_error(text: str) -> None:
     with suppress(PerfDataError):
         parse_address_filters(text)

@@ -34,7 +34,7 @@ def clock_of_perf(cycles: int, shift: int, mult: int, zero: int, start: int, mas
 
 
 @given(U64, st.integers(0, 63), st.integers(1, (1 << 32) - 1), U64, U64, st.integers(1, 64))
-def test_clocks_with_few_bits(
+def test_short_clock_conversion(
     cycles: int, shift: int, mult: int, zero: int, start: int, bits: int
 ) -> None:
     mask = (1 << bits) - 1
@@ -45,7 +45,9 @@ def test_clocks_with_few_bits(
 
 
 @given(st.lists(U64, max_size=20), st.integers(0, 63), st.integers(1, (1 << 32) - 1), U64)
-def test_arrays(ticks: list[int], shift: int, mult: int, zero: int) -> None:
+def test_array_conversion_matches_scalar(
+    ticks: list[int], shift: int, mult: int, zero: int
+) -> None:
     clock = TimeConversion(shift, mult, zero)
     found = clock.nanoseconds(np.array(ticks, np.uint64))
     assert found.dtype == np.uint64
@@ -88,7 +90,7 @@ def test_time_conv(short: int, tmp_path: Path) -> None:
         assert clock.to_nanoseconds(0x9123) == 1000 + (cycles * 7 >> 4)
 
 
-def test_counters_of_pebs(tmp_path: Path) -> None:
+def test_pebs_counters_name_their_events(tmp_path: Path) -> None:
     """u64 hw_id, then the sample_id of the event: TID, TIME, IDENTIFIER."""
     path = tmp_path / "perf.data"
     opened_file(path)
@@ -109,7 +111,7 @@ def header_feature(number: int, body: bytes) -> bytes:
     )
 
 
-def test_clocks_are_named(tmp_path: Path) -> None:
+def test_info_names_clocks(tmp_path: Path) -> None:
     """HEADER_CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, in ns. Of the
     second event use_clockid, bit 25 of the flags, and CLOCK_MONOTONIC_RAW, 4.
     """
@@ -134,7 +136,7 @@ def test_clocks_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_wall_clock_that_is_cut(tmp_path: Path) -> None:
+def test_truncated_wall_clock_raises(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     opened_file(path)
     with_records(path, header_feature(29, bytes(8)))
@@ -142,7 +144,7 @@ def test_a_wall_clock_that_is_cut(tmp_path: Path) -> None:
         clocks_in_words(data)
 
 
-def test_records_of_virtual_machines(tmp_path: Path) -> None:
+def test_guest_ids_of_id_index(tmp_path: Path) -> None:
     """ID_INDEX: u64 nr, of each id u64 id, idx, cpu, tid; behind them u64 machine_pid, vcpu. Thread
     7 of the machine that is process 1234 is not thread 7 here.
     """
@@ -173,7 +175,7 @@ def test_records_of_virtual_machines(tmp_path: Path) -> None:
         ("_MAX_GUESTS", "machines beyond 2"),
     ],
 )
-def test_more_machines_than_there_are(
+def test_too_many_guest_ids_raise(
     limit: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of those that are left out would be the host's."""
@@ -194,7 +196,7 @@ def test_more_machines_than_there_are(
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2), st.integers(-1, 2))))
-def test_cpus_and_threads_of_ids(rows: list[tuple[int, int, int]]) -> None:
+def test_event_id_index_returns_last_entry(rows: list[tuple[int, int, int]]) -> None:
     """The last that says anything of an id."""
     entries = b"".join(struct.pack("<QQqq", number, 0, cpu, tid) for number, cpu, tid in rows)
     found = EventIdIndex([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)])
@@ -220,7 +222,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [64, 72, 80, 96, 104, 112, 120, 128, 136, 200, 1024])
-def test_attrs_of_every_size(size: int, tmp_path: Path) -> None:
+def test_attrs_of_every_size_are_read(size: int, tmp_path: Path) -> None:
     """PERF_ATTR_SIZE_VER0 is 64; what is behind what is known is passed over, what is not there is
     0. The same path comes back.
     """

@@ -1,4 +1,4 @@
-"""perf.data, whatever is in it: what is written is read back, and no bytes make the reader fall."""
+"""Property tests: written files are read back, and no bytes crash the reader."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def folder() -> Any:
 
 
 @given(steps=st.lists(STEPS, max_size=12), close=st.booleans())
-def test_what_is_written_is_read(folder: Path, steps: list[Step], close: bool) -> None:
+def test_written_records_round_trip(folder: Path, steps: list[Step], close: bool) -> None:
     path = folder / "perf.data"
     out = Writer(path, config=1, cpuid="")
     for name, arguments in steps:
@@ -177,7 +177,7 @@ def read_everything(path: Path) -> None:
 
 @examples(400)
 @given(data=st.data())
-def test_flipped_bytes(folder: Path, data: st.DataObject) -> None:
+def test_flipped_bytes_give_result_or_error(folder: Path, data: st.DataObject) -> None:
     content = bytearray(small_file(folder))
     place = st.integers(0, len(content) - 1)
     for at, value in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=6)):
@@ -190,7 +190,7 @@ def test_flipped_bytes(folder: Path, data: st.DataObject) -> None:
 
 @examples(200)
 @given(data=st.data())
-def test_words_of_any_value(folder: Path, data: st.DataObject) -> None:
+def test_arbitrary_words_give_result_or_error(folder: Path, data: st.DataObject) -> None:
     """Sizes and offsets at their extremes, where sums wrap and products grow."""
     content = bytearray(small_file(folder))
     word = st.integers(0, len(content) // 8 - 1)
@@ -203,7 +203,7 @@ def test_words_of_any_value(folder: Path, data: st.DataObject) -> None:
 
 
 @given(content=st.binary(max_size=400), piped=st.booleans())
-def test_any_bytes(folder: Path, content: bytes, piped: bool) -> None:
+def test_arbitrary_bytes_give_result_or_error(folder: Path, content: bytes, piped: bool) -> None:
     path = folder / "any"
     path.write_bytes(b"PERFILE2" + (b"\x10" + bytes(7) if piped else b"") + content)
     read_everything(path)
@@ -255,5 +255,5 @@ WORD = st.text(st.characters(codec="ascii", exclude_characters="=;\0\n"), max_si
 
 
 @given(facts=st.dictionaries(WORD.filter(bool), WORD))
-def test_facts(facts: dict[str, str]) -> None:
+def test_facts_round_trip(facts: dict[str, str]) -> None:
     assert parse_facts(format_facts(facts)) == facts

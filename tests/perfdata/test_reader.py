@@ -1,4 +1,4 @@
-"""Files that are cut, killed, wrong or of another kind."""
+"""Files that are complete, cut, of a killed recorder, contradictory, or not perf.data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_all(path: Path) -> tuple[list[str], dict[AuxBuffer, list[bytes]]]:
         }
 
 
-def test_whole_file(tmp_path: Path) -> None:
+def test_complete_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path)
     with PerfData(path) as file:
@@ -61,7 +61,7 @@ def test_whole_file(tmp_path: Path) -> None:
     assert queues == {AuxBuffer(-1, 7): [PSB, PSB * 2]}
 
 
-def test_killed_recorder(tmp_path: Path) -> None:
+def test_file_of_killed_recorder_is_read(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     record_something(whole)
     out = record_something(killed, close=False)
@@ -75,7 +75,7 @@ def test_killed_recorder(tmp_path: Path) -> None:
         assert file.intel_pt.name == "intel_pt/pt,mtc,tsc,branch/u"
 
 
-def test_data_size_0_is_read_to_the_last_whole_record(tmp_path: Path) -> None:
+def test_data_size_0_reads_all_complete_records(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path, close=False)
     names, queues = read_all(path)
@@ -89,7 +89,7 @@ def test_data_size_0_is_read_to_the_last_whole_record(tmp_path: Path) -> None:
     assert read_all(path) == (names, queues)
 
 
-def test_cut_at_every_offset(tmp_path: Path) -> None:
+def test_file_cut_at_any_offset_is_read_or_raises(tmp_path: Path) -> None:
     """The records before the cut, or an error that says where; nothing else."""
     path, cut = tmp_path / "perf.data", tmp_path / "cut"
     record_something(path)
@@ -138,7 +138,7 @@ def patched(offset: int, value: int, kind: str = "<Q") -> Callable[[bytearray], 
         (patched(408 + 6, 0xFFFF, "<H"), 408, 0xFFFF),
     ],
 )
-def test_contradictions(
+def test_contradictory_header_raises(
     tmp_path: Path, change: Callable[[bytearray], None], offset: int, value: int
 ) -> None:
     path = tmp_path / "perf.data"
@@ -153,7 +153,7 @@ def test_contradictions(
     assert caught.value.value == value
 
 
-def test_event_ids_that_share_a_place(tmp_path: Path) -> None:
+def test_event_ids_may_overlap(tmp_path: Path) -> None:
     """A small file cannot ask for more ids than it holds."""
     entry = struct.pack("<IIQQQQQ", 8, 64, 0, 1, 0, 0, 0).ljust(64, b"\0")
     entries = (entry + struct.pack("<QQ", 0, 8000)) * 100
@@ -166,7 +166,7 @@ def test_event_ids_that_share_a_place(tmp_path: Path) -> None:
     assert caught.value.value == 8000
 
 
-def test_aux_data_beyond_the_records(tmp_path: Path) -> None:
+def test_aux_data_beyond_records_raises(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path)
     with PerfData(path) as file:
@@ -189,14 +189,14 @@ def test_aux_data_beyond_the_records(tmp_path: Path) -> None:
         (b"PERFFILE" + bytes(96), UnsupportedError),
     ],
 )
-def test_no_perf_data(tmp_path: Path, content: bytes, error: type[RtitError]) -> None:
+def test_other_files_raise(tmp_path: Path, content: bytes, error: type[RtitError]) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(error):
         PerfData(path)
 
 
-def test_places_that_are_no_files(tmp_path: Path) -> None:
+def test_devices_and_folders_raise(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError):
         PerfData(tmp_path)
     with pytest.raises(UnsupportedError):
@@ -221,7 +221,7 @@ def test_views_outlive_the_file(tmp_path: Path) -> None:
     assert bytes(pieces[0].data) == PSB
 
 
-def test_pipe_mode(tmp_path: Path) -> None:
+def test_pipe_mode_file_is_read(tmp_path: Path) -> None:
     """The same records behind the short header; attrs, ids and features are records themselves."""
     path = tmp_path / "perf.data"
     record_something(path)

@@ -1,4 +1,4 @@
-"""Files of real hardware, against what an independent parser listed of them."""
+"""Files of real hardware, compared with what an independent parser listed."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def check_body(record: records.Record, event: Message) -> bool:
     return True
 
 
-def test_every_record(traces: Path, listed: Message) -> None:
+def test_records_match_perf_script(traces: Path, listed: Message) -> None:
     """257 records, in the order of the list (which is by time); each kind's in the file's order."""
     events = listed["events"]
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
@@ -148,7 +148,7 @@ def test_every_record(traces: Path, listed: Message) -> None:
     assert checked == 257 - 4  # FINISHED_ROUND has no contents
 
 
-def test_attrs_and_features(traces: Path, listed: Message) -> None:
+def test_attrs_and_features_match_perf(traces: Path, listed: Message) -> None:
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         assert len(file.events) == len(listed["file_attrs"]) == 4
         for event, other in zip(file.events, listed["file_attrs"], strict=True):
@@ -183,7 +183,7 @@ def unescape(literal: str) -> bytes:
     return bytes(out)
 
 
-def test_build_ids(traces: Path, listed: Message) -> None:
+def test_build_ids_match_perf(traces: Path, listed: Message) -> None:
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         found = file.build_ids
     expected = {
@@ -194,7 +194,7 @@ def test_build_ids(traces: Path, listed: Message) -> None:
     assert found == expected
 
 
-def test_aux_data(traces: Path) -> None:
+def test_aux_data_matches_perf(traces: Path) -> None:
     """Per CPU: the AUX records of a CPU cover what its AUXTRACE records hold."""
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         queues = file.auxtrace_buffers()
@@ -211,7 +211,7 @@ def test_aux_data(traces: Path) -> None:
             assert bytes(pieces[0].data).count(b"\x02\x82" * 8) > 0
 
 
-def test_a_pipe(traces: Path) -> None:
+def test_pipe_gives_same_result(traces: Path) -> None:
     """The same machine, written to a pipe: two AUX buffers, which stock perf does not get at."""
     with PerfData(traces / "chromeos" / "piped.perf.data") as file:
         assert file.incomplete is None

@@ -1,4 +1,4 @@
-"""Records of others, read from files that are made by hand."""
+"""Records that rtit does not write, read from hand-made files."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_time_conv(tmp_path: Path) -> None:
         assert file.time_conversion == TimeConversion(31, 1 << 30, 1000)
 
 
-def test_a_type_without_a_class_is_raw(tmp_path: Path) -> None:
+def test_unknown_type_is_raw_record(tmp_path: Path) -> None:
     found = one(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
     assert isinstance(found, records.RawRecord)
     assert (found.name, found.body) == ("CGROUP", struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
@@ -147,7 +147,7 @@ def test_sample_id_with_every_field(tmp_path: Path) -> None:
     assert found.sample_id == SampleId(pid=7, tid=8, time=99, id=5, stream_id=6, cpu=3)
 
 
-def test_the_identifier_chooses_between_layouts(tmp_path: Path) -> None:
+def test_identifier_selects_layout(tmp_path: Path) -> None:
     short = record(14, struct.pack("<IIQ", 1, 2, 11))
     long = record(14, struct.pack("<IIQIIQ", 7, 8, 99, 3, 0, 12))
     made_up = record(14, struct.pack("<IIQ", 0, 0, 0))
@@ -167,13 +167,13 @@ def test_the_identifier_chooses_between_layouts(tmp_path: Path) -> None:
     assert isinstance(found[4], records.RawRecord)
 
 
-def test_without_sample_id_all_only_samples_say_who(tmp_path: Path) -> None:
+def test_without_sample_id_all_only_samples_have_ids(tmp_path: Path) -> None:
     (found,) = read(tmp_path, record(14, b""), (attr(EVERYDAY, flags=0), (5,)))
     assert found.sample_id is None
     assert found.time is None
 
 
-def test_queues_are_cpus_or_threads(tmp_path: Path) -> None:
+def test_aux_buffers_are_of_cpus_or_threads(tmp_path: Path) -> None:
     def piece(tid: int, cpu: int, offset: int, data: bytes) -> bytes:
         fields = struct.pack("<QQQIIII", len(data), offset, 1, 0, tid, cpu, 0)
         return record(71, fields) + data
@@ -203,7 +203,7 @@ def test_queues_are_cpus_or_threads(tmp_path: Path) -> None:
         (9, bytes(8)),
     ],
 )
-def test_a_record_too_short_for_its_type(tmp_path: Path, number: int, body: bytes) -> None:
+def test_record_too_short_for_its_type_raises(tmp_path: Path, number: int, body: bytes) -> None:
     path = make(
         tmp_path / "perf.data", record(68, b"") + record(number, body), (attr(EVERYDAY), (5,))
     )
@@ -215,17 +215,17 @@ def test_a_record_too_short_for_its_type(tmp_path: Path, number: int, body: byte
 
 
 @pytest.mark.parametrize(("number", "body"), [(81, b""), (83, struct.pack("<Q", 8))])
-def test_compressed_records_that_are_none(tmp_path: Path, number: int, body: bytes) -> None:
+def test_invalid_compressed_record_raises(tmp_path: Path, number: int, body: bytes) -> None:
     with pytest.raises(PerfDataError, match="compressed records: no Zstandard"):
         read(tmp_path, record(number, body + b"12345678"), (attr(EVERYDAY), (5,)))
 
 
-def test_aux_data_of_another_kind_is_unsupported(tmp_path: Path) -> None:
+def test_aux_data_of_other_pmu_is_unsupported(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="kind 3"):
         read(tmp_path, record(70, struct.pack("<II", 3, 0)), (attr(EVERYDAY), (5,)))
 
 
-def test_tracing_data_lies_behind_its_record(tmp_path: Path) -> None:
+def test_tracing_data_follows_its_record(tmp_path: Path) -> None:
     """Pipe mode: as many bytes as the record says, rounded up to 8."""
     data = record(66, struct.pack("<II", 13, 0)) + b"x" * 16 + record(68, b"")
     found = read(tmp_path, data, (attr(EVERYDAY), (5,)))
@@ -233,7 +233,7 @@ def test_tracing_data_lies_behind_its_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", records.RECORD_CLASSES.values(), ids=lambda kind: kind.__name__)
-def test_records_are_equal_if_all_their_fields_are(kind: type[Record]) -> None:
+def test_records_with_equal_fields_are_equal(kind: type[Record]) -> None:
     names = [each.name for each in fields(kind)]
     one, other = kind(*names), kind(*names)  # type: ignore[arg-type]
     assert one == other

@@ -1,4 +1,4 @@
-"""What a recorder sees: a file that is good at every moment, and errors in one sentence."""
+"""The writer: a file that is valid after each flush, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def data_size(path: Path) -> int:
     return size
 
 
-def test_the_size_of_the_data_is_never_0_and_grows_with_each_chunk(tmp_path: Path) -> None:
+def test_data_size_is_updated_with_each_chunk(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with new(path) as out:
         before = data_size(path)
@@ -35,7 +35,7 @@ def test_the_size_of_the_data_is_never_0_and_grows_with_each_chunk(tmp_path: Pat
         assert path.stat().st_size == 408 + data_size(path)
 
 
-def test_threads_have_streams_of_their_own(tmp_path: Path) -> None:
+def test_each_thread_has_its_own_stream(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with new(path) as out:
         for tid, data in ((7, b"a" * 8), (8, b"b" * 8), (7, b"c" * 13), (8, b"d"), (7, b"e" * 8)):
@@ -52,7 +52,7 @@ def test_threads_have_streams_of_their_own(tmp_path: Path) -> None:
     assert [p.idx for p in other] == [1, 1]
 
 
-def test_the_index_names_each_chunk(tmp_path: Path) -> None:
+def test_auxtrace_index_lists_each_chunk(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with new(path) as out:
         out.auxtrace(7, 7, b"a" * 8, None, 1)
@@ -66,7 +66,7 @@ def test_the_index_names_each_chunk(tmp_path: Path) -> None:
     assert entries == [places[0], 48, places[1], 48]
 
 
-def test_a_chunk_of_any_buffer(tmp_path: Path) -> None:
+def test_chunk_data_of_any_buffer_type(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with new(path) as out:
         out.auxtrace(7, 7, memoryview(bytearray(b"a" * 8)), None, 1)
@@ -77,12 +77,12 @@ def test_a_chunk_of_any_buffer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", [0, -1, 1 << 64])
-def test_the_reference_is_a_tsc(tmp_path: Path, reference: int) -> None:
+def test_invalid_reference_tsc_raises(tmp_path: Path, reference: int) -> None:
     with new(tmp_path / "perf.data") as out, pytest.raises(ValueError, match="reference"):
         out.auxtrace(7, 7, bytes(8), None, reference)
 
 
-def test_values_that_no_record_holds(tmp_path: Path) -> None:
+def test_values_out_of_range_raise(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with new(path) as out:
         with pytest.raises(ValueError, match="sample_id"):
@@ -101,14 +101,14 @@ def test_values_that_no_record_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", [{"a=b": ""}, {"": "x"}, {"a": "x;y"}, {" a": "x"}, {"a": "x "}])
-def test_facts_that_could_not_be_told_apart(tmp_path: Path, facts: dict[str, str]) -> None:
+def test_facts_with_separators_raise(tmp_path: Path, facts: dict[str, str]) -> None:
     path = tmp_path / "perf.data"
     with pytest.raises(ValueError, match="fact"):
         new(path, facts=facts)
     assert not path.exists()
 
 
-def test_names_of_any_bytes(tmp_path: Path) -> None:
+def test_names_of_any_bytes_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     name = b"/tmp/\xff\xfe".decode(errors="surrogateescape")
     with new(path, cmdline=["rtit", name]) as out:
@@ -118,7 +118,7 @@ def test_names_of_any_bytes(tmp_path: Path) -> None:
         assert list(file.records())[-1].path == name  # type: ignore[attr-defined]
 
 
-def test_a_command_line_too_long_for_a_record(tmp_path: Path) -> None:
+def test_long_command_line_is_only_in_section(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     words = ["rtit", *("x" * 100 for _ in range(2000))]
     new(path, cmdline=words).close()
@@ -127,16 +127,14 @@ def test_a_command_line_too_long_for_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/dev/full", "/proc/absent/perf.data", "/proc/version", "/tmp"])
-def test_what_cannot_be_written(name: str) -> None:
+def test_unwritable_path_raises(name: str) -> None:
     with pytest.raises(RecordError, match=f"cannot write {name}: ") as caught:
         new(name)
     assert caught.value.exit_code == 125
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_leaves_what_was_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_keeps_flushed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "perf.data"
     real = os.pwrite
 
@@ -161,7 +159,7 @@ def test_a_full_disk_leaves_what_was_flushed(
 
 
 @pytest.mark.parametrize(("size", "good_writes"), [(64, 0), (400_000, 0), (400_000, 1)])
-def test_an_interrupt_leaves_what_was_flushed(
+def test_interrupt_keeps_flushed_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, good_writes: int
 ) -> None:
     path = tmp_path / "perf.data"
@@ -187,7 +185,7 @@ def test_an_interrupt_leaves_what_was_flushed(
         assert list(file.records())[-1].name == "COMM"
 
 
-def test_closing_twice(tmp_path: Path) -> None:
+def test_second_close_does_nothing(tmp_path: Path) -> None:
     out = new(tmp_path / "perf.data")
     out.close()
     size = (tmp_path / "perf.data").stat().st_size
@@ -197,7 +195,7 @@ def test_closing_twice(tmp_path: Path) -> None:
         out.flush()
 
 
-def test_rotate(tmp_path: Path) -> None:
+def test_rotate_renames_old_recording(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     rotate_recording(path)
     assert not list(tmp_path.iterdir())
@@ -222,6 +220,6 @@ def test_rotate_leaves_devices_and_refuses_directories(tmp_path: Path) -> None:
         rotate_recording(tmp_path / "perf.data")
 
 
-def test_it_can_write_to_dev_null() -> None:
+def test_writes_to_dev_null() -> None:
     with new("/dev/null") as out:
         out.auxtrace(7, 7, bytes(64), None, 1)

@@ -1,4 +1,4 @@
-"""Records of virtual machines beside those of their host, and machines that have none."""
+"""Records of virtual machines next to those of their host, and machines without records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def guests() -> GuestSideband:
     return GuestSideband(cast("PerfData", Merged()))
 
 
-def test_a_machine_without_records() -> None:
+def test_guest_without_records_keeps_intervals() -> None:
     """perf says which threads its CPUs are all the same."""
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
@@ -53,7 +53,7 @@ def test_a_machine_without_records() -> None:
     ]
 
 
-def test_splits_of_host_intervals_by_guests_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may say that each CPU ran the one of a machine all the time."""
     monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_MIN_SPLITS", 0)
     found = guests()
@@ -69,7 +69,7 @@ def test_splits_of_host_intervals_by_guests_are_limited(monkeypatch: pytest.Monk
     assert found.has_too_many_splits
 
 
-def test_guest_threads_are_no_host_threads() -> None:
+def test_guest_threads_do_not_collide_with_host() -> None:
     """Whatever says that there is one."""
     images = Images()
     images.set_thread(900, 7)
@@ -78,7 +78,7 @@ def test_guest_threads_are_no_host_threads() -> None:
     assert images._pids[7] == 900
 
 
-def test_thread_limit_counts_all_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines have threads of the same numbers."""
     limit_recordings(monkeypatch, max_threads=3)
     ids = {number: (number, 0) for number in range(1, 10)}

@@ -1,4 +1,4 @@
-"""ProcessTable: who made whom, numbers that are used again, names, threads."""
+"""ProcessTable: parents, reused pids, names, threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def found(*records: perf.Record, endings: tuple[ProcessExit, ...] = ()) -> list[
     return processes.with_exits(endings)
 
 
-def test_a_child_has_its_parent_and_its_name() -> None:
+def test_child_has_parent_and_its_name() -> None:
     shell, true = found(comm(5, 5, "sh"), fork(6, 5, 6, 5))
     assert (shell.pid, shell.parent, shell.name) == (5, None, "sh")
     assert (true.pid, true.parent, true.name, true.start) == (6, shell, "sh", 1)
@@ -34,12 +34,12 @@ def test_a_child_has_its_parent_and_its_name() -> None:
     assert named.name == "true"
 
 
-def test_threads_are_no_processes_and_name_none() -> None:
+def test_threads_do_not_rename_process() -> None:
     [one] = found(comm(5, 5, "a"), fork(5, 5, 7, 5), comm(5, 7, "worker"), fork(5, 5, 8, 7))
     assert (one.threads, one.name) == ({5, 7, 8}, "a")
 
 
-def test_a_number_used_again_is_another_process_with_an_end_of_its_own() -> None:
+def test_reused_pid_is_separate_process() -> None:
     first, last = ProcessExit(6, 6, 2, ExitStatus(0x100)), ProcessExit(6, 6, 5, ExitStatus(0x200))
     shell, old, new = found(
         comm(5, 5, "sh"), fork(6, 5, 6, 5), comm(5, 5, "sh"), fork(6, 5, 6, 5),
@@ -49,7 +49,7 @@ def test_a_number_used_again_is_another_process_with_an_end_of_its_own() -> None
     assert (old.parent, new.parent, shell.exit) == (shell, shell, None)
 
 
-def test_traced_is_what_a_trace_began_of() -> None:
+def test_itrace_start_marks_process_traced() -> None:
     processes = found(comm(5, 5, "a"), perf.ItraceStart(0, 12, 0, 0, None, 6, 6))
     assert [(each.pid, each.is_traced) for each in processes] == [(5, False), (6, True)]
 
@@ -58,7 +58,7 @@ numbers = st.integers(-1, 4)
 
 
 @given(st.lists(st.builds(fork, numbers, numbers, numbers, numbers), max_size=30))
-def test_parents_come_first_whatever_a_file_says(records: list[perf.Fork]) -> None:
+def test_parents_precede_children(records: list[perf.Fork]) -> None:
     seen: set[int] = set()
     for process in found(*records):
         assert process.parent is None or id(process.parent) in seen

@@ -1,4 +1,4 @@
-"""Who had a CPU when."""
+"""Scheduling intervals from switch records."""
 
 from __future__ import annotations
 
@@ -53,46 +53,46 @@ def on(found: Turns, cpu: int = 0) -> list[tuple[int, int]]:
     return [(turn.since, turn.tid) for turn in found.on(cpu)]
 
 
-def test_first_switch_out_shows_the_thread_that_ran_before() -> None:
+def test_first_switch_out_shows_earlier_thread() -> None:
     assert on(turns((10, out(5)), (20, came_in(6)))) == [(0, 5), (10, 6)]
 
 
-def test_interval_begins_at_switch_out_of_the_previous_thread() -> None:
+def test_interval_starts_at_switch_out() -> None:
     """Its trace begins before the record that says that it came in."""
     found = turns((5, came_in(5)), (10, out(5)), (20, came_in(6)), (30, out(6)), (35, came_in(5)))
     assert on(found) == [(5, 5), (10, 6), (30, 5)]
 
 
-def test_thread_exit_ends_its_interval() -> None:
+def test_exit_ends_interval() -> None:
     assert on(turns((5, came_in(5)), (10, ended(5)), (20, came_in(6)))) == [(5, 5), (10, 6)]
     # that of another CPU's thread is none of this one's
     assert on(turns((5, came_in(5)), (10, ended(7)), (20, came_in(6)))) == [(5, 5), (20, 6)]
 
 
-def test_wide_switch_records_name_the_next_thread() -> None:
+def test_cpu_wide_switch_names_next_thread() -> None:
     found = turns((10, wide_out(0, 5)), (12, wide_in(5, 0)), (20, wide_out(5, 0)))
     assert on(found) == [(0, 0), (10, 5), (20, 0)]
     # one that was lost
     assert on(turns((12, wide_in(5, 7)), (20, wide_in(6, 5)))) == [(0, 7), (12, 5), (20, 6)]
 
 
-def test_intervals_are_separate_for_each_cpu() -> None:
+def test_cpus_have_separate_intervals() -> None:
     found = turns((1, started(5, 0)), (2, started(6, 3)), (10, out(5, 0)), (11, came_in(5, 3)))
     assert found.cpus == [0, 3]
     assert (on(found, 0), on(found, 3), on(found, 1)) == ([(0, 5)], [(0, 6), (11, 5)], [])
 
 
-def test_itrace_start_begins_no_interval_after_a_switch() -> None:
+def test_itrace_start_begins_interval() -> None:
     found = turns((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
     assert on(found) == [(0, 5), (10, 6)]
 
 
-def test_first_traced_thread_of_each_cpu() -> None:
+def test_first_traced_thread_of_cpu() -> None:
     found = turns((1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2)))
     assert [found.first_on(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
 
 
-def test_no_thread_is_known_after_the_memory_limit() -> None:
+def test_intervals_beyond_memory_are_unknown() -> None:
     """A CPU, then 64 turns at once; on a second there is no room for any more."""
     left = [3]
 
@@ -113,7 +113,7 @@ def test_no_thread_is_known_after_the_memory_limit() -> None:
     assert found.cpus == [0]
 
 
-def test_interval_takes_less_than_24_bytes() -> None:
+def test_interval_uses_few_bytes() -> None:
     """There are millions, and each comes with one or two records."""
     found, count = Turns(), 20_000
     tracemalloc.start()
@@ -127,7 +127,7 @@ def test_interval_takes_less_than_24_bytes() -> None:
     assert kept < 24 * count
 
 
-def test_interval_starts_never_decrease() -> None:
+def test_interval_starts_do_not_decrease() -> None:
     found = turns((10, out(5)), (20, came_in(6)), (20, wide_out(6, 7)), (15, came_in(8)))
     times = [since for since, _ in on(found)]
     assert times == sorted(times)
@@ -136,7 +136,7 @@ def test_interval_starts_never_decrease() -> None:
 @pytest.mark.parametrize(
     ("kinds", "before"), [(0, b""), (SampleType.CALLCHAIN, struct.pack("<QQ", 1, 0x1000))]
 )
-def test_sched_switch_samples_give_intervals(kinds: int, before: bytes) -> None:
+def test_samples_of_sched_switch(kinds: int, before: bytes) -> None:
     """prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid: its format since 2.6.35.
     Other parts of a sample may stand before it.
     """
@@ -157,7 +157,7 @@ def test_sched_switch_samples_give_intervals(kinds: int, before: bytes) -> None:
     assert found.on(0) == [Turn(0, 5, 5), Turn(10, 60, 6)]
 
 
-def test_intervals_of_a_real_perf_recording(traces: Path) -> None:
+def test_intervals_of_real_file(traces: Path) -> None:
     """perf of CPUs: thread 19731 comes to CPU 1 from idle, and has its process's number."""
     with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
         found = Turns(data)

@@ -36,8 +36,8 @@ def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NO
     ("flags", "words"),
     [
         (1, ["the AUX buffer was full"]),
-        (4, ["has gaps that nothing counts"]),
-        (8, ["somebody else had the trace unit"]),
+        (4, ["has gaps of unknown size"]),
+        (8, ["another user had the trace unit"]),
         (13, ["was full", "has gaps", "somebody else"]),
         (2, []),
         (0, []),

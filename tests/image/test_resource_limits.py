@@ -1,4 +1,4 @@
-"""Small recordings can ask for any work: it is proportional to their records, or they are told."""
+"""Memory limits of a recording: small files cannot ask for unlimited work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtit.image import Images, Mapping, files
 from support.limits import limit_recordings
 
 
-def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_beyond_memory_limit_loses_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks for more gets no more, and of a process that does not get it nothing is known
     any more: what was there may be something else now.
     """
@@ -51,7 +51,7 @@ def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not whole.problems
 
 
-def test_what_is_there_already_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_mapping_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of protection is a record like that of the mapping."""
     limit_recordings(monkeypatch, bytes=1 << 16)
     images = Images()
@@ -61,7 +61,7 @@ def test_what_is_there_already_takes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert images.mappings(7).count == 1
 
 
-def test_texts_and_parts_take_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_gaps_count_against_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_recordings(monkeypatch, bytes=1 << 16)
     for name in ("[" + "x" * 4000, "[" + "\N{GRINNING FACE}" * 1000):
         images = Images()
@@ -78,7 +78,7 @@ def test_texts_and_parts_take_what_they_are(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(images.problems) == 1
 
 
-def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_file_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_recordings(monkeypatch, bytes=1 << 16)
     build_id = bytes(range(20))
     for known in ({}, {"/nowhere": build_id}):
@@ -88,7 +88,7 @@ def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(images.problems) == 1
 
 
-def test_mappings_over_many_that_show_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapping_over_many_is_not_quadratic(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
     same_source = Mapping.has_same_source
 
@@ -109,7 +109,7 @@ def test_mappings_over_many_that_show_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert len(list(images.mappings(7))) == count + 1
 
 
-def test_an_inherited_mapping_counts_from_the_fork_on() -> None:
+def test_inherited_mapping_starts_at_fork() -> None:
     images = Images()
     images.mmap(1, 7, 7, 0x1000, 0x1000, 0, "//anon")
     images.mmap(2, 7, 7, 0x3000, 0x1000, 0, "//anon")
@@ -121,7 +121,7 @@ def test_an_inherited_mapping_counts_from_the_fork_on() -> None:
     assert own[2][:3] == (0x3000, "/nowhere", 9)
 
 
-def test_parts_of_a_file_that_lie_over_each_other(
+def test_overlapping_reads_of_file_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read of it, however it is mapped, is at most twice its size."""
@@ -144,7 +144,7 @@ def test_parts_of_a_file_that_lie_over_each_other(
     assert taken <= 2 * len(data)
 
 
-def test_the_code_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_all_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_MOST_CODE", 10_000)
     images = Images()
     for name in "abc":
@@ -154,7 +154,7 @@ def test_the_code_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert images.image(7).read(ord("b") << 16, 3) == b"bbb"
 
 
-def test_a_file_of_holes(tmp_path: Path) -> None:
+def test_sparse_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(1 << 28)

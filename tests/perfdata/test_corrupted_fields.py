@@ -1,5 +1,5 @@
-"""Each field of each record, attr and header, made wrong in turn: an error of ours or a partial
-result, and nothing else.
+"""Each field of each record, attr and header, corrupted one at a time: the result is an
+error of rtit or a partial result.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def made_in(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) 
 @pytest.mark.parametrize(
     "mode", ["threads", "CPUs", "kernel", "compressed", "samples", "every kind"]
 )
-def test_each_in_turn(mode: str, program: ProgramBuilder, record: Recorder, tmp_path: Path) -> None:
+def test_corrupting_each_field_gives_result_or_error(
+    mode: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
     good = made_in(mode, program, record, tmp_path)
     # beside the good one, for a directory with copies of the kernel
     bad = good.with_name("data" if mode == "kernel" else "bad")
@@ -251,14 +253,16 @@ def changed(path: Path, number: int, at: int, value: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_reference_of_0(made: tuple[Path, int]) -> None:
+def test_auxtrace_reference_0_is_handled(made: tuple[Path, int]) -> None:
     path, instructions = made
     changed(path, perf.Auxtrace.layout.number, RECORD_HEADER.size + 16, bytes(8))
     with Trace(path) as trace:
         assert trace.streams[0].counts().instructions == instructions
 
 
-def test_no_tsc_in_a_psb(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> None:
+def test_psb_without_tsc_is_handled(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
     """The attr says that there are TSC packets."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
@@ -277,7 +281,7 @@ def test_no_tsc_in_a_psb(program: ProgramBuilder, record: Recorder, tmp_path: Pa
         assert all(span.kind == "exact" for span in trace.streams[0].ledger())
 
 
-def test_a_time_mult_of_0(made: tuple[Path, int]) -> None:
+def test_time_mult_0_has_no_conversion(made: tuple[Path, int]) -> None:
     path, instructions = made
     # kind, reserved; pmu_type, time_shift, time_mult
     changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 16, bytes(8))
@@ -286,7 +290,7 @@ def test_a_time_mult_of_0(made: tuple[Path, int]) -> None:
         assert trace.streams[0].counts().instructions == instructions
 
 
-def test_an_mtc_period_that_cannot_be(made: tuple[Path, int]) -> None:
+def test_invalid_mtc_period_is_handled(made: tuple[Path, int]) -> None:
     """The mask of its bits is all of attr.config: a power of two with millions of digits."""
     path, _ = made
     changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 11 * 8, b"\xff" * 8)
@@ -295,7 +299,7 @@ def test_an_mtc_period_that_cannot_be(made: tuple[Path, int]) -> None:
         assert "MTC of a period that no processor has" in time
 
 
-def test_no_auxtrace_info(made: tuple[Path, int]) -> None:
+def test_file_without_auxtrace_info_is_read(made: tuple[Path, int]) -> None:
     path, _ = made
     changed(path, perf.AuxtraceInfo.layout.number, 0, struct.pack("<I", 78))
     with Trace(path) as trace, pytest.raises(RtitError, match="no Intel PT event"):
@@ -303,7 +307,7 @@ def test_no_auxtrace_info(made: tuple[Path, int]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["records", "aux", "attrs"])
-def test_ten_gigabytes_of_nothing(layout: str, made: tuple[Path, int]) -> None:
+def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int]) -> None:
     """A sparse file whose sizes say that all of it is records, or one record, or attrs."""
     path, _ = made
     size = 10 << 30

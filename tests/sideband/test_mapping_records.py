@@ -1,4 +1,4 @@
-"""Records as what happens to the memory of a process."""
+"""Records applied to the memory of processes."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def code(*records: Record, pid: int = 7) -> bytes:
     return images.image(pid).native.read(len(records), 0x1000, 2)
 
 
-def test_only_executable_mappings_are_in_the_space(raw: str) -> None:
+def test_only_executable_mappings_count(raw: str) -> None:
     assert code(mmap(raw)) == b"\1\1"
     assert code(mmap(raw, Misc.USER | DATA_MAPPING)) == b""
     assert code(mmap2(raw, prot=5)) == b"\1\1"
     assert code(mmap2(raw, prot=3)) == b""
 
 
-def test_exec_clears_the_address_space(raw: str) -> None:
+def test_exec_ends_all_mappings(raw: str) -> None:
     new = perf.Comm(0, 3, Misc.USER | Misc.COMM_EXEC, 0, None, 7, 7, "new")
     renamed = perf.Comm(0, 3, Misc.USER, 0, None, 7, 7, "renamed")
     assert code(mmap(raw), new) == b""
     assert code(mmap(raw), renamed) == b"\1\1"
 
 
-def test_written_code_belongs_to_its_writer(raw: str) -> None:
+def test_text_poke_applies_to_its_process(raw: str) -> None:
     def poke(owner: SampleId | None) -> perf.TextPoke:
         poke = perf.TextPoke(0, 20, Misc.USER, 0, owner, 0x1001, 1, 1, b"\1\xc3")
         assert (poke.old, poke.new) == (b"\1", b"\xc3")
@@ -63,7 +63,7 @@ def test_written_code_belongs_to_its_writer(raw: str) -> None:
     assert code(mmap(raw), poke(None)) == b"\1\1"
 
 
-def test_any_record_with_pid_and_tid_introduces_a_thread(raw: str) -> None:
+def test_record_with_pid_and_tid_assigns_thread(raw: str) -> None:
     started = perf.ItraceStart(0, 12, 0, 0, None, 7, 11)
     assert code(mmap(raw), started, pid=11) == b"\1\1"
     assert code(mmap(raw), pid=8) == b"\1\1"

@@ -1,4 +1,4 @@
-"""Code of the kernel that no copy of its memory needs to have: the vdso, and BPF programs."""
+"""Kernel code that is not in a copy of memory: the vDSO, and BPF programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown(images: Images, size: int, build_id: bytes | None) -> bytes:
     return images.image(5).read(AT, size)
 
 
-def test_our_own_if_it_is_the_same() -> None:
+def test_current_vdso_is_used_if_build_id_matches() -> None:
     content, build_id = own()
     assert shown(Images(), len(content), build_id) == content
     assert shown(Images(build_ids={VDSO: build_id}), len(content), None) == content
@@ -56,7 +56,7 @@ def test_our_own_if_it_is_the_same() -> None:
     assert (name.offset, name.module) == (0, VDSO)
 
 
-def test_a_file_for_it(tmp_path: Path) -> None:
+def test_vdso_from_named_file(tmp_path: Path) -> None:
     content, build_id = own()
     file = tmp_path / "file"
     file.write_bytes(content)
@@ -69,7 +69,7 @@ def test_a_file_for_it(tmp_path: Path) -> None:
     assert shown(images, len(content), build_id) == content
 
 
-def test_one_that_travels_with_the_recording() -> None:
+def test_vdso_from_pack() -> None:
     """Of another machine: ours has another build id."""
     from rtit._core import ElfFile
 
@@ -81,7 +81,7 @@ def test_one_that_travels_with_the_recording() -> None:
     assert shown(Images(packed=kept), len(content), build_id) == content
 
 
-def test_code_of_one_name_at_two_places() -> None:
+def test_ksymbols_with_same_name() -> None:
     """Such as trampolines, and a BPF program that is loaded twice."""
     files = Files()
     kernel = Kernel(KernelFiles(), files)
@@ -98,7 +98,7 @@ def test_code_of_one_name_at_two_places() -> None:
 
 
 @pytest.mark.parametrize("what", ["map", "poke", "symbol", "code"])
-def test_a_kernel_of_which_there_is_no_room(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of its code is known, rather than what was there before it changed."""
     budget = MemoryBudget()
     left = [1]
@@ -131,7 +131,7 @@ FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("from_the_start", [True, False])
-def test_code_that_goes_and_other_code_at_its_place(
+def test_removed_and_replaced_kernel_code(
     early: bool, from_the_start: bool, tmp_path: Path
 ) -> None:
     """What a copy has is the first code if it was made before the recording, and the last if it was
@@ -160,7 +160,7 @@ def test_code_that_goes_and_other_code_at_its_place(
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "two"]])
-def test_whose_code_it_is(names: list[str]) -> None:
+def test_bpf_code_is_used_only_if_unambiguous(names: list[str]) -> None:
     """A recording has code by address: of two programs there it may be either's."""
     kernel = Kernel(KernelFiles(), Files())
     kernel.changes.add_code(PLACE, SECOND)
@@ -190,13 +190,13 @@ def found(section: bytes) -> list[tuple[int, bytes]]:
     return list(bpf_code(Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")))
 
 
-def test_programs_of_a_file() -> None:
+def test_bpf_programs_of_file() -> None:
     assert found(SECTION) == [(BPF, BPF_CODE)]
     two = struct.pack("<I", 2) + program(BPF, BPF_CODE) + program(BPF + 64, b"\xc3")
     assert found(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
 
 
-def test_functions_that_share_bytes() -> None:
+def test_bpf_functions_are_yielded_one_by_one() -> None:
     """A section of a megabyte may name as many functions as it has words: they come one by one."""
     data = bytes(8) + struct.pack("<Q", 1) * (1 << 17)
     info = bytearray(232)
@@ -215,7 +215,7 @@ def test_functions_that_share_bytes() -> None:
     assert most < 3 * len(data)
 
 
-def test_programs_that_are_cut() -> None:
+def test_truncated_bpf_programs_raise() -> None:
     for size in range(len(SECTION)):
         with pytest.raises(PerfDataError, match="ends within a field"):
             found(SECTION[:size])
@@ -230,7 +230,9 @@ def test_programs_that_are_cut() -> None:
             continue
 
 
-def test_a_program_that_came_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bpf_program_loaded_during_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The recording has its code: it need not be in a copy of memory."""
     machine = Machine()
     machine.syscall()

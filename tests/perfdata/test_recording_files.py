@@ -70,7 +70,7 @@ TYPE_NAMES = [f"name {number}" for number in range(50)]
 
 
 @pytest.mark.parametrize("number", [81, 83])
-def test_one_stream_over_many_records(tmp_path: Path, number: int) -> None:
+def test_compressed_stream_spans_records(tmp_path: Path, number: int) -> None:
     body = plain(tmp_path / "a")
     stream = ZSTD_FRAME_HEADER + b"".join(
         zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)
@@ -82,7 +82,7 @@ def test_one_stream_over_many_records(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.skipif(ZSTD is None, reason="needs the zstd program")
 @pytest.mark.parametrize("options", [["-1"], ["-19", "--no-check"], ["-3", "--check"]])
-def test_what_zstd_makes(tmp_path: Path, options: list[str]) -> None:
+def test_zstd_output_is_decompressed(tmp_path: Path, options: list[str]) -> None:
     body = plain(tmp_path / "a")
     stream = subprocess.run(
         [ZSTD or "zstd", *options, "-c"], input=body, capture_output=True, check=True
@@ -91,7 +91,7 @@ def test_what_zstd_makes(tmp_path: Path, options: list[str]) -> None:
     assert names(compressed(tmp_path / "b", pieces)) == TYPE_NAMES
 
 
-def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
+def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
     body = plain(tmp_path / "a")
     blocks = [zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)]
     stream = ZSTD_FRAME_HEADER + b"".join(blocks)
@@ -115,7 +115,9 @@ def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
         ([ZSTD_FRAME_HEADER + repeated(0x41, 1 << 17) * 15000], "come out of it"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, pieces: list[bytes], message: str) -> None:
+def test_invalid_compressed_records_raise(
+    tmp_path: Path, pieces: list[bytes], message: str
+) -> None:
     path = compressed(tmp_path / "b", pieces)
     with assert_peak_memory(48), pytest.raises(PerfDataError, match=message) as error:
         PerfData(path)
@@ -123,7 +125,7 @@ def test_what_is_refused(tmp_path: Path, pieces: list[bytes], message: str) -> N
 
 
 @pytest.mark.parametrize("size", [0, 4])
-def test_a_second_kind_that_lies(tmp_path: Path, size: int) -> None:
+def test_compressed2_with_bad_size_raises(tmp_path: Path, size: int) -> None:
     path = compressed(tmp_path / "b", [ZSTD_FRAME_HEADER + zstd_raw_block(b"12345678")], 83)
     data = bytearray(path.read_bytes())
     at = data.index(ZSTD_FRAME_HEADER) - 8
@@ -133,7 +135,7 @@ def test_a_second_kind_that_lies(tmp_path: Path, size: int) -> None:
         PerfData(path)
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
     folder = tmp_path / "dir"
     folder.mkdir()
     body = plain(folder / "data")
@@ -153,7 +155,7 @@ def test_a_directory(tmp_path: Path) -> None:
         assert [len(pieces) for pieces in data.auxtrace_buffers().values()] == [1]
 
 
-def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
+def test_directory_with_large_chunks_uses_little_memory(tmp_path: Path) -> None:
     """Longer than the file with the header: that is not let go of behind its end, and what was read
     of them does not stay in memory.
     """
@@ -170,7 +172,7 @@ def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
     assert found[8] == {"PSB": 1, "PAD": size - 16}
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_directory_without_data_file_raises(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="without a file 'data' is"):
         PerfData(tmp_path)
     os.mkfifo(tmp_path / "data")
@@ -180,7 +182,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(PERF is None, reason="needs stock perf")
 @pytest.mark.parametrize("options", [["-z"], ["-z9", "--threads"], []])
-def test_what_perf_records(tmp_path: Path, options: list[str]) -> None:
+def test_directories_and_compression_of_real_perf(tmp_path: Path, options: list[str]) -> None:
     """As many of each as `perf script -D` lists."""
     path = tmp_path / "perf.data"
     work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do /bin/true; done"]

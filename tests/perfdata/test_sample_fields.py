@@ -1,4 +1,4 @@
-"""The parts of a SAMPLE, typed from perf_event_open(2), in each combination."""
+"""The variable fields of a SAMPLE, typed from perf_event_open(2), in each combination."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def attr(kinds: int, **more: int) -> Attr:
 
 
 @given(st.sets(st.sampled_from(list(PARTS))), st.binary(max_size=16))
-def test_each_part_is_where_the_others_leave_it(kinds: set[SampleType], behind: bytes) -> None:
+def test_each_variable_field_is_found(kinds: set[SampleType], behind: bytes) -> None:
     body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + behind)
     event = attr(sum(kinds))
     for kind, data in PARTS.items():
@@ -85,7 +85,9 @@ def test_each_part_is_where_the_others_leave_it(kinds: set[SampleType], behind: 
         (SampleType.WEIGHT_STRUCT, {}, struct.pack("<Q", 0)),
     ],
 )
-def test_parts_that_are_otherwise(kind: SampleType, more: dict[str, int], data: bytes) -> None:
+def test_special_variable_fields_are_found(
+    kind: SampleType, more: dict[str, int], data: bytes
+) -> None:
     values = {"read_format": 0, **more}
     event = Attr(
         1, sample_type=kind | SampleType.AUX, sample_regs_user=3, sample_regs_intr=3, **values
@@ -94,7 +96,7 @@ def test_parts_that_are_otherwise(kind: SampleType, more: dict[str, int], data: 
 
 
 @given(st.sets(st.sampled_from(list(PARTS)), min_size=1), st.binary(max_size=200))
-def test_any_bytes(kinds: set[SampleType], body: bytes) -> None:
+def test_arbitrary_sample_body_is_safe(kinds: set[SampleType], body: bytes) -> None:
     """No size in it is believed."""
     event = attr(sum(kinds), branch_sample_type=1 << 17 | 1 << 19)
     for kind in SampleType:
@@ -102,11 +104,11 @@ def test_any_bytes(kinds: set[SampleType], body: bytes) -> None:
         assert found is None or len(found) <= len(body)
 
 
-def test_an_empty_sample_is_none() -> None:
+def test_empty_aux_sample_is_none() -> None:
     assert aux_data(attr(SampleType.AUX), memoryview(struct.pack("<Q", 0))) is None
 
 
-def test_a_file_without_samples(tmp_path: Path) -> None:
+def test_file_without_aux_samples(tmp_path: Path) -> None:
     from rtit.perfdata import Writer
 
     path = tmp_path / "perf.data"

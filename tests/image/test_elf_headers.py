@@ -1,4 +1,4 @@
-"""Program headers, beside what readelf says of them."""
+"""Load headers of ELF files, compared with readelf."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def built(*flags: str) -> Path:
         (["-shared", "-fPIC"], False, False),
     ],
 )
-def test_as_readelf_has_it(flags: list[str], program: bool, loader: bool) -> None:
+def test_elf_headers_match_readelf(flags: list[str], program: bool, loader: bool) -> None:
     path = built(*flags)
     readelf = shutil.which("readelf")
     if readelf is None:
@@ -66,7 +66,7 @@ def test_as_readelf_has_it(flags: list[str], program: bool, loader: bool) -> Non
     assert found.table == found.segments[0].address + 64
 
 
-def test_by_how_much_it_was_moved() -> None:
+def test_load_bias_of_mapping() -> None:
     found = read_elf_headers(built("-pie", "-fPIE"))
     [code] = [each for each in found.segments if each.flags & 1]
     page = code.offset & -4096
@@ -86,7 +86,7 @@ def whole() -> Path:
     new=st.binary(min_size=1, max_size=9),
     size=st.integers(0, 0x4000),
 )
-def test_a_broken_file_is_told(
+def test_corrupted_headers_raise(
     whole: Path, at: int, new: bytes, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     head = whole.read_bytes()[:0x4000]
@@ -99,13 +99,13 @@ def test_a_broken_file_is_told(
 
 
 @pytest.mark.parametrize("text", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\1\1" + bytes(58)])
-def test_what_is_none(tmp_path: Path, text: bytes) -> None:
+def test_other_files_raise(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
-    with pytest.raises(ImageError, match="no 64-bit little-endian ELF file"):
+    with pytest.raises(ImageError, match="not a 64-bit little-endian ELF file"):
         read_elf_headers(tmp_path / "file")
 
 
-def test_headers_beyond_the_end(tmp_path: Path) -> None:
+def test_headers_beyond_end_raise(tmp_path: Path) -> None:
     data = bytearray(built("-pie", "-fPIE").read_bytes()[:64])
     for at in (1 << 20, 1 << 61, (1 << 64) - 1):
         data[32:40] = at.to_bytes(8, "little")

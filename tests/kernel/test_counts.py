@@ -1,4 +1,4 @@
-"""Threads of a CPU with the kernel in its trace, told together: counts are the sums of all."""
+"""Counts of several threads of a CPU, with kernel code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recorded(tmp_path: Path) -> Path:
     return recording.write(long(Machine(), switches=12), tmp_path / "perf.data")
 
 
-def test_counts_of_two(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_two_threads(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Trace(recorded) as trace:
         apart = trace.by_thread()
         assert len(apart) == 2

@@ -1,4 +1,4 @@
-"""How a thread ended, as its EXIT record tells it."""
+"""Exit status and instruction count in EXIT records."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ENDINGS = st.builds(
 
 
 @given(ENDINGS, st.binary(max_size=8))
-def test_what_is_packed_is_unpacked(ending: ExitStatus, behind: bytes) -> None:
+def test_exit_status_round_trips(ending: ExitStatus, behind: bytes) -> None:
     assert unpack_exit_status(pack_exit_status(ending) + behind) == ending
 
 
 @given(st.binary(max_size=64))
-def test_anything_else_is_none(data: bytes) -> None:
+def test_other_bytes_have_no_exit_status(data: bytes) -> None:
     assert unpack_exit_status(data) is None
     whole = pack_exit_status(ExitStatus(0))
     assert unpack_exit_status(whole[: len(data) % len(whole)]) is None
 
 
 @pytest.mark.parametrize("status", [0x0300, 0, 0xFF00, signal.SIGSEGV, signal.SIGABRT | 0x80])
-def test_the_status_is_what_wait_gives(status: int) -> None:
+def test_exit_status_matches_waitpid(status: int) -> None:
     ending = ExitStatus(status)
     code = os.waitstatus_to_exitcode(status)
     assert ending.exit_code == (code if code >= 0 else None)
@@ -54,11 +54,11 @@ def test_the_status_is_what_wait_gives(status: int) -> None:
     ],
     ids=str,
 )
-def test_in_words(ending: ExitStatus, text: str) -> None:
+def test_exit_status_text(ending: ExitStatus, text: str) -> None:
     assert str(ending) == text
 
 
-def test_a_file_has_it_where_it_was_given(tmp_path: Path) -> None:
+def test_exit_record_has_status_only_if_given(tmp_path: Path) -> None:
     ending = ExitStatus(signal.SIGBUS, True, True, Fault(0x401000, 2, 0x7FFF_0000))
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as out:
         out.exit(7, 7, 8, 8, 1000)

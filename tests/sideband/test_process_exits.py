@@ -1,4 +1,4 @@
-"""How processes ended, put together from their threads' records."""
+"""Exit status of processes, from the EXIT records of their threads."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def ended(*records: perf.Record) -> list[ProcessExit]:
     return endings.processes
 
 
-def test_files_of_perf_do_not_say() -> None:
+def test_perf_files_have_no_exit_status() -> None:
     assert ended(exits(1, 1), exits(2, 2)) == []
 
 
-def test_one_thread() -> None:
+def test_exit_status_of_single_thread() -> None:
     ending = ExitStatus(0x300)
     assert ended(exits(1, 1, ending)) == [ProcessExit(1, 1, 0, ending)]
 
 
-def test_a_thread_that_ends_alone_ends_no_process() -> None:
+def test_exit_of_one_thread_is_not_process_exit() -> None:
     assert ended(exits(1, 2, ExitStatus(0x500))) == []
 
 
-def test_the_thread_that_took_the_signal_counts() -> None:
+def test_thread_that_took_signal_is_reported() -> None:
     took = ExitStatus(SIGSEGV, of_process=True, took_signal=True, fault=FAULT)
     other = ExitStatus(SIGSEGV, of_process=True)
     for records in (
@@ -52,16 +52,16 @@ def test_the_thread_that_took_the_signal_counts() -> None:
         assert (one.tid, one.exit_status) == (2, took)
 
 
-def test_the_process_outlives_its_first_thread() -> None:
+def test_process_outlives_first_thread() -> None:
     late = ExitStatus(0x700, of_process=True)
     [one] = ended(exits(1, 1, ExitStatus(0)), exits(1, 2, late))
     assert (one.tid, one.exit_status) == (2, late)
 
 
-def test_numbers_are_used_again() -> None:
+def test_reused_pid_has_second_exit() -> None:
     found = ended(exits(5, 5, ExitStatus(0x100)), fork(5, 5), exits(5, 5, ExitStatus(0x200)))
     assert [each.exit_status.exit_code for each in found] == [1, 2]
 
 
-def test_a_new_thread_is_no_new_process() -> None:
+def test_new_thread_keeps_process_exit() -> None:
     assert len(ended(exits(5, 5, ExitStatus(0)), fork(5, 6), exits(5, 6, ExitStatus(0, True)))) == 1

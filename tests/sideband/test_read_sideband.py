@@ -1,4 +1,4 @@
-"""From a file's records to threads and spaces, in order of time whatever the order of the file."""
+"""read_sideband: records of any file order reach threads and images in order of time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def written(path: Path) -> Path:
     return path
 
 
-def test_records_come_in_order_of_time(tmp_path: Path) -> None:
+def test_records_are_sorted_by_time(tmp_path: Path) -> None:
     with PerfData(written(tmp_path / "perf.data")) as data:
         timed = list(sort_by_time(data))
     ours = [(time, type(record)) for time, record in timed if time]
     assert ours == [(100, TextPoke), (200, Comm), (400, Fork), (600, Comm)]
 
 
-def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
+def test_threads_and_images_see_all_records(tmp_path: Path) -> None:
     images = Images()
     with PerfData(written(tmp_path / "perf.data")) as data:
         threads = read_sideband(data, images)
@@ -47,10 +47,12 @@ def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 2, 1 << 16])
-def test_many_are_read_again(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_are_sorted_by_offset(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their order is the same, also where they are in order already."""
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
-    test_records_come_in_order_of_time(tmp_path)
+    test_records_are_sorted_by_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for tid in range(1, 9):
             out.comm(1, tid, 100 + tid, "x")
@@ -72,7 +74,9 @@ def named(path: Path, times: range) -> bytes:
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 16])
-def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_several_files_are_sorted(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -86,7 +90,9 @@ def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("size", [0, 7, 0xFFFF])
-def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_file_raises_while_sorting(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", 0)
     path = tmp_path / "perf.data"
     body = named(path, range(9, 0, -1))
@@ -103,7 +109,7 @@ def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.Monk
     assert error.value.value == size
 
 
-def test_large_records_are_not_kept(tmp_path: Path) -> None:
+def test_large_records_are_not_kept_while_sorting(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for number in range(2000):
@@ -114,9 +120,7 @@ def test_large_records_are_not_kept(tmp_path: Path) -> None:
     assert found == sorted(found)
 
 
-def test_more_threads_than_can_be_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_beyond_limit_have_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_recordings(monkeypatch, max_threads=4)
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:

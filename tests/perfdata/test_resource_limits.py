@@ -1,6 +1,4 @@
-"""What a file says of itself is believed up to what any recording has; and it may become shorter
-while it is read.
-"""
+"""Limits on counts and sizes in a file, and files that are truncated while they are read."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def with_hole(path: Path, feature: Feature, begin: bytes) -> None:
     ],
     ids=["words", "events", "ids"],
 )
-def test_counts_of_what_lies_in_a_hole(data: Path, feature: Feature, begin: bytes) -> None:
+def test_huge_counts_in_sparse_file_raise(data: Path, feature: Feature, begin: bytes) -> None:
     with_hole(data, feature, begin)
 
     def read() -> object:
@@ -66,14 +64,14 @@ def test_counts_of_what_lies_in_a_hole(data: Path, feature: Feature, begin: byte
         read()
 
 
-def test_a_text_in_a_hole_ends_there(data: Path) -> None:
+def test_string_in_sparse_file_is_bounded(data: Path) -> None:
     with_hole(data, Feature.CPUID, struct.pack("<I", HUGE - 4) + b"GenuineIntel,6,94,3")
     with PerfData(data) as file:
         assert file.cpuid == "GenuineIntel,6,94,3"
 
 
 @pytest.mark.parametrize(("place", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
-def test_attrs_in_a_hole(data: Path, place: int, value: int) -> None:
+def test_attrs_in_sparse_file_raise(data: Path, place: int, value: int) -> None:
     content = data.read_bytes()
     words = list(FILE_HEADER.unpack_from(content))
     entry, offset = words[2], words[3]
@@ -99,14 +97,16 @@ def test_attrs_in_a_hole(data: Path, place: int, value: int) -> None:
         lambda trace: trace.data.auxtrace_buffers(),
     ],
 )
-def test_a_file_that_becomes_shorter(data: Path, read: Callable[[Trace], object]) -> None:
+def test_truncation_while_reading_records_raises(
+    data: Path, read: Callable[[Trace], object]
+) -> None:
     with Trace(data) as trace:
         os.truncate(data, 8192)
         with pytest.raises(PerfDataError, match="became shorter while it was read"):
             read(trace)
 
 
-def test_a_file_that_becomes_shorter_while_packets_are_read(data: Path) -> None:
+def test_truncation_while_reading_packets_raises(data: Path) -> None:
     with Trace(data) as trace:
         (stream,) = trace.streams
         parts = stream.parts()
@@ -116,7 +116,7 @@ def test_a_file_that_becomes_shorter_while_packets_are_read(data: Path) -> None:
             next(parts)
 
 
-def test_one_that_grows_is_read_as_it_was(data: Path) -> None:
+def test_file_that_grows_is_read_at_its_old_size(data: Path) -> None:
     with Trace(data) as trace:
         with data.open("ab") as file:
             file.write(bytes(1 << 20))
@@ -132,7 +132,7 @@ def with_buffers(path: Path, count: int, pieces_each: int) -> Path:
     return path
 
 
-def test_more_buffers_than_are_kept(
+def test_aux_buffers_beyond_limit_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 5, 2)
@@ -160,7 +160,7 @@ def test_more_buffers_than_are_kept(
         assert not trace.image_problems
 
 
-def test_more_pieces_than_any_recording_has(
+def test_too_many_aux_chunks_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 2, 5)
