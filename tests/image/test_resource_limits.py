@@ -145,7 +145,7 @@ def test_overlapping_reads_of_file_are_bounded(
 
 
 def test_code_of_all_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MOST_CODE", 10_000)
+    monkeypatch.setattr(files, "_MAX_CODE", 10_000)
     images = Images()
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode() * 4096)

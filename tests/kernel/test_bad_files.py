@@ -229,7 +229,7 @@ def test_module_with_overlapping_sections_raises(recorded: Path) -> None:
     (count,) = struct.unpack_from("<H", content, 60)
     for number in range(1, count):
         struct.pack_into("<QQ", content, table + 64 * number + 24, 0, len(content))
-    with pytest.raises(ImageError, match="over each other"):
+    with pytest.raises(ImageError, match="overlap"):
         ModuleObject(bytes(content), "made.ko")
 
 
@@ -267,13 +267,13 @@ def test_symbols_of_repeated_mappings_are_limited(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each mapping the names in it are gone over."""
-    monkeypatch.setattr(kernel_module, "_MOST_NAMES", 1000)
+    monkeypatch.setattr(kernel_module, "_MAX_SYMBOLS", 1000)
     names = tmp_path / "kallsyms"
     rows = [f"{made.MODULE + at:x} t name{at}" for at in range(100)]
     names.write_text("".join(f"{row}\t[made]\n" if "made" in path else f"{row}\n" for row in rows))
     files = Files()
     listed: list[str] = []
-    monkeypatch.setattr(files, "list", lambda path, _: listed.append(path))
+    monkeypatch.setattr(files, "set_symbols", lambda path, _: listed.append(path))
     kernel = Kernel(KernelFiles(kallsyms=str(names)), files)
     for time in range(1, 100):
         kernel.mmap(time, made.MODULE, 0x3000, 0, path, None)

@@ -121,7 +121,7 @@ def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert main(words) == 0
         assert capsys.readouterr().out.split() == ["first", "first+0x1", "second"]
     assert main(["report", str(data), "--jit", str(tmp_path / "none")]) == 1
-    assert "no regular file called jit-PID.dump" in capsys.readouterr().err
+    assert "regular file named jit-PID.dump" in capsys.readouterr().err
 
 
 def test_moved_jit_code(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_moved_functions_count_against_limit(tmp_path: Path) -> None:
     (tmp_path / f"jit-{PID}.dump").write_bytes(header() + load(10, AT, bytes(size), "big") + moves)
     with Trace(data) as trace:
         told = [str(each) for each in trace.image_problems]
-    assert any("more than 536,870,912 bytes of code" in each for each in told)
+    assert any("more than 536,870,912 bytes of JIT-compiled code" in each for each in told)
 
 
 def test_jitdump_descriptors_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_dump_beyond_function_limit_is_ignored(
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
-    for most, told in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled code"]), (6, [])):
+    for most, told in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
         monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
@@ -274,7 +274,7 @@ def test_dump_beyond_function_limit_is_ignored(
             assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
-    monkeypatch.setattr("rtit.image.jit._MOST_RECORDS", 2)
+    monkeypatch.setattr("rtit.image.jit._MAX_RECORDS", 2)
     with pytest.raises(ImageError, match="more than 2 records"):
         read_jitdump(str(dump))
 

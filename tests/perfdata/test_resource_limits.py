@@ -84,7 +84,7 @@ def test_attrs_in_sparse_file_raise(data: Path, place: int, value: int) -> None:
         else:
             out.seek(offset + entry - 16)
             out.write(struct.pack("<QQ", end, HUGE))
-    with pytest.raises(PerfDataError, match=r"attrs than any|place of an event's ids"):
+    with pytest.raises(PerfDataError, match=r"attrs than any|section of an event's ids"):
         PerfData(data)
 
 
