@@ -215,7 +215,7 @@ class Debuginfod:
         return True
 
     def _copy(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
-        """Return the bytes copied; 0 if there are too many. Raises TimeoutError after the deadline."""
+        """Return the bytes copied; 0 if there are too many. Raises TimeoutError at the deadline."""
         size = 0
         while block := read(_DOWNLOAD_CHUNK):
             size += len(block)

@@ -97,7 +97,7 @@ class FileSymbols:
         ]
 
     def address(self, offset: int) -> int:
-        """Return the address of a file offset; the offset itself if the file has no address for it."""
+        """Return the address of a file offset; the offset itself if the file has none."""
         return self.native.address(offset)
 
     def addresses(self, offsets: Any) -> Any:
