@@ -1,4 +1,4 @@
-"""As docs/howto/performance-in-ci.md has it: the runner of `cargo test`."""
+"""The runner of `cargo test` from docs/howto/performance-in-ci.md."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ fn adds() { assert_eq!(sum(1000), EXPECTED); }
 
 
 @pytest.mark.parametrize(("expected", "code"), [(499_500, 0), (1, 101)])
-def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
-    """They pass or fail as without it, and what they execute is counted."""
+def test_cargo_tests_are_counted_and_keep_their_result(
+    tmp_path: Path, expected: int, code: int
+) -> None:
     require_backend("qemu")
     cargo = shutil.which("cargo")
     if cargo is None:

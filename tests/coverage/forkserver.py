@@ -16,7 +16,7 @@ CONTROL, STATUS = 198, 199
 
 
 def shared_map() -> ctypes.Array[ctypes.c_ubyte]:
-    """AFL's map, in its memory."""
+    """Return AFL's map in shared memory."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
     libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
@@ -25,7 +25,7 @@ def shared_map() -> ctypes.Array[ctypes.c_ubyte]:
 
 
 def main() -> None:
-    """Serve until AFL goes away."""
+    """Serve until AFL exits."""
     counters = shared_map()
     rtit = [sys.executable, "-m", "rtit"]
     folder = Path(os.environ["FORKSERVER_FOLDER"])

@@ -1,4 +1,4 @@
-"""AFL++ takes our map as a target's own."""
+"""AFL++ reads the map of a fork server that rtit fills."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.recordings import require_backend
 SERVER = Path(__file__).with_name("forkserver.py")
 
 
-def test_the_map_that_afl_sees(tmp_path: Path) -> None:
+def test_afl_showmap_reads_edge_map(tmp_path: Path) -> None:
     showmap = shutil.which("afl-showmap")
     if showmap is None:
         pytest.skip("afl-showmap is not installed (Debian: afl++)")

@@ -29,8 +29,7 @@ SOURCE = SOURCES / "profiled.c"
 COUNT = 300
 
 
-def test_annotations_can_be_resolved() -> None:
-    """Also beside a method that is called as a type is."""
+def test_file_coverage_annotations_resolve() -> None:
     hints = get_type_hints(FileCoverage)
     assert hints.keys() == {field.name for field in dataclasses.fields(FileCoverage)}
     assert hints["build_id"] == bytes | None
@@ -43,7 +42,7 @@ def line_of(text: str) -> int:
 
 
 def sorted_by_hand() -> tuple[int, int]:
-    """Comparisons and exchanges of bubble, by its source."""
+    """Return comparisons and exchanges of bubble, by its source."""
     seed, numbers = 1, []
     for _ in range(COUNT):
         seed = (seed * 1103515245 + 12345) % (1 << 32)
@@ -77,7 +76,7 @@ def written(data: Path, folder: Path, kind: str, *options: str) -> Path:
     return output
 
 
-def test_lines_and_branches(profiled: ProfiledProgram) -> None:
+def test_line_and_branch_counts_follow_from_source(profiled: ProfiledProgram) -> None:
     source = of_program(profiled)
     comparisons, exchanges = sorted_by_hand()
     assert source.lines[line_of("if (all[j] > all[j + 1])")] == comparisons
@@ -94,7 +93,9 @@ def test_lines_and_branches(profiled: ProfiledProgram) -> None:
     assert counts["compare"] > COUNT
 
 
-def test_lcov(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -> None:
+def test_lcov_is_read_by_genhtml(
+    profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
+) -> None:
     info = written(profiled.data, tmp_path, "lcov")
     source = of_program(profiled)
     # By the definition: line, block, branch (here 0: taken), how often.
@@ -118,7 +119,7 @@ def test_lcov(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -
     assert (int(branches[1]), int(branches[2])) == (source.outcomes_hit, 2 * len(source.branches))
 
 
-def test_cobertura(profiled: ProfiledProgram, tmp_path: Path) -> None:
+def test_cobertura_has_counts_of_source(profiled: ProfiledProgram, tmp_path: Path) -> None:
     document = ET.fromstring(written(profiled.data, tmp_path, "cobertura").read_text())
     assert document.tag == "coverage"
     [found] = [each for each in document.iter("class") if each.attrib["name"] == "profiled.c"]
@@ -134,7 +135,7 @@ def test_cobertura(profiled: ProfiledProgram, tmp_path: Path) -> None:
         assert int(share[1]) == 100 * int(share[2]) // int(share[3])
 
 
-def test_html(profiled: ProfiledProgram, tmp_path: Path) -> None:
+def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
     class Page(HTMLParser):
         """The text of the marked lines, by mark; every element that needs it is closed."""
 
@@ -173,8 +174,8 @@ def test_html(profiled: ProfiledProgram, tmp_path: Path) -> None:
     assert {int(each.split()[0]) for each in page.marked.get("part", [])} == halves
 
 
-def test_drcov(profiled: ProfiledProgram, tmp_path: Path) -> None:
-    """By the definition of the format: the bytes of the blocks are those of what ran."""
+def test_drcov_blocks_cover_executed_bytes(profiled: ProfiledProgram, tmp_path: Path) -> None:
+    """The blocks, parsed by the definition of the format, are the bytes that ran."""
     data = written(profiled.data, tmp_path, "drcov", "--dso", "all").read_bytes()
     head, _, table = data.partition(b" bbs\n")
     lines = head.decode().splitlines()
@@ -197,10 +198,10 @@ def test_drcov(profiled: ProfiledProgram, tmp_path: Path) -> None:
         assert ran[number] == expected
 
 
-def test_the_drcov_crate_reads_it(
+def test_drcov_is_read_by_drcov_crate(
     profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
 ) -> None:
-    """`drcov-read` comes with the crate drcov, built with its feature cli."""
+    """`drcov-read` is in the crate drcov, with its feature cli."""
     path = written(profiled.data, tmp_path, "drcov", "--dso", "all")
     said = run_tool("drcov-read", path)
     text = path.read_bytes().partition(b"BB Table: ")
@@ -210,7 +211,7 @@ def test_the_drcov_crate_reads_it(
     assert str(profiled.program) in said
 
 
-def test_afl(profiled: ProfiledProgram, tmp_path: Path) -> None:
+def test_afl_map_has_executed_edges(profiled: ProfiledProgram, tmp_path: Path) -> None:
     found = written(profiled.data, tmp_path, "afl").read_bytes()
     assert len(found) == SIZE
     edges = sum(
@@ -223,10 +224,9 @@ def test_afl(profiled: ProfiledProgram, tmp_path: Path) -> None:
     assert written(profiled.data, tmp_path, "afl").read_bytes() == found
 
 
-def test_two_recordings(
+def test_recordings_are_added_and_subtracted(
     program: ProgramBuilder, record: Recorder, profiled: ProfiledProgram, tmp_path: Path
 ) -> None:
-    """Put together, and one without the other."""
     one, other = record([program("recursion")]).data, record([program("pointers")]).data
     words = ["coverage", str(one), str(one), "--format", "lcov", "-o", str(tmp_path / "twice")]
     assert main(words) == 0
@@ -245,7 +245,7 @@ def test_two_recordings(
     )
 
 
-def test_without_dwarf(
+def test_program_without_dwarf_has_no_lines(
     record: Recorder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     data = record(["/bin/true"]).data

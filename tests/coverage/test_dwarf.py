@@ -1,4 +1,4 @@
-"""Lines of source, in whichever form the DWARF of a program is, and wherever."""
+"""Source lines from all forms and locations of DWARF."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def line_of(text: str) -> int:
 
 
 def sorted_by_hand(*, less: bool) -> tuple[int, int]:
-    """Comparisons that the sort makes, and how many of them say yes, by its source."""
+    """Return the comparisons of the sort, and how many are true, by its source."""
     numbers, comparisons, yes = [*NUMBERS], 0, 0
     for i in range(1, len(numbers)):
         at = i
@@ -53,7 +53,7 @@ def sorted_by_hand(*, less: bool) -> tuple[int, int]:
 
 
 def built(folder: Path, form: str, *flags: str) -> Path:
-    """The program, compiled and linked on its own, for what is split stands beside it."""
+    """Compile and link the program in its own folder, for split DWARF beside it."""
     tools = {name: shutil.which(name) for name in ("gcc", "objcopy")}
     if missing := [name for name, path in tools.items() if path is None]:
         pytest.skip(f"{missing[0]} is not installed")
@@ -92,7 +92,7 @@ def of_program(data: Path) -> SourceFile:
 
 
 @pytest.mark.parametrize("form", FLAGS)
-def test_lines_and_branches(form: str, tmp_path: Path) -> None:
+def test_line_and_branch_counts_for_each_dwarf_form(form: str, tmp_path: Path) -> None:
     source = of_program(recorded(built(tmp_path / "one", form)))
     comparisons, yes = sorted_by_hand(less=True)
     compared = line_of("if (a LESS b) {")
@@ -108,7 +108,7 @@ def test_lines_and_branches(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FLAGS)
-def test_where_two_builds_part(form: str, tmp_path: Path) -> None:
+def test_divergence_has_source_line_for_each_dwarf_form(form: str, tmp_path: Path) -> None:
     one = recorded(built(tmp_path / "one", form))
     other = recorded(built(tmp_path / "two", form, "-DLESS=>"))
     with Trace(one) as left, Trace(other) as right:
@@ -118,8 +118,8 @@ def test_where_two_builds_part(form: str, tmp_path: Path) -> None:
     assert f"{SOURCE.name}:{line_of('so that it is a branch')}" in sides
 
 
-def test_a_debug_file_of_another_build(tmp_path: Path) -> None:
-    """It is not believed: its lines are those of other code."""
+def test_debug_file_of_another_build_is_ignored(tmp_path: Path) -> None:
+    """Its lines belong to other code."""
     program = built(tmp_path / "one", "separate")
     other = built(tmp_path / "two", "separate", "-DMORE")
     shutil.copy(other.with_name("builds.debug"), program.with_name("builds.debug"))

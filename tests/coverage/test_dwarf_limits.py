@@ -1,4 +1,4 @@
-"""What lines of source take is in proportion to the file, also where its DWARF asks for more."""
+"""Memory of source lines is bounded by the file size, also for hostile DWARF."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = 1 << 21
 """Bytes of DWARF."""
 LINES = 1 << 15
 WHOLE = {"dwarf-lines", "dwarf-units", "dwarf-bomb"}
-"""Those that ask for no more than they have."""
+"""Forms that do not exceed their size."""
 VERBS = {
     "coverage": ["coverage", "--format", "lcov"],
     "callgrind": ["profile", "--for", "callgrind"],
@@ -27,7 +27,7 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("kind", DWARF_KINDS)
-def test_memory_of_dwarf_that_asks_for_more(
+def test_hostile_dwarf_takes_bounded_memory(
     kind: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = tmp_path / "small"
@@ -44,13 +44,11 @@ def test_memory_of_dwarf_that_asks_for_more(
     assert ("of which its DWARF tells more than is read" in said) == (kind not in WHOLE)
 
 
-def test_lines_that_did_not_run_have_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ran is told in any case."""
+def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that ran are kept."""
     path = write_oversized(tmp_path, "elf-little", 1 << 20)
 
-    def told() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
+    def count() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
         with Trace(path) as trace:
             found = coverage([(trace, trace.streams)])
         files = source_files(found)
@@ -60,13 +58,13 @@ def test_lines_that_did_not_run_have_an_end(
         ways = sum(each.outcomes_hit for each in files), sum(each.outcome_count for each in files)
         return counts, *ways, found.losses
 
-    whole, ways, ways_found, lost = told()
+    whole, ways, ways_found, lost = count()
     assert not lost
     # a line has 8 bytes of code, a function a branch
     assert len(whole) == (1 << 20) // 8
     assert ways_found == 2 * ((1 << 20) // FUNCTION_SIZE)
     monkeypatch.setattr(source_coverage, "_UNEXECUTED_BYTES", 64 * 1000)
-    some, same_ways, fewer_found, lost = told()
+    some, same_ways, fewer_found, lost = count()
     assert {line: count for line, count in whole.items() if count} == {
         line: count for line, count in some.items() if count
     }
@@ -79,7 +77,7 @@ def test_lines_that_did_not_run_have_an_end(
     ]
 
 
-def test_two_million_lines_that_did_not_run(tmp_path: Path) -> None:
+def test_two_million_unexecuted_lines_are_kept(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "dwarf-lines", 9 << 19)
     with Trace(path) as trace:
         found = coverage([(trace, trace.streams)])
@@ -90,7 +88,7 @@ def test_two_million_lines_that_did_not_run(tmp_path: Path) -> None:
     assert 1 << 20 < source.line_count <= 1 << 21
 
 
-def test_parts_of_the_addresses_make_no_difference(
+def test_chunk_size_does_not_change_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_oversized(tmp_path, "elf-whole", 8 * LINES)

@@ -1,4 +1,4 @@
-"""What coverage of a large file takes is in proportion to it, and little of that."""
+"""Memory of coverage of large files is bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def covered(path: Path) -> Coverage:
 
 @pytest.mark.parametrize("form", ["text", "html", "lcov", "cobertura", "drcov", "afl"])
 @pytest.mark.parametrize("kind", ELF_KINDS)
-def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
+def test_each_format_takes_bounded_memory(kind: str, form: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     words = ["coverage", "--format", form, "-o", str(tmp_path / "out")]
@@ -37,8 +37,8 @@ def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
         assert main([*words, str(path)]) == 0
 
 
-def test_what_is_told_of_it(tmp_path: Path) -> None:
-    """By how the file is made: a line has 8 bytes, each function branches once by turns."""
+def test_lines_and_branches_of_generated_file(tmp_path: Path) -> None:
+    """A line has 8 bytes; every function has a branch, alternately taken."""
     size = 1 << 17
     functions = size // FUNCTION_SIZE
     found = covered(write_oversized(tmp_path, "elf-whole", size))

@@ -1,4 +1,4 @@
-"""A driver finds out what near branches did, and refuses what cannot have happened."""
+"""`Driver` derives outcomes of near branches, and refuses impossible ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start() -> tuple[Driver, bytearray]:
 
 @st.composite
 def slots(draw: st.DrawFn) -> bytes:
-    """SLOTS pieces of code, each of which leads on to another; no loop runs without a packet."""
+    """Draw SLOTS code blocks that lead to each other; every loop emits packets."""
     code = bytearray()
     for number in range(SLOTS):
         here = CODE + SLOT * number
@@ -73,7 +73,7 @@ def rel(target: int, following: int) -> bytes:
 
 @examples(30)
 @given(slots(), st.integers(1, 400))
-def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
+def test_execution_of_unicorn_is_decoded(code: bytes, count: int) -> None:
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed")
     driver, _ = start()
     executed: list[int] = []
@@ -117,7 +117,7 @@ def names(out: bytearray) -> list[str]:
         (b"\xf3\xaa", CODE + 1),
     ],
 )
-def test_where_an_instruction_does_not_lead(code: bytes, leads_to: int) -> None:
+def test_impossible_successor_is_refused(code: bytes, leads_to: int) -> None:
     driver, _ = start()
     driver.execute(CODE, code)
     with pytest.raises(IllegalEvent, match=f"does not lead to {leads_to:#x}"):
@@ -125,14 +125,14 @@ def test_where_an_instruction_does_not_lead(code: bytes, leads_to: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["0f05", "cd80", "48cf", "0f22d8", "f30faee0", "c7f810000000"])
-def test_what_has_to_be_told(code: str) -> None:
+def test_instruction_without_its_event_is_refused(code: str) -> None:
     driver, _ = start()
     driver.execute(CODE, bytes.fromhex(code))
     with pytest.raises(IllegalEvent, match="no event of the processor reported it"):
         driver.execute(CODE + len(code) // 2, b"\x90")
 
 
-def test_what_is_told_has_to_lead_there() -> None:
+def test_event_must_lead_to_the_next_instruction() -> None:
     driver, _ = start()
     driver.execute(CODE, b"\x0f\x05")
     driver.cpu.syscall(CODE, KERNEL)
@@ -140,7 +140,7 @@ def test_what_is_told_has_to_lead_there() -> None:
         driver.execute(CODE + 2, b"\x90")
 
 
-def test_what_the_emulator_tells() -> None:
+def test_interrupt_and_exception_events_make_packets() -> None:
     driver, out = start()
     cpu = driver.cpu
     driver.execute(CODE, b"\x75\x10")
@@ -156,7 +156,7 @@ def test_what_the_emulator_tells() -> None:
     assert cpu.unit.state.cycle == 4 * cpu.unit.time.cpi
 
 
-def test_a_rep_instruction_is_one() -> None:
+def test_rep_instruction_counts_once() -> None:
     driver, _ = start()
     for _ in range(3):
         driver.execute(CODE, b"\xf3\xaa")

@@ -1,4 +1,4 @@
-"""The guide for emulators: its program runs, and shows that what was decoded is what ran."""
+"""The program in docs/howto/emulator.md runs, and decodes what ran."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "howto" / "emulator.md").read_text
 PROGRAM = GUIDE.partition("```python\n")[2].partition("```")[0]
 
 
-def test_the_program_of_the_guide() -> None:
+def test_program_of_guide_runs() -> None:
     pytest.importorskip("unicorn", reason="unicorn is not installed (pip install unicorn)")
     pytest.importorskip("rtit._core", reason="the native module is not built")
     ended = subprocess.run(

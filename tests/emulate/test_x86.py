@@ -1,4 +1,4 @@
-"""What an instruction means to PT, as Python sees it; crates/x86 tests the table itself."""
+"""Decoded instructions in Python; crates/x86 tests the opcode table."""
 
 from __future__ import annotations
 
@@ -36,19 +36,23 @@ IP = 0x1000
         ("c6f801", Class.XABORT, None),
     ],
 )
-def test_classes(code: str, kind: Class, target: int | None) -> None:
+def test_instruction_has_class_and_target(code: str, kind: Class, target: int | None) -> None:
     data = bytes.fromhex(code)
     assert decode(data + bytes(4), IP) == Instruction(IP, len(data), kind, IP + len(data), target)
 
 
-def test_every_class_is_met() -> None:
-    cases = next(mark for mark in test_classes.pytestmark if mark.name == "parametrize").args[1]  # type: ignore[attr-defined]
+def test_all_classes_are_tested() -> None:
+    cases = next(
+        mark
+        for mark in test_instruction_has_class_and_target.pytestmark
+        if mark.name == "parametrize"
+    ).args[1]  # type: ignore[attr-defined]
     assert [kind for _, kind, _ in cases if kind is not Class.CONDITIONAL] == [
         kind for kind in Class if kind is not Class.CONDITIONAL
     ]
 
 
-def test_widths_and_prefixes() -> None:
+def test_modes_and_prefixes_are_decoded() -> None:
     assert decode(b"\xeb\xfc", 0x1000, 16).target == 0xFFE
     assert decode(b"\x48\xff\xe0", IP, 32).length == 1
     assert decode(b"\x90", (1 << 64) - 1).next_ip == 0
@@ -56,7 +60,7 @@ def test_widths_and_prefixes() -> None:
     assert not decode(b"\xaa", IP).repeats
 
 
-def test_what_is_no_instruction() -> None:
+def test_invalid_bytes_are_an_input_error() -> None:
     for code in (b"", b"\xe8\x00", b"\x06", b"\x0f\x0b\xff"[2:]):
         with pytest.raises(InputError, match="at 0x1000"):
             decode(code, IP)

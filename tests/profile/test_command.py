@@ -1,4 +1,4 @@
-"""`rtit profile`: which binaries, what is missing, and what it refuses."""
+"""`rtit profile`: selected binaries, reported losses, refused options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.recordings import Recorder, record_to_end, require_backend
 ProgramBuilder = Callable[[str], Path]
 
 
-def test_each_binary_has_a_file(profiled: ProfiledProgram, tmp_path: Path) -> None:
+def test_dso_all_writes_a_file_per_binary(profiled: ProfiledProgram, tmp_path: Path) -> None:
     words = ["profile", str(profiled.data), "--for", "llvm", "-o", str(tmp_path / "out")]
     assert main([*words, "--dso", "all"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
@@ -37,7 +37,7 @@ def test_each_binary_has_a_file(profiled: ProfiledProgram, tmp_path: Path) -> No
         (["--for", "perf", "--dso", "all"], "--for perf writes all binaries"),
     ],
 )
-def test_refused(
+def test_unusable_options_are_refused(
     options: list[str], says: str, profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", str(profiled.data), *options]) == 2
@@ -46,15 +46,18 @@ def test_refused(
     assert says in found.err.splitlines()[0]
 
 
-def test_an_unknown_format(profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_format_is_a_usage_error(
+    profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["profile", str(profiled.data), "--for", "nobody"])
     assert "invalid choice: 'nobody' (choose from" in capsys.readouterr().err
 
 
-def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
-    """QEMU loads every program at one address: what ran there is told apart by when it ran, as
-    another count of instructions by file has it.
+def test_programs_at_equal_addresses_are_counted_separately(tmp_path: Path) -> None:
+    """QEMU loads every program at one address, so time decides which program ran.
+
+    `compute_statistics` counts instructions by file independently.
     """
     require_backend("qemu")
     data = tmp_path / "perf.data"
@@ -74,10 +77,10 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     assert ours.total() + found.losses.no_file == found.instructions == by_file.total()
 
 
-def test_what_is_missing_is_told(
+def test_missing_file_is_reported(
     profiled: ProfiledProgram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the program's file neither its code nor the way through it is known."""
+    """Without the program's file, its code and its path are unknown."""
     gone = f"{profiled.program}={tmp_path / 'gone'}"
     words = ["profile", str(profiled.data), "--for", "llvm", "--map", gone]
     assert main([*words, "--dso", "libc.so.6"]) == 3
@@ -86,7 +89,7 @@ def test_what_is_missing_is_told(
     assert f"missing: {profiled.program}: " in said
 
 
-def test_code_in_no_file(
+def test_code_in_no_file_is_reported(
     program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = record([program("self_modify")]).data

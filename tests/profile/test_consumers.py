@@ -1,4 +1,4 @@
-"""Each profile is read by the tool that it is for."""
+"""The tools that read profiles find the counts of the execution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import record_to_end
 
 COMPARISONS = sum(300 - i - 1 for i in range(300))
-"""What bubble does by its source: so often its inner loop runs."""
+"""Iterations of the inner loop of bubble, by its source."""
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def counted(profiled: ProfiledProgram) -> Profile:
 
 @pytest.fixture(scope="session")
 def functions(counted: Profile) -> Counter[str]:
-    """Instructions of the program by function."""
+    """Return the instructions of the program by function."""
     assert counted.main is not None
     symbols = counted.main.symbols
     owners = FunctionIndex(symbols).find(counted.main.offset)
@@ -43,7 +43,7 @@ def functions(counted: Profile) -> Counter[str]:
 
 
 def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -> int:
-    """Of the program itself, executed once more."""
+    """Run a program again and return the branches that it takes."""
     data = tmp_path / f"{program.name}.data"
     run(data)
     with Trace(data) as trace:
@@ -53,7 +53,7 @@ def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -
     return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
 
 
-def test_bolt(
+def test_bolt_optimizes_with_profile(
     profiled: ProfiledProgram, counted: Profile, run_tool: ToolRunner, tmp_path: Path
 ) -> None:
     data = profiled.written("bolt")
@@ -66,7 +66,7 @@ def test_bolt(
     counts = [int(found) for found in re.findall(r"(\d+) : taken branches", said)]
     assert len(counts) == 2
     assert counts[1] < 0.9 * counts[0]
-    # All but those of the functions that BOLT does not change: what is before main, and after.
+    # except in functions that BOLT does not change, before and after main
     assert counted.main is not None
     edges = counted.main.internal_edges
     passed = int(edges.count[edges.kind == End.CUT].sum())
@@ -91,8 +91,10 @@ def test_bolt(
     assert taken_branches(faster, record(faster), tmp_path) < 0.9 * before
 
 
-def test_bolt_counts(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -> None:
-    """The edges that BOLT takes out of it are those that the source tells."""
+def test_bolt_reads_counts_of_the_source(
+    profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
+) -> None:
+    """Edges in BOLT's own profile have the counts that follow from the source."""
     run_tool("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
     lines = [line.split() for line in (tmp_path / "fdata").read_text().splitlines()]
     calls: Counter[tuple[str, str]] = Counter()
@@ -104,19 +106,23 @@ def test_bolt_counts(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: 
     outcomes = [
         int(row[7]) for row in lines if row[1].startswith("bubble") and row[4].startswith("bubble")
     ]
-    # as often around the inner loop as it goes on, and there is nothing more frequent
+    # the inner loop is the most frequent edge
     assert max(outcomes) <= COMPARISONS
     assert sum(each > COMPARISONS - 600 for each in outcomes) >= 1
 
 
-def test_autofdo(profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]) -> None:
+def test_autofdo_reads_exact_counts(
+    profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]
+) -> None:
     data = profiled.written("autofdo")
     words = [f"--binary={profiled.program}", f"--profile={data}", "--format=text", "--out=afdo"]
     run_tool("create_llvm_prof", "--profiler=text", *words)
     assert_samples(run_tool("cat", "afdo"), functions)
 
 
-def test_llvm(profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]) -> None:
+def test_llvm_reads_exact_counts(
+    profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]
+) -> None:
     data = profiled.written("llvm")
     words = [f"--binary={profiled.program}", f"--unsymbolized-profile={data}", "--use-offset=0"]
     run_tool("llvm-profgen", *words, "--output=spgo", "--format=text")
@@ -124,11 +130,12 @@ def test_llvm(profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counte
     assert "bubble" in run_tool("llvm-profdata", "show", "--sample", "spgo")
 
 
-def test_perf(
+def test_llvm_reads_exact_counts_from_perf_script(
     profiled: ProfiledProgram, counted: Profile, run_tool: ToolRunner, tmp_path: Path
 ) -> None:
-    """However the branches are cut into samples, LLVM takes from them each as often as it was
-    taken, and what it makes of exact counts.
+    """LLVM counts each branch of the samples as often as it was taken.
+
+    Its profile equals the one that it makes from exact counts.
     """
     data = profiled.written("perf")
     assert len(data.read_text().split("\n")) > 100
@@ -159,7 +166,7 @@ def test_perf(
 
 
 def assert_samples(text: str, functions: Counter[str]) -> None:
-    """A sample profile as text: functions in the order of their weight, the loop's lines exact."""
+    """Check a sample profile: the heaviest function, and exact counts of the loop's lines."""
     heads = [line for line in text.splitlines() if line and not line.startswith(" ")]
     weight = {name: int(total) for name, total, _head in (each.split(":") for each in heads)}
     ours = [name for name, _count in functions.most_common() if name in weight]
@@ -181,7 +188,7 @@ def calls_of_fibonacci(n: int) -> int:
     return 1 if n < 2 else 1 + calls_of_fibonacci(n - 1) + calls_of_fibonacci(n - 2)
 
 
-def test_pprof(
+def test_pprof_reads_exact_counts(
     profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str], counted: Profile
 ) -> None:
     data = profiled.written("pprof")
@@ -197,13 +204,13 @@ def test_pprof(
     assert re.search(r"\d+ +100% \|   (msort|qsort|__GI___qsort|_quicksort)", raw)
     traces = run_tool("go", "tool", "pprof", "-traces", "-focus=^bubble$", data)
     stack = traces.partition(" bubble\n")[2].partition("---")[0].split()
-    # from the caller to where the program began, the dynamic linker's
+    # from the caller to the entry of the dynamic linker
     assert stack[0] == "main"
     assert stack[-1] == "_start"
     assert len(stack) > 2
 
 
-def test_callgrind(
+def test_callgrind_annotate_reads_exact_counts(
     profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]
 ) -> None:
     data = profiled.written("callgrind")

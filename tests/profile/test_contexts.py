@@ -1,4 +1,4 @@
-"""Calls within calls: what a tree of them tells is what all their stacks would."""
+"""`CallContexts` has the same counts as a table of whole stacks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ CALLS = 4
 ROWS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, CALLS - 1), st.integers(0, 3)), max_size=12
 )
-"""Of each context where its parent is among those before it, if it is, its call, its own count."""
+"""Contexts: index of the parent (past the end: none), call, and instructions."""
 NUMBERS = st.lists(st.integers(0, CALLS - 1), min_size=CALLS, max_size=CALLS)
-"""What the calls of a stream are called in all together: places may be the same."""
+"""Numbers of a stream's calls in the table of all streams; some may be equal."""
 
 
 @given(st.lists(st.tuples(ROWS, NUMBERS), max_size=3))
-def test_a_tree_is_its_stacks(streams: list[tuple[list[tuple[int, int, int]], list[int]]]) -> None:
+def test_contexts_equal_sums_of_stacks(
+    streams: list[tuple[list[tuple[int, int, int]], list[int]]],
+) -> None:
     found = CallContexts()
     expected: Counter[tuple[int, ...]] = Counter()
     for rows, numbers in streams:
@@ -28,7 +30,7 @@ def test_a_tree_is_its_stacks(streams: list[tuple[list[tuple[int, int, int]], li
         kept: dict[tuple[int, int], int] = {}
         for place, call, own in rows:
             parent = place if place < len(stacks) else NO_INDEX
-            # a call that is made again in the same context is that of before
+            # an equal call in the same context is the same context
             if (parent, call) in kept:
                 continue
             kept[parent, call] = own
@@ -38,6 +40,6 @@ def test_a_tree_is_its_stacks(streams: list[tuple[list[tuple[int, int, int]], li
         table = np.array([(*key, own) for key, own in kept.items()], np.uint64).reshape(-1, 3)
         names = ("parent", "call", "own")
         found.add({name: table[:, at].copy().data for at, name in enumerate(names)}, numbers)
-    told = [(tuple(call for _, call in found.calls(context))[::-1], own) for context, own in found]
-    # in the order in which something of each ran first, too
-    assert told == list(expected.items())
+    sums = [(tuple(call for _, call in found.calls(context))[::-1], own) for context, own in found]
+    # also in the order in which contexts got their first instruction
+    assert sums == list(expected.items())

@@ -1,4 +1,4 @@
-"""Which lines of source instructions are made from, by how the file is made."""
+"""Source lines of instructions, in generated files with known line tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from support.oversized_elf import TEXT, build_dwarf_elf, build_large_elf
 
 SIZE = 1 << 20
 UNIT, LINE = 1 << 16, 8
-"""Bytes of code of a file of source, and of a line."""
+"""Bytes of code per source file, and per line."""
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 100_000])
-def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
+def test_requested_offsets_get_their_lines(step: int, tmp_path: Path) -> None:
     path = tmp_path / "it.so"
     path.write_bytes(build_large_elf(SIZE))
     symbols = FileSymbols(path)
@@ -33,7 +33,7 @@ def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
     ]
 
 
-def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
+def test_few_offsets_of_a_large_table_take_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "it.so"
     path.write_bytes(build_large_elf(8 * SIZE, aliases=1))
     symbols = FileSymbols(path)
@@ -46,8 +46,8 @@ def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
     assert len(part.start) < 100
 
 
-def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
-    """Its lines are those of each time."""
+def test_unit_with_repeated_ranges_has_each_line_once(tmp_path: Path) -> None:
+    """Repeated address ranges of a unit do not repeat its lines."""
     path = tmp_path / "it.so"
     for ranges in (1, 1 << 11):
         path.write_bytes(build_large_elf(UNIT, aliases=1, ranges=ranges))
@@ -55,22 +55,22 @@ def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
         assert len(whole.start) == UNIT // LINE
 
 
-def test_parts_have_so_many_lines_and_no_more(tmp_path: Path) -> None:
-    """2^19, by the decision on what grows."""
+def test_line_tables_are_read_in_bounded_chunks(tmp_path: Path) -> None:
+    """A chunk has at most 2^19 rows."""
     path = tmp_path / "it.so"
     path.write_bytes(build_dwarf_elf("dwarf-lines", 2 * SIZE))
     symbols = FileSymbols(path)
     first, *others = [len(part.start) for part in line_ranges(symbols)]
     assert first == 1 << 19
     assert max(others) <= 1 << 19
-    # a line a byte
+    # a line per byte
     assert sum([first, *others]) == SIZE
     starts, *_, following, _ = symbols.native.lines()
     assert (len(starts), following) == (1 << 19, TEXT + (1 << 19))
 
 
-def test_windows_are_few_however_many_places_are_asked_for() -> None:
-    """Each part of the code of a unit is looked for in all of them."""
+def test_address_windows_are_bounded_and_cover_all_addresses() -> None:
+    """Native code searches all windows for each range of a unit, so there must be few."""
     for step in (1, 100, 1 << 20, 1 << 40):
         addresses = np.arange(20_000, dtype=np.uint64) * np.uint64(step)
         windows = address_windows(addresses)

@@ -1,4 +1,4 @@
-"""What profiles of a large file take is in proportion to it, and little of that."""
+"""Memory of profiles of large files is bounded."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MOST = {"callgrind": 190, "pprof": 84}
 
 
 @pytest.mark.parametrize("tool", MOST)
-def test_memory_of_a_file_that_all_ran(tool: str, tmp_path: Path) -> None:
+def test_fully_executed_large_file_takes_bounded_memory(tool: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     words = ["profile", "--for", tool, "-o", str(tmp_path / "out")]
-    # what it loads is no part of it
+    # loads modules, so that they do not count
     assert main([*words, str(write_oversized(small, "elf-whole", 1 << 12))]) == 0
     path = write_oversized(tmp_path, "elf-whole", SIZE)
     with assert_peak_memory(MOST[tool]):
         assert main([*words, str(path)]) == 0
 
 
-def test_memory_of_calls_within_thousands(tmp_path: Path) -> None:
-    """Each is told with all those that it is within, and none is kept so."""
+def test_deep_calling_contexts_take_bounded_memory(tmp_path: Path) -> None:
+    """Each context is written with its whole stack; stacks are not stored."""
     small = tmp_path / "small"
     small.mkdir()
     words = ["profile", "--for", "pprof", "-o", str(tmp_path / "out")]

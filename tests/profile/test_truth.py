@@ -1,4 +1,4 @@
-"""The counts of a profile are those of the execution: every edge, every instruction."""
+"""Counts of every edge and every instruction of a profile equal the execution."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Edge = tuple[int, int, End]
 
 
 def executed(live: RecordedProgram) -> Counter[Edge]:
-    """What the tracer saw, instruction for instruction."""
+    """Return the edges that the tracer saw, by single steps."""
     found: Counter[Edge] = Counter()
     for event in live.log.events():
         if event.kind == EventKind.CONDITIONAL and not event.flags & 1:
@@ -53,7 +53,7 @@ def gathered(live: RecordedProgram) -> Profile:
 
 
 def addresses(found: Profile) -> Counter[Edge]:
-    """The edges of all binaries, each once, by address: of a fixed program that of its file."""
+    """Return the edges of all binaries by address; a fixed program has those of its file."""
     edges: dict[Edge, int] = {}
     by_number = {each.number: each for each in found.binaries}
     for binary in found.binaries:
@@ -85,7 +85,9 @@ def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedPr
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_edge(name: str, program: ProgramBuilder, record: Recorder) -> None:
+def test_every_edge_has_its_executed_count(
+    name: str, program: ProgramBuilder, record: Recorder
+) -> None:
     live = recorded(name, program, record)
     exe = program(name)
     found = gathered(live)
@@ -101,7 +103,9 @@ def test_every_edge(name: str, program: ProgramBuilder, record: Recorder) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_instruction(name: str, program: ProgramBuilder, record: Recorder) -> None:
+def test_every_instruction_has_its_executed_count(
+    name: str, program: ProgramBuilder, record: Recorder
+) -> None:
     live = recorded(name, program, record)
     found = gathered(live)
     ran: Counter[int] = Counter()
@@ -120,7 +124,9 @@ def test_every_instruction(name: str, program: ProgramBuilder, record: Recorder)
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "returns", "rep"])
-def test_stretches_are_all_of_it(name: str, program: ProgramBuilder, record: Recorder) -> None:
+def test_executed_ranges_cover_all_instructions(
+    name: str, program: ProgramBuilder, record: Recorder
+) -> None:
     main = gathered(recorded(name, program, record)).main
     assert main is not None
     stretches = ExecutedRanges(main)

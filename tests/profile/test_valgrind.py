@@ -50,7 +50,7 @@ def read(text: str) -> Costs:
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "crash_late"])
-def test_the_same_counts(
+def test_counts_equal_callgrind(
     name: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
     valgrind = shutil.which("valgrind")

@@ -1,4 +1,4 @@
-"""The pytest plugin, in sessions of pytest of its own."""
+"""The pytest plugin, in pytest sessions of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.backends import start_recording
-from rtit.capture.request import RecordRequest
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.errors import InputError, UsageError
-from rtit.testing.baseline import Baselines, Count, within
+from rtit.testing.baseline import Baselines, StoredCount, parse_tolerance
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 from support.recordings import record_to_end, thread_ends
@@ -26,7 +26,7 @@ Run = Callable[..., pytest.RunResult]
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a file of tests, with options."""
+    """Return a function that runs a test file with options."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(rtit.__file__).parent.parent))
 
@@ -47,15 +47,15 @@ def pointers(
     loaded again by the next test, with other classes.
     """
     exe, folder = program("pointers"), tmp_path_factory.mktemp("pointers")
-    request = RecordRequest(
+    request = Request(
         [str(exe)], output=folder / "data", truth=folder / "truth", env={"PATH": "/bin"}
     )
-    record_to_end(start_recording(request))
+    record_to_end(start(request))
     [(_, instructions, _)] = thread_ends(folder / "truth").values()
     return exe, instructions
 
 
-def test_what_a_program_executes(run: Run, pointers: tuple[Path, int]) -> None:
+def test_stat_counts_executed_instructions(run: Run, pointers: tuple[Path, int]) -> None:
     exe, instructions = pointers
     run(
         f"""
@@ -70,7 +70,9 @@ def test_what_a_program_executes(run: Run, pointers: tuple[Path, int]) -> None:
     ).assert_outcomes(passed=1)
 
 
-def test_baselines(run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]) -> None:
+def test_baselines_are_stored_and_checked(
+    run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]
+) -> None:
     exe, instructions = pointers
     tests = f"""
         import pytest
@@ -115,8 +117,7 @@ def test_baselines(run: Run, pytester: pytest.Pytester, pointers: tuple[Path, in
     bad.stdout.fnmatch_lines(["*no counts as --rtit-update stores them*"])
 
 
-def test_several_workers_at_once(run: Run, pytester: pytest.Pytester) -> None:
-    """Each stores its own; nothing of the others' is lost."""
+def test_parallel_workers_store_all_baselines(run: Run, pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     count = 40
     tests = f"""
@@ -142,7 +143,7 @@ def test_several_workers_at_once(run: Run, pytester: pytest.Pytester) -> None:
     run(less, "-p", "xdist", "-n", "4").assert_outcomes(passed=count - 1, failed=1)
 
 
-def test_what_a_failing_test_recorded_is_kept(
+def test_recordings_of_failing_test_are_kept(
     run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]
 ) -> None:
     exe, instructions = pointers
@@ -176,7 +177,7 @@ def test_what_a_failing_test_recorded_is_kept(
     assert (pytester.path / "elsewhere" / "there" / folder.name / "0.rtit.zip").exists()
 
 
-def test_programs_that_fail(run: Run, program: Callable[[str], Path]) -> None:
+def test_failing_program_fails_the_test(run: Run, program: Callable[[str], Path]) -> None:
     run(
         f"""
         import pytest
@@ -194,8 +195,8 @@ def test_programs_that_fail(run: Run, program: Callable[[str], Path]) -> None:
     ).assert_outcomes(passed=1)
 
 
-def test_the_environment_of_a_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of the running test would make its start-up longer or shorter."""
+def test_environment_lacks_variables_of_pytest(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length of the test's name would change the start-up of the program."""
     monkeypatch.setenv("GIVEN", "yes")
     run(
         """
@@ -210,31 +211,31 @@ def test_the_environment_of_a_program(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("text", ["0.1", "%", "x%", "-1%", "nan%", "inf%", ""])
-def test_what_is_no_percentage(text: str) -> None:
+def test_invalid_tolerance_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
-        within(text)
+        parse_tolerance(text)
 
 
-def test_a_percentage() -> None:
-    assert within("0.5%") == 0.005
-    assert within("0%") == 0
+def test_tolerance_is_a_fraction() -> None:
+    assert parse_tolerance("0.5%") == 0.005
+    assert parse_tolerance("0%") == 0
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"a": 1}', '{"a": {"instructions": -1, "functions": {}}}']
 )
-def test_a_bad_baseline(tmp_path: Path, text: str) -> None:
+def test_invalid_baseline_is_an_input_error(tmp_path: Path, text: str) -> None:
     baselines = Baselines(tmp_path / "test_it.py")
     assert baselines.get("a") is None
-    baselines.put("a", Count(5, {"f": 4}))
-    baselines.put("b", Count(6, {}))
-    assert baselines.get("a") == Count(5, {"f": 4})
+    baselines.store("a", StoredCount(5, {"f": 4}))
+    baselines.store("b", StoredCount(6, {}))
+    assert baselines.get("a") == StoredCount(5, {"f": 4})
     baselines.path.write_text(text)
     with pytest.raises(InputError):
         baselines.get("a")
 
 
-def test_a_baseline_takes_no_more_memory_than_its_bound(tmp_path: Path) -> None:
+def test_large_baseline_takes_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "rtit_baselines" / "test_it.json"
     path.parent.mkdir()
     for text in ("[[" + "[]," * (4 << 20) + "0]]", " " * (40 << 20)):
@@ -246,7 +247,7 @@ def test_a_baseline_takes_no_more_memory_than_its_bound(tmp_path: Path) -> None:
             Baselines(tmp_path / "test_it.py").get("a")
 
 
-def test_pytest_finds_it() -> None:
+def test_plugin_is_a_pytest_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "pytest" in project["optional-dependencies"]
     module = import_module(project["entry-points"]["pytest11"]["rtit"])

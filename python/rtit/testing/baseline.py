@@ -1,4 +1,4 @@
-"""What was counted before: a file of JSON beside the tests, to be kept with them."""
+"""Baselines of instruction counts: a JSON file beside the tests, to be committed with them."""
 
 from __future__ import annotations
 
@@ -14,57 +14,59 @@ from rtit.errors import InputError, UsageError
 from rtit.readable import read_json_file
 
 FOLDER = "rtit_baselines"
-_SHOWN = 8
-_SMALLEST = 1000
-"""A function is stored if it has a thousandth of the instructions."""
+_MAX_FUNCTIONS = 8
+_MIN_SHARE = 1000
+"""A function is stored if it has at least one in so many of the instructions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Instructions, and those of the functions that have most of them, if they are known."""
+class StoredCount:
+    """Instructions, and those of the functions with most of them, if known."""
 
     instructions: int
     functions: Mapping[str, int]
 
     @classmethod
-    def of(cls, instructions: int, functions: Mapping[str, int]) -> Count:
-        """Without small functions."""
-        least = max(1, instructions // _SMALLEST)
+    def without_small_functions(
+        cls, instructions: int, functions: Mapping[str, int]
+    ) -> StoredCount:
+        """Return a count with the functions that have at least a thousandth of the instructions."""
+        smallest = max(1, instructions // _MIN_SHARE)
         return cls(
-            instructions, {name: count for name, count in functions.items() if count >= least}
+            instructions, {name: count for name, count in functions.items() if count >= smallest}
         )
 
-    def changed(self, now: Count) -> list[str]:
-        """A line for each of the functions that changed most."""
-        if not self.functions or not now.functions:
+    def changed_functions(self, current: StoredCount) -> list[str]:
+        """Return a line for each of the functions that changed most."""
+        if not self.functions or not current.functions:
             return []
         found = [
-            (now.functions.get(name, 0) - self.functions.get(name, 0), name)
-            for name in self.functions.keys() | now.functions.keys()
+            (current.functions.get(name, 0) - self.functions.get(name, 0), name)
+            for name in self.functions.keys() | current.functions.keys()
         ]
         found = sorted(each for each in found if each[0])
         found.sort(key=lambda each: -abs(each[0]))
-        return [f"{change:+16,}  {name}" for change, name in found[:_SHOWN]]
+        return [f"{change:+16,}  {name}" for change, name in found[:_MAX_FUNCTIONS]]
 
 
 class Baselines:
-    """The counts of one file of tests, by the name of the test and what the test calls each.
+    """Counts of one test file, by test and name of the count.
 
-    Tests in several processes may use it at once.
+    Tests in several processes may use the file at the same time.
     """
 
     def __init__(self, tests: Path) -> None:
-        """Of the tests in this file."""
+        """Use the baselines of the tests in this file."""
         self.path = tests.parent / FOLDER / f"{tests.stem}.json"
 
-    def get(self, key: str) -> Count | None:
-        """What was stored, None if nothing was. Raises InputError, OSError."""
+    def get(self, key: str) -> StoredCount | None:
+        """Return a stored count; None if there is none. Raises InputError, OSError."""
         return self._read().get(key)
 
-    def put(self, key: str, count: Count) -> None:
-        """Store it. Raises InputError, OSError."""
+    def store(self, key: str, count: StoredCount) -> None:
+        """Store a count. Raises InputError, OSError."""
         self.path.parent.mkdir(exist_ok=True)
-        with _alone(self.path.parent):
+        with _lock_folder(self.path.parent):
             found = {**self._read(), key: count}
             rows = {
                 name: {
@@ -81,11 +83,13 @@ class Baselines:
                 new.unlink(missing_ok=True)
                 raise
 
-    def _read(self) -> dict[str, Count]:
+    def _read(self) -> dict[str, StoredCount]:
         try:
             value = read_json_file(self.path)
             return {
-                str(key): Count(_whole(row["instructions"]), _counts(row["functions"]))
+                str(key): StoredCount(
+                    _parse_count(row["instructions"]), _parse_counts(row["functions"])
+                )
                 for key, row in value.items()
             }
         except FileNotFoundError:
@@ -95,44 +99,45 @@ class Baselines:
             raise InputError(message, source=str(self.path)) from None
 
 
-def within(text: str) -> float:
-    """`0.1%` as a fraction. Raises UsageError."""
+def parse_tolerance(text: str) -> float:
+    """Return `0.1%` as a fraction. Raises UsageError."""
     try:
-        share = float(text.removesuffix("%")) / 100
+        tolerance = float(text.removesuffix("%")) / 100
     except ValueError:
-        share = -1
-    if not text.endswith("%") or not 0 <= share < 1e9:
+        tolerance = -1
+    if not text.endswith("%") or not 0 <= tolerance < 1e9:
         raise UsageError(f"within is a percentage as '0.1%', not {text!r}")
-    return share
+    return tolerance
 
 
-def verdict(before: Count, now: Count, share: float) -> str | None:
-    """What is wrong with a count, for people; None if it is as before, or near enough."""
-    change = now.instructions - before.instructions
-    if abs(change) <= share * before.instructions:
+def compare_counts(before: StoredCount, current: StoredCount, tolerance: float) -> str | None:
+    """Return how a count differs from its baseline; None if it is within the tolerance."""
+    change = current.instructions - before.instructions
+    if abs(change) <= tolerance * before.instructions:
         return None
-    part = f" ({change / before.instructions:+.3%})" if before.instructions else ""
+    percentage = f" ({change / before.instructions:+.3%})" if before.instructions else ""
     lines = [
-        f"{now.instructions:,} instructions, {abs(change):,} {'more' if change > 0 else 'fewer'} "
-        f"than the baseline's {before.instructions:,}{part}; {share:.4%} may be",
-        *before.changed(now),
+        f"{current.instructions:,} instructions, "
+        f"{abs(change):,} {'more' if change > 0 else 'fewer'} than the baseline's "
+        f"{before.instructions:,}{percentage}; {tolerance:.4%} may be",
+        *before.changed_functions(current),
     ]
     return "\n".join(lines)
 
 
-def _whole(value: object) -> int:
+def _parse_count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
 
 
-def _counts(value: Mapping[str, object]) -> dict[str, int]:
-    return {str(name): _whole(count) for name, count in value.items()}
+def _parse_counts(value: Mapping[str, object]) -> dict[str, int]:
+    return {str(name): _parse_count(count) for name, count in value.items()}
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While no other process is in here."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
