@@ -42,11 +42,8 @@ def test_instruction_has_class_and_target(code: str, kind: Class, target: int | 
 
 
 def test_all_classes_are_tested() -> None:
-    cases = next(
-        mark
-        for mark in test_instruction_has_class_and_target.pytestmark
-        if mark.name == "parametrize"
-    ).args[1]  # type: ignore[attr-defined]
+    marks = test_instruction_has_class_and_target.pytestmark  # type: ignore[attr-defined]
+    cases = next(mark for mark in marks if mark.name == "parametrize").args[1]
     assert [kind for _, kind, _ in cases if kind is not Class.CONDITIONAL] == [
         kind for kind in Class if kind is not Class.CONDITIONAL
     ]
