@@ -1,4 +1,4 @@
-"""The runner of `cargo test` from docs/howto/performance-in-ci.md."""
+"""As docs/howto/performance-in-ci.md has it: the runner of `cargo test`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ fn adds() { assert_eq!(sum(1000), EXPECTED); }
 
 
 @pytest.mark.parametrize(("expected", "code"), [(499_500, 0), (1, 101)])
-def test_cargo_tests_are_counted_and_keep_their_result(
-    tmp_path: Path, expected: int, code: int
-) -> None:
+def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
+    """They pass or fail as without it, and what they execute is counted."""
     require_backend("qemu")
     cargo = shutil.which("cargo")
     if cargo is None:

@@ -1,4 +1,4 @@
-"""Counts without a trace equal those of a decoded recording of the run."""
+"""What is counted without a trace is what a recording of the same run decodes to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import rtit
 from programs.build import PROGRAMS
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.counting.run import CountedRun, CountingRun
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
@@ -50,12 +50,12 @@ def _qemu() -> None:
 
 
 def tables(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables without thread ids, which change with every run."""
+    """Without the numbers of threads, which are others each time."""
     return {**found, "threads": sorted(found["threads"].values())}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_counts_equal_recording(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_as_recorded(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     counted = rtit.stat(argv, backend="qemu")
     recording = rtit.record(argv, backend="qemu", output=tmp_path / "data")
@@ -67,7 +67,7 @@ def test_counts_equal_recording(name: str, program: ProgramBuilder, tmp_path: Pa
     assert counted.stat.threads.total() == recording.instructions
 
 
-def test_each_thread_has_its_count(program: ProgramBuilder) -> None:
+def test_threads_are_counted_apart(program: ProgramBuilder) -> None:
     counted = rtit.stat([str(program("threads"))], backend="qemu")
     found = counted.stat
     assert len(found.threads) == found.counts["threads"] > 1
@@ -81,7 +81,7 @@ def test_each_thread_has_its_count(program: ProgramBuilder) -> None:
 
 
 def costs(text: str, symbols: str) -> Counter[str]:
-    """Return callgrind's exclusive cost of each function that nm lists."""
+    """callgrind's own cost of each function, by the definition of its format and what nm lists."""
     starts = {int(row[0], 16): row[2] for row in map(str.split, symbols.splitlines())}
     found: Counter[str] = Counter()
     called = False
@@ -98,7 +98,7 @@ def costs(text: str, symbols: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", ["pointers", "recursion", "branch_next", "returns"])
-def test_counts_equal_callgrind(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_as_callgrind_counts(name: str, program: ProgramBuilder, tmp_path: Path) -> None:
     valgrind, nm = shutil.which("valgrind"), shutil.which("nm")
     if valgrind is None or nm is None:
         pytest.skip("valgrind or nm is not installed")
@@ -118,9 +118,9 @@ def test_counts_equal_callgrind(name: str, program: ProgramBuilder, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["exec_chain", "fork", "rep", "segv_caught", "vfork_exec"])
-def test_counts_without_functions_are_equal(name: str, program: ProgramBuilder) -> None:
-    request = Request([str(program(name))], backend="qemu")
-    with CountingRun(request, by_function=False) as counting:
+def test_sums_alone_are_the_same(name: str, program: ProgramBuilder) -> None:
+    request = RecordRequest([str(program(name))], backend="qemu")
+    with CountingRun(request, where=False) as counting:
         while counting.session.step(0.2):
             pass
         found = counting.finish().stat
@@ -133,7 +133,7 @@ def killed(script: str) -> CountedRun:
     return rtit.stat(["/bin/sh", "-c", script], backend="qemu")
 
 
-def test_killed_processes_keep_their_counts() -> None:
+def test_nothing_is_lost_that_is_killed() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     ends, dies = killed(loop + "kill -0 $$; :"), killed(loop + "kill -9 $$; :")
     assert (ends.exit_code, dies.exit_code) == (0, 128 + 9)
@@ -144,7 +144,7 @@ def test_killed_processes_keep_their_counts() -> None:
     assert dies.stat.threads.total() == most
 
 
-def test_child_processes_are_counted(tmp_path: Path) -> None:
+def test_children_are_counted(tmp_path: Path) -> None:
     one = killed("/bin/true; :").stat.counts
     three = killed("/bin/true; /bin/true; /bin/true; :").stat.counts
     assert (one["processes"], three["processes"]) == (2, 4)
@@ -152,17 +152,17 @@ def test_child_processes_are_counted(tmp_path: Path) -> None:
     assert three["instructions"] - one["instructions"] > 2 * child
 
 
-def test_child_without_count_file_is_not_counted_in_parent() -> None:
+def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
     assert ["are missing: File too large" in text for text in forks.warnings] == [True]
-    assert (alone.is_complete, forks.is_complete) == (True, False)
-    assert not killed("ulimit -f 64; exec /bin/true").is_complete
+    assert (alone.whole, forks.whole) == (True, False)
+    assert not killed("ulimit -f 64; exec /bin/true").whole
     own = alone.stat.counts["instructions"]
     assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
 
 
-def test_single_steps_have_equal_counts(program: ProgramBuilder) -> None:
+def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
     stepped, translated = (
         rtit.stat([str(program("recursion"))], backend=backend) for backend in ("ptrace", "qemu")
     )
@@ -171,12 +171,12 @@ def test_single_steps_have_equal_counts(program: ProgramBuilder) -> None:
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_counters_beyond_the_limit_are_reported(backend: str, program: ProgramBuilder) -> None:
+def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
     argv = [str(program("recursion"))]
     whole = rtit.stat(argv, backend=backend).stat
     part = rtit.stat(argv, backend=backend, places=5).stat
     assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
     assert 0 < part.functions.total() < whole.functions.total()
-    assert any("runs of instructions are at too many places" in line for line in part.missing)
+    assert any("runs of instructions are beyond --max-edges" in line for line in part.missing)
     with pytest.raises(UsageError, match="places is -1"):
         rtit.stat(argv, places=-1)

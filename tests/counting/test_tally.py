@@ -1,4 +1,4 @@
-"""Count files: empty ones are read, invalid ones refused."""
+"""The file that a counted process leaves: what is none is refused, whatever it was made to be."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.process_sums import MAGIC
-from rtit.counting.tally import read_tally
+from rtit.counting.process_counts import read_process_counts
+from rtit.counting.program_totals import MAGIC
 from rtit.errors import InputError
 
 WHOLE = (1 << 26) + (1 << 24)
-"""Bytes up to the end of the first table."""
+"""Up to the end of the first table."""
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 Made = Callable[..., int]
 
 
 @pytest.fixture
 def made() -> Made:
-    """Return a maker of memory files that start with these words."""
+    """A file in memory with these words at its beginning."""
 
     def make(*words: int, size: int, seals: int = SEALS) -> int:
         file = os.memfd_create("counts", os.MFD_ALLOW_SEALING)
@@ -33,8 +33,8 @@ def made() -> Made:
     return make
 
 
-def test_empty_count_file_has_no_rows(made: Made) -> None:
-    found = read_tally(made(MAGIC, 1, 0, 1, size=WHOLE))
+def test_one_of_which_nothing_ran(made: Made) -> None:
+    found = read_process_counts(made(MAGIC, 1, 0, 1, size=WHOLE))
     assert len(found.start) == 0
     assert found.threads == {}
 
@@ -53,16 +53,14 @@ def test_empty_count_file_has_no_rows(made: Made) -> None:
         ((), 0, SEALS, "cut off at offset 0x0"),
     ],
 )  # fmt: skip
-def test_invalid_count_file_is_an_input_error(
-    words: tuple[int, ...], size: int, seals: int, says: str, made: Made
-) -> None:
+def test_refused(words: tuple[int, ...], size: int, seals: int, says: str, made: Made) -> None:
     with pytest.raises(InputError) as raised:
-        read_tally(made(*words, size=size, seals=seals))
+        read_process_counts(made(*words, size=size, seals=seals))
     assert says in str(raised.value)
 
 
-def test_unsealed_count_file_is_an_input_error(tmp_path: Path) -> None:
+def test_a_file_that_is_on_a_disk(tmp_path: Path) -> None:
     with (tmp_path / "counts").open("w+b") as file:
         file.truncate(WHOLE)
         with pytest.raises(InputError, match="may shrink"):
-            read_tally(file.fileno())
+            read_process_counts(file.fileno())

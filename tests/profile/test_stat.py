@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.events import Kind
+from rtit.capture.events import EventKind
 from rtit.cli.main import main
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
@@ -29,29 +29,29 @@ def test_counts_equal_execution(
     name: str, program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program(name)])
-    kinds: Counter[Kind] = Counter()
+    kinds: Counter[EventKind] = Counter()
     taken = last = 0
     clocks: dict[int, int] = {}
     processes = set()
     for event in live.log.events():
         kinds[event.kind] += 1
-        taken += event.kind == Kind.CONDITIONAL and event.flags & 1
-        if event.kind == Kind.EXIT:
+        taken += event.kind == EventKind.CONDITIONAL and event.flags & 1
+        if event.kind == EventKind.EXIT:
             clocks[event.tid] = event.extra
-        if event.kind == Kind.THREAD:
+        if event.kind == EventKind.THREAD:
             processes.add(event.ip)
         last = max(last, event.clock)
     counts = counted(capsys, live.data)["counts"]
     assert counts == {
         "instructions": sum(clocks.values()),
-        "conditional branches": kinds[Kind.CONDITIONAL],
+        "conditional branches": kinds[EventKind.CONDITIONAL],
         "taken conditional branches": taken,
-        "jumps": kinds[Kind.JUMP] + kinds[Kind.INDIRECT_JUMP],
-        "indirect jumps": kinds[Kind.INDIRECT_JUMP],
-        "calls": kinds[Kind.CALL] + kinds[Kind.INDIRECT_CALL],
-        "indirect calls": kinds[Kind.INDIRECT_CALL],
-        "returns": kinds[Kind.RETURN],
-        "system calls": kinds[Kind.SYSCALL],
+        "jumps": kinds[EventKind.JUMP] + kinds[EventKind.INDIRECT_JUMP],
+        "indirect jumps": kinds[EventKind.INDIRECT_JUMP],
+        "calls": kinds[EventKind.CALL] + kinds[EventKind.INDIRECT_CALL],
+        "indirect calls": kinds[EventKind.INDIRECT_CALL],
+        "returns": kinds[EventKind.RETURN],
+        "system calls": kinds[EventKind.SYSCALL],
         "threads": len(clocks),
         "processes": len(processes),
     }

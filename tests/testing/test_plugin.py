@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.backends import start
-from rtit.capture.request import Request
+from rtit.capture.backends import start_recording
+from rtit.capture.request import RecordRequest
 from rtit.errors import InputError, UsageError
 from rtit.testing.baseline import Baselines, StoredCount, parse_tolerance
 from rtit.trace import Trace
@@ -47,10 +47,10 @@ def pointers(
     loaded again by the next test, with other classes.
     """
     exe, folder = program("pointers"), tmp_path_factory.mktemp("pointers")
-    request = Request(
+    request = RecordRequest(
         [str(exe)], output=folder / "data", truth=folder / "truth", env={"PATH": "/bin"}
     )
-    record_to_end(start(request))
+    record_to_end(start_recording(request))
     [(_, instructions, _)] = thread_ends(folder / "truth").values()
     return exe, instructions
 

@@ -12,7 +12,7 @@ from rtit.counting.run import CountedRun
 from rtit.counting.run import stat as count_program
 from rtit.errors import RtitError
 from rtit.profile.stat import function_label, stat
-from rtit.testing.baseline import Baselines, Count, verdict, within
+from rtit.testing.baseline import Baselines, StoredCount, compare_counts, parse_tolerance
 from rtit.trace import Trace
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ class Programs:
         Raises AssertionError with the functions that changed most, or if nothing was stored;
         UsageError if `within` is no percentage, InputError if what was stored cannot be read.
         """
-        share = _within(within)
+        share = _within(parse_tolerance)
         now = (
-            Count(count, {})
+            StoredCount(count, {})
             if isinstance(count, int)
-            else Count.of(
+            else StoredCount.without_small_functions(
                 count.stat.counts["instructions"],
                 {function_label(each): n for each, n in count.stat.functions.items()},
             )
@@ -104,8 +104,8 @@ class Programs:
         key = f"{self._test}: {name}" if name else self._test
         before = self._baselines.get(key)
         if self._update:
-            if before is None or verdict(before, now, share) is not None:
-                self._baselines.put(key, now)
+            if before is None or compare_counts(before, now, share) is not None:
+                self._baselines.store(key, now)
             return
         path = self._baselines.path
         if before is None:
@@ -113,7 +113,7 @@ class Programs:
                 f"{now.instructions:,} instructions, and no baseline: pytest --rtit-update stores "
                 f"them in {path}"
             )
-        if (wrong := verdict(before, now, share)) is not None:
+        if (wrong := compare_counts(before, now, share)) is not None:
             raise AssertionError(f"{wrong}\n(pytest --rtit-update stores them in {path})")
 
     def assert_same_path(
@@ -160,4 +160,4 @@ def environment() -> dict[str, str]:
     return found
 
 
-_within = within  # a parameter has the same name
+_within = parse_tolerance  # a parameter has the same name
