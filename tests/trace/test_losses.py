@@ -38,7 +38,7 @@ def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NO
         (1, ["the AUX buffer was full"]),
         (4, ["has gaps of unknown size"]),
         (8, ["another user had the trace unit"]),
-        (13, ["was full", "has gaps", "somebody else"]),
+        (13, ["was full", "has gaps", "another user"]),
         (2, []),
         (0, []),
     ],
