@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `rtit`, `--rtit-update`, `--rtit-keep`."""
+"""The pytest plugin: the fixture `rtit`, and the options `--rtit-update` and `--rtit-keep`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 if TYPE_CHECKING:
     from rtit.testing.programs import Programs
 
-_KEPT = "rtit-kept"
+_DEFAULT_FOLDER = "rtit-kept"
 _PROGRAMS = pytest.StashKey["Programs"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
+    """Add the options."""
     group = parser.getgroup("rtit")
     group.addoption(
         "--rtit-update",
@@ -26,16 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rtit-keep",
         nargs="?",
-        const=_KEPT,
+        const=_DEFAULT_FOLDER,
         metavar="DIR",
         help="keep what a failing test has recorded, with the programs, for rtit report, diff, gdb "
-        f"(default: {_KEPT})",
+        f"(default: {_DEFAULT_FOLDER})",
     )
 
 
 @pytest.fixture
 def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
-    """Runs, counts, records and compares programs (`rtit.testing.Programs`)."""
+    """Run, count, record and compare programs (`rtit.testing.Programs`)."""
     from rtit.testing.baseline import Baselines
     from rtit.testing.programs import Programs
 
@@ -45,7 +45,7 @@ def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
         test,
         Baselines(node.path),
         update=request.config.getoption("rtit_update"),
-        keeps=request.config.getoption("rtit_keep") is not None,
+        keeps_recordings=request.config.getoption("rtit_keep") is not None,
     )
     node.stash[_PROGRAMS] = programs
     yield programs
@@ -56,12 +56,12 @@ def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what a failing test has recorded."""
+    """Keep the recordings of a failing test."""
     report = yield
     folder = item.config.getoption("rtit_keep")
     programs = item.stash.get(_PROGRAMS, None)
     if folder is not None and programs is not None and report.when == "call" and report.failed:
-        # Tests of several files may have one name.
+        # the node id, because tests of several files may have equal names
         name = re.sub(r"[^\w.\-\[\]]+", "_", item.nodeid)[-150:]
         lines = programs.keep(item.config.invocation_params.dir / folder / name)
         if lines:

@@ -1,4 +1,4 @@
-"""What a test does with programs: run, count, record, compare."""
+"""Runs, counts, records and compares programs in a test."""
 
 from __future__ import annotations
 
@@ -25,24 +25,31 @@ class Programs:
     """The fixture `rtit` of one test."""
 
     def __init__(
-        self, test: str, baselines: Baselines, *, update: bool = False, keeps: bool = False
+        self,
+        test: str,
+        baselines: Baselines,
+        *,
+        update: bool = False,
+        keeps_recordings: bool = False,
     ) -> None:
-        """Of the test of this name. `update` stores counts; `keeps`: what runs may be wanted later,
-        so that what is counted is recorded, too.
+        """Serve the test of this name.
+
+        `update` stores counts as baselines. With `keeps_recordings`, counted programs are recorded
+        too, so that recordings of a failing test can be kept.
         """
         self._test = test
         self._baselines = baselines
         self._update = update
-        self._keeps = keeps
+        self._keeps_recordings = keeps_recordings
         self._folder = tempfile.TemporaryDirectory(prefix="rtit-test-")
         self._recordings: list[Path] = []
 
     def record(self, argv: Argv, **options: Any) -> Recording:
-        """Run a program and record it, to a file that is there until the test has ended.
+        """Record a program, to a file that exists until the end of the test.
 
-        `options` are those of `rtit.record`. Without `env` the program gets ours, but for what
-        pytest sets, which differs from test to test, and PYTHONHASHSEED=0 if it is not set. Raises
-        UsageError, RecordError.
+        `options` are those of `rtit.record`. Without `env` the program gets the current environment
+        without the variables of pytest, which differ between tests, and PYTHONHASHSEED=0 unless it
+        is set. Raises UsageError, RecordError.
         """
         from rtit.capture.backends import record
 
@@ -62,21 +69,21 @@ class Programs:
     ) -> CountedRun:
         """Run a program and count what it executes, as `rtit.stat` does.
 
-        Without `env`, see `record`. Raises AssertionError if its exit code is not 0, unless `check`
-        is False; or if something of what it executed could not be counted; UsageError, RecordError.
+        For `env`, see `record`. Raises AssertionError if the exit code is not 0 (unless `check` is
+        False), or if a part of the execution could not be counted; UsageError, RecordError.
         """
         words = [os.fspath(word) for word in argv]
-        counted = self._counted(words, env if env is not None else environment(), cwd)
+        counted = self._run_counted(words, env if env is not None else environment(), cwd)
         if check and counted.exit_code:
             raise AssertionError(f"{words[0]} ended with exit code {counted.exit_code}")
         if missing := [*counted.warnings, *counted.stat.missing]:
             raise AssertionError(f"{words[0]}: not all is counted: {'; '.join(missing)}")
         return counted
 
-    def _counted(
+    def _run_counted(
         self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None
     ) -> CountedRun:
-        if not self._keeps:
+        if not self._keeps_recordings:
             return count_program(argv, env=env, cwd=cwd)
         recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
@@ -86,14 +93,15 @@ class Programs:
     def assert_instructions(
         self, count: int | CountedRun, within: str = "0.1%", *, name: str = ""
     ) -> None:
-        """That there are as many instructions as there were when `pytest --rtit-update` stored
-        them, `within` a percentage more or fewer. A test with several counts gives each a `name`.
+        """Check that there are as many instructions as stored by `pytest --rtit-update`, `within` a
+        percentage.
 
-        Raises AssertionError with the functions that changed most, or if nothing was stored;
-        UsageError if `within` is no percentage, InputError if what was stored cannot be read.
+        A test with several counts gives each a `name`. Raises AssertionError with the functions
+        that changed most, or if nothing is stored; UsageError if `within` is no percentage;
+        InputError if the baseline cannot be read.
         """
-        share = _within(parse_tolerance)
-        now = (
+        tolerance = parse_tolerance(within)
+        current = (
             StoredCount(count, {})
             if isinstance(count, int)
             else StoredCount.without_small_functions(
@@ -102,26 +110,26 @@ class Programs:
             )
         )
         key = f"{self._test}: {name}" if name else self._test
-        before = self._baselines.get(key)
+        stored = self._baselines.get(key)
         if self._update:
-            if before is None or compare_counts(before, now, share) is not None:
-                self._baselines.store(key, now)
+            if stored is None or compare_counts(stored, current, tolerance) is not None:
+                self._baselines.store(key, current)
             return
         path = self._baselines.path
-        if before is None:
+        if stored is None:
             raise AssertionError(
-                f"{now.instructions:,} instructions, and no baseline: pytest --rtit-update stores "
-                f"them in {path}"
+                f"{current.instructions:,} instructions, and no baseline: "
+                f"pytest --rtit-update stores them in {path}"
             )
-        if (wrong := compare_counts(before, now, share)) is not None:
-            raise AssertionError(f"{wrong}\n(pytest --rtit-update stores them in {path})")
+        if (problem := compare_counts(stored, current, tolerance)) is not None:
+            raise AssertionError(f"{problem}\n(pytest --rtit-update stores them in {path})")
 
     def assert_same_path(
         self,
         left: Recording | Trace | str | os.PathLike[str],
         right: Recording | Trace | str | os.PathLike[str],
     ) -> None:
-        """As `rtit.assert_same_path`, of recordings, too."""
+        """Check that two recordings have the same path, as `rtit.assert_same_path` does."""
         from rtit.diff.diff_traces import assert_same_path
 
         one, other = (
@@ -131,8 +139,8 @@ class Programs:
         assert_same_path(one, other)
 
     def keep(self, folder: Path) -> list[str]:
-        """Put what was recorded into a folder, each with the files that it needs (`rtit pack`). A
-        line about each, for people.
+        """Pack the recordings into a folder, each with the files that it needs; return a line for
+        each.
         """
         from rtit.trace.recording.packs import write_pack
 
@@ -149,15 +157,12 @@ class Programs:
         return lines
 
     def close(self) -> None:
-        """Remove what was recorded."""
+        """Remove the recordings."""
         self._folder.cleanup()
 
 
 def environment() -> dict[str, str]:
-    """Of a program that is to do the same each time."""
+    """Return an environment in which a program does the same each time."""
     found = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     found.setdefault("PYTHONHASHSEED", "0")
     return found
-
-
-_within = parse_tolerance  # a parameter has the same name
