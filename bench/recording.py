@@ -94,7 +94,7 @@ def recording(
     found: dict[str, float | None] = {"qemu_seconds": None, "empty_seconds": None}
     found |= {name: statistics.median(each) for name, each in measured.items()}
     with Trace(output) as trace:
-        instructions = sum(int(s.native().count()["instructions"]) for s in trace.streams)
+        instructions = sum(int(s.native_decoder().count()["instructions"]) for s in trace.streams)
         size = sum(stream.size for stream in trace.streams)
     seconds, plain = statistics.median(measured["seconds"]), found["qemu_seconds"]
     return {

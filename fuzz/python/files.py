@@ -104,13 +104,13 @@ def _pack(path: Path) -> None:
 
 
 def _pack_list(path: Path) -> None:
-    from rtit.trace.recording.packs import Contents
+    from rtit.trace.recording.packs import PackManifest
 
     try:
-        found = Contents.decode(path.read_bytes())
+        found = PackManifest.decode(path.read_bytes())
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return  # what a pack answers all of these
-    require(Contents.decode(found.encode()) == found, "another list than was written")
+    require(PackManifest.decode(found.encode()) == found, "another list than was written")
 
 
 def _baselines(path: Path) -> None:

@@ -238,7 +238,7 @@ def read_again(data: bytes, folder: Path) -> None:
     for base, bytes_now in code.items():
         image.add(base, bytes(bytes_now))
     most = choose.of((1 << 22, 100, 1))
-    decoder = Decoder(image, most_instructions=most)
+    decoder = Decoder(image, max_instructions=most)
     for _ in range(1 + choose.byte() % 8):
         base = choose.of(BASES[:2])
         if choose.byte() & 1:

@@ -56,4 +56,4 @@ def test_a_part(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = [each for each in whole if at in (each.get("at"), each.get("ip"))]
     assert printed("--range", f"{at:x}-{at + 1:x}") == here
     assert main(["events", str(data), "--function", "nobody"]) == 2
-    assert "nothing that was mapped has it" in capsys.readouterr().err
+    assert "no mapped file has this function" in capsys.readouterr().err

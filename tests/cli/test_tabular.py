@@ -108,7 +108,7 @@ def test_what_is_not_there(
     assert printed(capsys, verb, "--raw", bare[1], code=3) == []
     assert printed(capsys, verb, str(tmp_path / "nothing"), code=1) == []
     assert main([verb, *bare, "--function", "nobody"]) == 2
-    assert "--function nobody: nothing that was mapped has it" in capsys.readouterr().err
+    assert "--function nobody: no mapped file has this function" in capsys.readouterr().err
 
 
 def test_every_line(record: Recorder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def test_calls_beyond_the_pair_limit_are_reported(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "calls", 1000)
 
     def calls(places: int) -> tuple[list[int], int, list[str]]:
-        with Trace(path, places=places) as trace:
+        with Trace(path, max_counters=places) as trace:
             (stream,) = trace.select()
             found = build_profile(trace, [stream])
             _, columns = follow_calls(trace, stream, found)

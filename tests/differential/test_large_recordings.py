@@ -64,7 +64,7 @@ def sampled(run: LargeRecording) -> dict[int, list[int]]:
 
 def each(stream: Stream, period: int) -> list[int]:
     """The last of every `period` instructions."""
-    flow = stream.native()
+    flow = stream.native_decoder()
     found: list[int] = []
     skip = period - 1
     while (columns := flow.ips(1 << 20)) is not None:

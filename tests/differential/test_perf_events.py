@@ -18,11 +18,11 @@ from rtit.trace import ErrorClass, Stream, Trace
 from rtit.trace.events import (
     ControlEvent,
     Frequency,
-    Happening,
     Interrupt,
     Mode,
     PtWrite,
     Sleep,
+    TraceEvent,
     Wake,
 )
 
@@ -63,7 +63,7 @@ def _address(value: int | None) -> str:
     return f"{value or 0:x}"
 
 
-def _power(event: Happening) -> Iterator[str]:
+def _power(event: TraceEvent) -> Iterator[str]:
     if isinstance(event, Sleep):
         at = _address(event.at)
         if event.hints is not None:
@@ -78,7 +78,7 @@ def _power(event: Happening) -> Iterator[str]:
         yield f"pwrx deepest cstate: {deepest} last cstate: {last} wake reason: {reasons:#x}"
 
 
-def _interrupt(event: Happening) -> Iterator[str]:
+def _interrupt(event: TraceEvent) -> Iterator[str]:
     if isinstance(event, Interrupt) and event.vector is not None:
         fault = f" PFA: {event.cr2:#x}" if event.cr2 is not None else ""
         at = f"{_address(event.to)} {_address(event.at)}"
@@ -127,7 +127,7 @@ def _flags(trace: Trace) -> list[tuple[Row, int]]:
 
 def _threads(stream: Stream) -> list[int]:
     """Whose each row is, where several share the stream."""
-    return [int(tid) for part in stream.blocks() for tid in part.more.get("tid", ())]
+    return [int(tid) for part in stream.blocks() for tid in part.extra_columns.get("tid", ())]
 
 
 def machine() -> Machine:

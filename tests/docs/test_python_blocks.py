@@ -20,9 +20,9 @@ from support.doc_commands import PAGES, add_examples, python_blocks
 WITHOUT = {
     # used by other parts of rtit only
     *("Trace.of", "Trace.guest_processes", "Ledger.of", "Counts.of", "Image.native"),
-    *("Stream.native", "Stream.others", "Stream.has_several", "Stream.last_turn"),
+    *("Stream.native", "Stream.others", "Stream.has_several_threads", "Stream.last_interval_start"),
     *("Stream.has_one_process", "Stream.edges_by_process"),
-    *("Stream.timed_runs", "Stream.places_of"),
+    *("Stream.runs_with_start", "Stream.places_of"),
     *("Batch.joined", "Batch.with_columns", "Batch.without"),
 }
 

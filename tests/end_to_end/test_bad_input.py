@@ -74,7 +74,7 @@ def test_truncated_at_every_offset(small: bytes, tmp_path: Path) -> None:
         path.write_bytes(small[:size])
         with contextlib.suppress(RtitError), Trace(path) as trace:
             for stream in trace.streams:
-                stream.native().count()
+                stream.native_decoder().count()
 
 
 def test_each_byte_of_a_stream_flipped(program: ProgramBuilder, record: Recorder) -> None:

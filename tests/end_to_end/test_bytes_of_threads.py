@@ -16,7 +16,7 @@ from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import SwitchRecords, Writer
 from rtit.trace import Trace
-from rtit.trace.recording.summary import contents
+from rtit.trace.recording.summary import summarize_recording
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -85,7 +85,7 @@ def test_tracing_that_is_off_at_a_switch(
     """
     data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.THREADS, event)
     with Trace(data) as trace:
-        found = contents(trace).buffers
+        found = summarize_recording(trace).buffers
         ran = {stream.tid for stream in trace.threads}
     assert len(found) == 2
     for each in found:
@@ -112,7 +112,7 @@ def test_tracing_that_stays_on(
     """As perf traces CPUs: what comes while nobody is in user code may be either's."""
     data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.CPU_WIDE)
     with Trace(data) as trace:
-        found = contents(trace).buffers
+        found = summarize_recording(trace).buffers
     for each in found:
         least: Counter[int] = Counter()
         most: Counter[int] = Counter()
@@ -170,7 +170,7 @@ def many(path: Path, threads: int) -> Path:
 def test_of_thousands_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = many(tmp_path / "perf.data", 3008)
     with Trace(data) as trace:
-        (buffer,) = contents(trace).buffers
+        (buffer,) = summarize_recording(trace).buffers
     *own, rest = buffer.threads
     # PSB, TSC and PSBEND are 26 bytes
     assert [(each.tid, each.size) for each in own] == [(n, 26 + n) for n in range(3008, 2944, -1)]
@@ -202,8 +202,8 @@ def test_where_nothing_tells(tmp_path: Path) -> None:
                 to.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))
             to.auxtrace(-1, -1, packets, None, 5000, cpu=0)
         with Trace(data) as trace:
-            (buffer,) = contents(trace).buffers
+            (buffer,) = summarize_recording(trace).buffers
         assert sum(each.size for each in buffer.threads) == len(packets)
         (found,) = [each for each in buffer.threads if each.tid == -1]
         assert found.size == unknown
-        assert found.title == "not known whose"
+        assert found.title == "unknown thread"

@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.trace import Trace
-from rtit.trace.recording.byte_source import Bytes
+from rtit.trace.recording.byte_source import MemorySource
 from support.recordings import Recorder
 
 
@@ -30,7 +30,7 @@ def test_one_thread_has_what_all_have(
         damaged = bytearray(packets)
         for place in drawn.sample(range(len(packets)), 6):
             damaged[place] = drawn.randrange(256)
-        source = Bytes(bytes(damaged))
+        source = MemorySource(bytes(damaged))
         whole = getattr(replace(stream, source=source), what)(perf_time=True).columns()
         for thread in trace.threads[:2]:
             found = getattr(replace(thread, source=source), what)(perf_time=True).columns()

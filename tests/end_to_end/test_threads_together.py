@@ -34,8 +34,8 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on no two threads are decoded apart."""
 
     def never() -> None:
-        monkeypatch.setattr(split, "FEW", 1)
-        monkeypatch.setattr(split, "WORK", 0)
+        monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
+        monkeypatch.setattr(split, "MAX_WORK", 0)
 
     return never
 
@@ -77,7 +77,7 @@ def test_rows(data: Path, together: Callable[[], None]) -> None:
         return found
 
     with Trace(data) as trace:
-        some = [each for each in trace.streams if each.has_several]
+        some = [each for each in trace.streams if each.has_several_threads]
         assert some
         tids = tuple({each.tid for each in trace.threads})
         wanted = [None, Selection(tids=tids[:2]), Selection(tids=tids[-1:])]

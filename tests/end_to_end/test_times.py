@@ -58,7 +58,7 @@ def executed(
 def near(stream: Stream) -> Iterator[Branches]:
     """Near branches: of a SYSCALL the trace does not say where it went."""
     for batch in stream.branches(timing=True):
-        yield batch.take((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
+        yield batch.select_rows((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
 
 
 def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
@@ -77,7 +77,7 @@ def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
             middle = np.quantile(times, [0.25, 0.75], method="lower").tolist()
             start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in middle)
             where = Times(start, end)
-            first, last = where.ticks(clock)
+            first, last = where.to_ticks(clock)
             part = table(Selection(time=where)).columns()["time"]
             assert np.array_equal(part, times[(times >= first) & (times <= last)])
 
@@ -91,7 +91,7 @@ def test_branches_ran_within_their_bounds(
     with Trace(data) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
-            columns = Branches.joined(near(stream), TIMING)
+            columns = Branches.concatenate(near(stream), TIMING)
             if "cyc" in event:
                 check_plain_times(stream, trace.clock)
             sources, times = executed(live, stream.tid)
@@ -145,7 +145,7 @@ def test_cycles_make_bounds_narrower(live: RecordedProgram, tmp_path: Path) -> N
         with Trace(data) as trace:
             found = []
             for stream in trace.streams:
-                columns = Branches.joined(near(stream), TIMING)
+                columns = Branches.concatenate(near(stream), TIMING)
                 truth = np.array(executed(live, stream.tid, OTHER_CLOCK)[1], np.uint64)
                 assert (columns["earliest"] <= truth).all()
                 assert (truth <= columns["latest"]).all()
@@ -185,7 +185,7 @@ def test_threads_that_share_cpus(
     with Trace(data) as trace:
         for tid in {stream.tid for stream in trace.threads}:
             streams = [stream for stream in trace.threads if stream.tid == tid]
-            parts = [Branches.joined(near(each), TIMING) for each in streams]
+            parts = [Branches.concatenate(near(each), TIMING) for each in streams]
             columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             # where it ran on several CPUs, one after the other
             order = np.argsort(columns["time"], kind="stable")

@@ -70,5 +70,5 @@ def test_counts_by_function_of_a_recording_equal_its_instructions(record: Record
         for part in stream.instructions():
             numbers, _ = trace.symbols.lookup_many(stream.tid, part.time, part.ip)
             expected.update(trace.symbols.table[number] for number in numbers)
-        found = stream.native().functions(trace.symbols.names(stream.tid))
+        found = stream.native_decoder().functions(trace.symbols.names(stream.tid))
         assert {(name, path): count for name, path, count in found} == expected

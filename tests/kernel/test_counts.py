@@ -11,7 +11,7 @@ from kernel.machine import Machine
 from kernel.test_threads import long
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.tables.selection import functions
+from rtit.trace.tables.selection import instructions_by_function
 from rtit.trace.threads import split
 from rtit.views.statistics import compute_statistics
 
@@ -32,14 +32,14 @@ def test_counts_of_two_threads(recorded: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(split, "WORK", 0)
     with Trace(recorded) as trace:
         (both,) = trace.by_thread()
-        assert both.is_taken_out
-        assert [*both.whose] == [(each.pid, each.tid) for each in apart]
+        assert both.needs_extraction
+        assert [*both.thread_ids] == [(each.pid, each.tid) for each in apart]
         assert stat(trace, [both]).as_json() == expected.as_json()
         found = both.counts()
         for name in ("instructions", "conditional", "indirect", "returns", "exact_bytes"):
             assert getattr(found, name) == sum(getattr(each, name) for each in counts)
         assert found.elsewhere_bytes == 0
         counted = dict(named.functions)
-        for name, path, count in functions(both, trace.symbols):
+        for name, path, count in instructions_by_function(both, trace.symbols):
             counted[name, path] -= count
         assert set(counted.values()) == {0}

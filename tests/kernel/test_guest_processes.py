@@ -121,10 +121,10 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
     assert instructions(pack, [], capsys) == [ip for _, ip in ran]
     with zipfile.ZipFile(pack) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    said = json.loads(content[packs.LIST])
+    said = json.loads(content[packs.MANIFEST])
     wrong: list[object] = [[1], [[1, 2]], [[-1, None, 5, []]], [[1, None, 5, [[5, 4, 0, "x"]]]]]
     for bad in wrong:
-        content[packs.LIST] = json.dumps({**said, "guest_processes": bad}).encode()
+        content[packs.MANIFEST] = json.dumps({**said, "guest_processes": bad}).encode()
         with zipfile.ZipFile(pack, "w") as archive:
             for name, data_of in content.items():
                 archive.writestr(name, data_of)

@@ -18,10 +18,10 @@ from kernel.test_paths import busy
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
-from rtit.profile.builder import build_profile
-from rtit.trace import Bytes, End, ErrorClass, Selection, Trace
-from rtit.trace.threads.extract import Shared
-from rtit.views.statistics import compute_statistics
+from rtit.profile.builder import profile
+from rtit.trace import End, ErrorClass, MemorySource, Selection, Trace
+from rtit.trace.threads.extract import ThreadAccounting
+from rtit.views.statistics import statistics
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,17 @@ def test_blocks_and_branches_have_thread_columns(recorded: Path, machine: Machin
         (stream,) = trace.streams
         at = 0
         for rows in stream.blocks():
-            for tid, count in zip(rows.more["tid"].tolist(), rows.instructions, strict=True):
+            for tid, count in zip(
+                rows.extra_columns["tid"].tolist(), rows.instructions, strict=True
+            ):
                 assert {each for each, _ in machine.ran[at : at + int(count)]} == {tid}
                 at += int(count)
         assert at == len(machine.ran)
         places = iter(machine.ran)
         for part in stream.branches():
-            for tid, source in zip(part.more["tid"].tolist(), part.source.tolist(), strict=True):
+            for tid, source in zip(
+                part.extra_columns["tid"].tolist(), part.source.tolist(), strict=True
+            ):
                 assert any((tid, source) == place for place in places)
 
 
@@ -123,7 +127,7 @@ def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
             damaged = bytearray(packets)
             for place in drawn.sample(range(len(packets)), 3):
                 damaged[place] = drawn.randrange(256)
-            source = Bytes(bytes(damaged))
+            source = MemorySource(bytes(damaged))
             whole = replace(stream, source=source).instructions(perf_time=True).columns()
             for thread in trace.threads:
                 found = replace(thread, source=source).instructions(perf_time=True).columns()
@@ -142,7 +146,7 @@ def test_interrupted_decoding_has_no_ledger(
         expected = [each.counts() for each in trace.threads]
     with Trace(recorded) as trace:
         with monkeypatch.context() as patched:
-            patched.setattr(Shared, "see_branches", interrupted)
+            patched.setattr(ThreadAccounting, "see_branches", interrupted)
             for thread in trace.threads:
                 with pytest.raises(KeyboardInterrupt):
                     thread.counts()
@@ -213,7 +217,7 @@ def test_single_threads_add_up_to_stream(recorded: Path, machine: Machine, timin
 def test_stream_results_of_one_thread_raise(recorded: Path) -> None:
     with Trace(recorded) as trace:
         for thread in trace.threads:
-            for ask in (thread.numbered, lambda: next(thread.runs())):  # noqa: B023
+            for ask in (thread.block_ids, lambda: next(thread.runs())):  # noqa: B023
                 with pytest.raises(UnsupportedError, match="of all threads of the CPU"):
                     ask()
 
@@ -313,7 +317,7 @@ def test_ambiguous_bytes_are_in_ledger(
         (stream,) = trace.streams
         told: list[tuple[int, int, int]] = []
         for rows in stream.blocks():
-            columns = (rows.start, rows.more["tid"], rows.offset, rows.instructions)
+            columns = (rows.start, rows.extra_columns["tid"], rows.offset, rows.instructions)
             for ip, tid, offset, count in zip(*map(list, columns), strict=True):
                 told += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
                     count - 1

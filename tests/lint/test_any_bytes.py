@@ -13,7 +13,7 @@ from rtit.linter import lint
 from rtit.packets import iterate_packets
 from rtit.scenario import load, run, shipped_scenarios
 from rtit.trace import Settings, Stream
-from rtit.trace.events import as_json, describe
+from rtit.trace.events import describe_event, event_to_dict
 from support.streams import ChunkedBytes
 
 RAW = [
@@ -46,5 +46,5 @@ def test_what_happened_can_be_told(data: bytes) -> None:
     image = Image().add(0x40_1000, b"\x90" * 64)
     for happening in Stream(ChunkedBytes(data), image, Settings()).events():
         assert 0 <= happening.offset < len(data)
-        name = as_json(happening).get("name", happening.what)
-        assert describe(happening).startswith(str(name))
+        name = event_to_dict(happening).get("name", happening.event_name)
+        assert describe_event(happening).startswith(str(name))

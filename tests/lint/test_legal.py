@@ -97,7 +97,7 @@ def test_real_processors(traces: Path, file: str) -> None:
             assert isinstance(stream.settings, Settings)
             assert stream.settings.cpu is not None
             family, model, _ = stream.settings.cpu
-            assert list(lint(stream.parts(), errata=errata_of(family, model))) == []
+            assert list(lint(stream.chunks(), errata=errata_of(family, model))) == []
 
 
 def test_a_real_processor_with_cyc(traces: Path) -> None:

@@ -11,14 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from packets.test_native import piece
-from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_chunks
-from rtit.trace.tables.packets import KINDS, packets
+from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_parts
+from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
 
 def seen(stream: Any) -> list[object]:
     """Everything the columns tell, one by one."""
     items: list[object] = []
-    for batch in packets(stream):
+    for batch in packet_batches(stream):
         sizes = batch.size()
         for index in range(len(batch)):
             fields = batch.packet_fields(index)
@@ -81,11 +81,11 @@ def test_real_traces(traces: Any) -> None:
         data = path.read_bytes()
         assert seen(data) == expected(data), path.name
         kinds |= {item.name for item in scan(data) if isinstance(item, Packet)}
-    assert set(KINDS) - kinds <= {"BBP", "BIP", "BEP"}
+    assert set(PACKET_KINDS) - kinds <= {"BBP", "BIP", "BEP"}
 
 
 def test_columns_are_arrays_that_nobody_writes() -> None:
-    (batch,) = packets(PSB + encode("CBR", ratio=10))
+    (batch,) = packet_batches(PSB + encode("CBR", ratio=10))
     columns: list[Any] = [batch.kind, batch.detail, batch.offset, batch.payload]
     assert [str(column.dtype) for column in columns] == ["uint8", "uint8", "uint64", "uint64"]
     assert [batch.name(index) for index in range(len(batch))] == ["PSB", "CBR"]
@@ -96,11 +96,11 @@ def test_columns_are_arrays_that_nobody_writes() -> None:
 
 def test_batches_go_on_where_the_last_ended() -> None:
     data = encode("TNT", bits="TN") * 40000
-    batches = list(packets(data))
+    batches = list(packet_batches(data))
     assert len(batches) > 1
     assert np.array_equal(np.concatenate([batch.offset for batch in batches]), np.arange(40000))
 
 
 def test_unreadable_streams() -> None:
     with pytest.raises(TypeError, match="neither bytes-like nor an iterable"):
-        list(packets(5))  # type: ignore[arg-type]
+        list(packet_batches(5))  # type: ignore[arg-type]

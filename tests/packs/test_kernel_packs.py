@@ -208,8 +208,8 @@ def test_names_that_are_none(
     assert main(["pack", str(data), "-o", str(pack)]) == 0
     with zipfile.ZipFile(pack) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    said = json.loads(content[packs.LIST])
-    content[packs.LIST] = json.dumps({**said, "more": {member: "x"}}).encode()
+    said = json.loads(content[packs.MANIFEST])
+    content[packs.MANIFEST] = json.dumps({**said, "more": {member: "x"}}).encode()
     with zipfile.ZipFile(pack, "w") as archive:
         for name, data_of in {**content, member: b"x"}.items():
             archive.writestr(name, data_of)

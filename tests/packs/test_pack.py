@@ -163,7 +163,7 @@ def test_what_is_in_it(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 0
     with zipfile.ZipFile(output) as archive:
-        contents = packs.Contents.decode(archive.read(packs.LIST))
+        contents = packs.PackManifest.decode(archive.read(packs.MANIFEST))
         [kept] = [each for key, each in contents.files.items() if key[0] == str(folder / "program")]
         assert kept.file is not None
         assert kept.debug is not None
@@ -256,8 +256,8 @@ def test_what_shrinks_too_well_is_not_compressed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written can be read back: the bounds are those of reading."""
-    monkeypatch.setattr("rtit.trace.recording.packs.ALWAYS", 0)
-    monkeypatch.setattr("rtit.trace.recording.packs.ALWAYS", 0)
+    monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 0)
+    monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 0)
     recording = tmp_path / "perf.data"
     recording.mkdir()
     shutil.copy(folder / "perf.data", recording / "data")
@@ -280,7 +280,7 @@ def test_a_pack_that_cannot_be_written_leaves_the_older_one(
     def fail(*_: object) -> None:
         raise ImageError("no", source="x")
 
-    monkeypatch.setattr("rtit.trace.recording.packs.Contents.encode", fail)
+    monkeypatch.setattr("rtit.trace.recording.packs.PackManifest.encode", fail)
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 1
     assert output.read_text() == "older"
     assert list(tmp_path.iterdir()) == [output]

@@ -24,7 +24,7 @@ from rtit.perfdata.attr import _ATTR
 from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.perfdata.records import COMPRESSED_TYPES, RECORD_CLASSES, RECORD_HEADER, SAMPLE, Tail
 from rtit.trace import Trace
-from rtit.trace.recording.summary import contents
+from rtit.trace.recording.summary import summarize_recording
 from support.limits import assert_peak_memory
 from support.recording_variants import (
     SIDEBAND_ID,
@@ -212,7 +212,7 @@ def decodes(path: Path) -> bool:
     is can be said of all that can be opened.
     """
     with contextlib.suppress(RtitError), Trace(path) as trace:
-        contents(trace)
+        summarize_recording(trace)
     try:
         with Trace(path) as trace:
             assert trace.mappings() is not None
@@ -295,7 +295,7 @@ def test_invalid_mtc_period_is_handled(made: tuple[Path, int]) -> None:
     path, _ = made
     changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 11 * 8, b"\xff" * 8)
     with Trace(path) as trace:
-        (time,) = [text for text in contents(trace).settings if text.startswith("time:")]
+        (time,) = [text for text in summarize_recording(trace).settings if text.startswith("time:")]
         assert "MTC of a period that no processor has" in time
 
 

@@ -18,8 +18,8 @@ from rtit.perfdata.aux import EventIdIndex
 from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.trace import Trace
-from rtit.trace.recording.settings import clocks_in_words
-from rtit.trace.recording.summary import contents, settings_in_words
+from rtit.trace.recording.settings import describe_clocks
+from rtit.trace.recording.summary import describe_settings, summarize_recording
 
 U64 = st.integers(0, (1 << 64) - 1)
 ATTR = 128
@@ -100,7 +100,7 @@ def test_pebs_counters_name_their_events(tmp_path: Path) -> None:
         assert {counter: event.name for counter, event in data.pebs_counters.items()} == {
             3: "dummy:u"
         }
-        assert "PEBS records of counter 3: dummy:u" in settings_in_words(data)
+        assert "PEBS records of counter 3: dummy:u" in describe_settings(data)
 
 
 def header_feature(number: int, body: bytes) -> bytes:
@@ -128,7 +128,7 @@ def test_info_names_clocks(tmp_path: Path) -> None:
     struct.pack_into("<i", content, second + 92, 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = clocks_in_words(data)
+        words = describe_clocks(data)
     assert words == [
         "perf's, in ns = 0x0 + (TSC * 1024 >> 10)",
         "records have times of CLOCK_MONOTONIC_RAW: not perf's, so that packets have others",
@@ -141,7 +141,7 @@ def test_truncated_wall_clock_raises(tmp_path: Path) -> None:
     opened_file(path)
     with_records(path, header_feature(29, bytes(8)))
     with PerfData(path) as data, pytest.raises(PerfDataError, match="HEADER_CLOCK_DATA"):
-        clocks_in_words(data)
+        describe_clocks(data)
 
 
 def test_guest_ids_of_id_index(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_guest_ids_of_id_index(tmp_path: Path) -> None:
     with Trace(path) as trace:
         assert trace.data.guest_ids == {77: (1234, 3)}
         assert trace.comms == {7: "ours"}
-        assert contents(trace).machine["guest 1234"].startswith("records of 1 of its CPUs")
+        assert (
+            summarize_recording(trace).machine["guest 1234"].startswith("records of 1 of its CPUs")
+        )
     # an older perf has no machines there
     path.write_bytes(path.read_bytes().replace(struct.pack("<QQ", 1234, 3), bytes(16)))
     with Trace(path) as trace:
@@ -215,7 +217,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
     struct.pack_into("<I", content, attrs + ATTR + 16 + 116, 2 | 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = settings_in_words(data)
+        words = describe_settings(data)
     assert "the trace begins paused" in words
     assert "samples that pause the trace: dummy:u" in words
     assert "samples that resume the trace: dummy:u" in words

@@ -109,7 +109,7 @@ def test_truncation_while_reading_records_raises(
 def test_truncation_while_reading_packets_raises(data: Path) -> None:
     with Trace(data) as trace:
         (stream,) = trace.streams
-        parts = stream.parts()
+        parts = stream.chunks()
         next(parts)
         os.truncate(data, 1 << 20)
         with pytest.raises(PerfDataError, match=r"shorter while it was read at offset 0x100000"):

@@ -99,7 +99,9 @@ def test_times_decoded_from_cycles_are_those_of_the_clock(profile: Profile, star
 @pytest.mark.spec("TIME-001", "TIME-006")
 def test_times_decoded_from_mtcs_have_the_clock_within_their_bounds(profile: Profile) -> None:
     trace, truth = executed(Processor(profile=profile), {"MTCFreq": 3})
-    columns = Branches.joined(iter(trace.streams[0].branches(timing=True)), ("earliest", "latest"))
+    columns = Branches.concatenate(
+        iter(trace.streams[0].branches(timing=True)), ("earliest", "latest")
+    )
     bounds = zip(columns["earliest"].tolist(), truth, columns["latest"].tolist(), strict=True)
     assert all(earliest <= time <= latest for earliest, time, latest in bounds)
 

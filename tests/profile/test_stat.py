@@ -148,7 +148,7 @@ def test_counters_beyond_the_limit_are_reported(
     assert part.transfers == whole.transfers
     assert part.instructions == whole.instructions
     assert 0 < sum(each.instructions for each in part.binaries) < sum(ran)
-    assert main(["stat", "--places", "10", str(data)]) == 3
+    assert main(["stat", "--max-edges", "10", str(data)]) == 3
     given = capsys.readouterr()
     assert " -" not in given.out
     warnings = given.err
@@ -161,4 +161,4 @@ def test_counters_beyond_the_limit_are_reported(
     )
     assert "missing: the system calls of those runs are in no count\n" in warnings
     whole_at = str(max(len(each.edges.count) for each in whole.binaries) + 100_000)
-    assert main(["stat", "--places", whole_at, str(data)]) == 0
+    assert main(["stat", "--max-edges", whole_at, str(data)]) == 0

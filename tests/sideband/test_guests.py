@@ -12,9 +12,9 @@ from rtit.image import Images
 from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
-from rtit.sideband import Turn, TurnList, read_sideband
-from rtit.sideband.guests import GuestSideband
-from rtit.sideband.scheduling import InGuest
+from rtit.sideband import IntervalList, SchedulingInterval, follow
+from rtit.sideband.guests import Guests
+from rtit.sideband.scheduling import GuestThread
 from support.limits import limit_recordings
 
 ONE, OTHER = 500, 600
@@ -59,7 +59,7 @@ def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     found = guests()
     for time in range(4):
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
-    whole = [InGuest(number, number) for number in (7, 8, 9, 10, 11)]
+    whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
         turns = found.split(TurnList([Turn(10, ONE, ONE + 1)]))
         assert [turn.guest for turn in turns] == whole

@@ -31,15 +31,15 @@ def assert_interpreter_agrees(recording: str | PathLike[str]) -> int:
 
 def assert_stream_agrees(stream: Stream) -> None:
     assert isinstance(stream.settings, Settings)
-    interpreted = replace(stream, settings=replace(stream.settings, walk=True), _flow=None)
+    interpreted = replace(stream, settings=replace(stream.settings, walk=True), _decoder=None)
     for name, result in RESULTS.items():
         found, expected = outcome(stream, result), outcome(interpreted, result)
         assert found == expected, name
-    stream.forget()
+    stream.discard_decoder()
 
 
 def outcome(stream: Stream, result: Callable[[Flow], Any]) -> list[Any]:
-    flow = stream.native()
+    flow = stream.native_decoder()
     return [result(flow), flow.counts(), flow.ledger()]
 
 

@@ -18,5 +18,5 @@ def lint_findings(recording: Path) -> list[str]:
         return [
             f"{stream.title}: {finding}"
             for stream in trace.streams
-            for finding in lint(stream.parts(), psb_period=period)
+            for finding in lint(stream.chunks(), psb_period=period)
         ]

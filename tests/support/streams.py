@@ -30,7 +30,7 @@ class ChunkedBytes:
     def size(self) -> int:
         return len(self._data)
 
-    def parts(self) -> Iterator[memoryview]:
+    def chunks(self) -> Iterator[memoryview]:
         for start in range(0, len(self._data), self._step):
             yield memoryview(self._data)[start : start + self._step]
 

@@ -10,7 +10,7 @@ import pytest
 
 import rtit
 from rtit.packets import encode
-from rtit.trace import End, Numbers, Stream
+from rtit.trace import BlockIds, End, Stream
 from rtit.trace.tables.rows import Branch, Instruction, SyncPoint
 from support.streams import SYNC
 
@@ -65,12 +65,12 @@ def test_a_batch_travels_and_stays_as_it_is(table: str) -> None:
     for name, column in batch.columns().items():
         assert np.array_equal(getattr(there, name), column)
         assert there.buffer(name).tolist() == column.tolist()
-    with pytest.raises(AttributeError, match="is not set"):
-        batch.more = {}
+    with pytest.raises(AttributeError, match="is immutable"):
+        batch.extra_columns = {}
     with pytest.raises(AttributeError, match="no column 'nothing'"):
         _ = there.nothing
     with pytest.raises(TypeError, match="has 1 columns"):
-        Numbers()
+        BlockIds()
 
 
 def test_sync_points() -> None:

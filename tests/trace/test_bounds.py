@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.packets import Packet, encode, scan
 from rtit.trace import Stream
-from rtit.trace.time.samples import Points
+from rtit.trace.time.samples import TimingSamples
 from support.streams import SYNC
 
 START = 1 << 20
@@ -212,13 +212,13 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
     """
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
 
-    def points(packets: bytes) -> Points:
+    def points(packets: bytes) -> TimingSamples:
         trace = rtit.decode(packets, rtit.Image(), mtc_freq=3, nom_freq=37, cpuid_15=(2, 308))
-        flow = trace.streams[0].native(points=True)
+        flow = trace.streams[0].native_decoder(points=True)
         while flow.next(1000) is not None:
             pass
-        found = Points(flow)
-        found.take()
+        found = TimingSamples(flow)
+        found.read_new()
         return found
 
     whole = points(data).rows

@@ -139,7 +139,7 @@ def test_number_of_threads_does_not_change_results() -> None:
         damaged[at : at + 3] = b"\xff\x02\x00"
 
     def found(data: bytes | bytearray, threads: int) -> list[object]:
-        (stream,) = rtit.decode(data, image(), threads=threads).streams
+        (stream,) = rtit.decode(data, image(), jobs=threads).streams
         totals = stream.totals()
         ran = sum((totals.runs.instructions * totals.runs.count).tolist())
         parts = [totals.runs.start, totals.runs.count, totals.edges.source, totals.edges.count]
@@ -163,7 +163,7 @@ def test_number_of_threads_does_not_change_order() -> None:
         data[at : at + 3] = b"\xff\x02\x00"
 
     def found(threads: int) -> list[object]:
-        (stream,) = rtit.decode(data, image(), threads=threads).streams
+        (stream,) = rtit.decode(data, image(), jobs=threads).streams
         tables: list[object] = []
         for table in (stream.blocks(), stream.instructions(), stream.branches()):
             columns = table.columns()
@@ -190,8 +190,8 @@ def test_number_of_threads_does_not_change_order() -> None:
         ({"start": rtit.Start(bits=8)}, "start bits is 8"),
         ({"start": rtit.Start(ip=1 << 64)}, "start ip is"),
         ({"ranges": [(0, 1)] * 5}, "5 filter ranges"),
-        ({"threads": 256}, "threads is 256"),
-        ({"threads": -1}, "threads is -1"),
+        ({"jobs": 256}, "jobs is 256"),
+        ({"jobs": -1}, "jobs is -1"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:

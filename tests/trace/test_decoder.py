@@ -20,7 +20,7 @@ import rtit
 from rtit.errors import ConcurrentUseError, UsageError
 from rtit.packets import encode
 from rtit.trace import End, Settings, Start, Stream
-from rtit.trace.recording.byte_source import Bytes
+from rtit.trace.recording.byte_source import MemorySource
 from support.streams import SYNC
 
 CODE = bytes.fromhex("7402 90 90 ebfa")
@@ -73,7 +73,7 @@ def expected(stream: Stream, index: str, branches: str, size: int) -> bytes:
 
 
 def walked(data: bytes, code: rtit.Image) -> Stream:
-    return Stream(Bytes(data), code, Settings(walk=True))
+    return Stream(MemorySource(data), code, Settings(walk=True))
 
 
 def compare(decoder: rtit.Decoder, data: bytes, stream: Stream, index: str, branches: str) -> None:
@@ -113,7 +113,7 @@ def test_published_cases_one_after_the_other(traces: Path) -> None:
     for name in names:
         program = (traces / "libipt-cases" / f"{name}.bin").read_bytes()
         code.remove(0, 1 << 40).add(0x100000, program)
-        decoder.forget()
+        decoder.invalidate()
         data = (traces / "libipt-cases" / f"{name}.pt").read_bytes()
         for _ in range(2):
             compare(decoder, data, walked(data, code), "afl", "decided")
@@ -200,12 +200,12 @@ def test_shared_memory() -> None:
 @pytest.mark.parametrize(
     ("bitmap", "why"),
     [
-        (bytes(64), "cannot be written"),
+        (bytes(64), "read-only"),
         (bytearray(0), "power of two"),
         (bytearray(100), "power of two"),
-        (memoryview(bytearray(128))[::2], "one piece"),
-        ("text", "no buffer"),
-        (5, "no buffer"),
+        (memoryview(bytearray(128))[::2], "not contiguous"),
+        ("text", "no contiguous buffer"),
+        (5, "no contiguous buffer"),
     ],
 )
 def test_buffers_that_do_not(bitmap: bytearray, why: str) -> None:
@@ -218,11 +218,11 @@ def test_settings_that_cannot_be() -> None:
         rtit.Decoder(image(), index="AFL")
     with pytest.raises(UsageError, match="decided, conditional"):
         rtit.Decoder(image(), branches="all")
-    with pytest.raises(UsageError, match="most_instructions is 0"):
-        rtit.Decoder(image(), most_instructions=0)
+    with pytest.raises(UsageError, match="max_instructions is 0"):
+        rtit.Decoder(image(), max_instructions=0)
     with pytest.raises(UsageError, match="filter ranges"):
         rtit.Decoder(image(), ranges=[(0, 1)] * 5)
-    with pytest.raises(UsageError, match="the trace is no buffer"):
+    with pytest.raises(UsageError, match="the trace is no contiguous buffer"):
         rtit.Decoder(image()).run("text")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="start bits is 8"):
         rtit.Decoder(image()).run(b"", start=Start(0x1000, bits=8))
@@ -287,15 +287,15 @@ def test_code_that_changes_is_told() -> None:
     assert targets() == {0x1000, 0x1004}
     code.add(0x1000, bytes.fromhex("7400"))
     assert targets() == {0x1000, 0x1004}
-    decoder.forget(0x1001, 1)
+    decoder.invalidate(0x1001, 1)
     assert targets() == {0x1000, 0x1002}
     code.add(0x1000, bytes.fromhex("7401"))
-    decoder.forget(0x9000, 100)
+    decoder.invalidate(0x9000, 100)
     assert targets() == {0x1000, 0x1002}
-    decoder.forget()
+    decoder.invalidate()
     assert targets() == {0x1000, 0x1003}
     with pytest.raises(UsageError, match="64 bits"):
-        decoder.forget(-1)
+        decoder.invalidate(-1)
 
 
 def test_what_was_not_told_stays_with_one_decoder() -> None:
@@ -304,7 +304,7 @@ def test_what_was_not_told_stays_with_one_decoder() -> None:
     decoder = rtit.Decoder(code)
     decoder.run(trace)
     code.add(0x1000, bytes.fromhex("7400"))
-    decoder.forget(0x9000, 100)
+    decoder.invalidate(0x9000, 100)
     decoder.run(trace)
     del decoder
     other = rtit.Decoder(code)
@@ -375,7 +375,7 @@ def test_pages_are_asked_for_once() -> None:
         assert decoder.run(SYNC + results(3)).complete
     assert pages.asked == [0x1000]
     pages.page = bytes.fromhex("7400 90 90 90 ebf9")
-    decoder.forget(0x1000, 1)
+    decoder.invalidate(0x1000, 1)
     assert decoder.run(SYNC + results(1)).complete
     assert pages.asked == [0x1000, 0x1000]
     assert set(decoder.edges().target.tolist()) == {0x1002}
@@ -439,7 +439,7 @@ def test_spaces_by_their_keys() -> None:
             trace = rtit.decode(begin + results(1), shifted(0), spaces=spaces)
             assert sources(trace.streams[0].edges()) == {0x1000 + number}
     spaces[0x5000].add(0x1000, bytes.fromhex("7400"))
-    decoder.forget(0x1000, 2)
+    decoder.invalidate(0x1000, 2)
     decoder.run(streams[1] + results(1))
     assert sources(decoder.edges()) == {0x1000}
 
@@ -465,6 +465,6 @@ def test_second_thread_gets_concurrent_use_error() -> None:
 
 def test_little_is_kept() -> None:
     """A decoder that may keep next to nothing gives the same."""
-    decoder = rtit.Decoder(image(), most_instructions=1)
+    decoder = rtit.Decoder(image(), max_instructions=1)
     for _ in range(3):
         assert decoder.run(SYNC + results(50) + SYNC + results(10)).branches == 60

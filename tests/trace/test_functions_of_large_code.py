@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.trace.tables.selection import functions
+from rtit.trace.tables.selection import instructions_by_function
 from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
@@ -44,5 +44,5 @@ def test_none_is_lost(
     ran += code.index(b"\xff") + 1
     with rtit.Trace(path) as trace:
         (stream,) = trace.streams
-        assert sum(count for *_, count in functions(stream, trace.symbols)) == ran
+        assert sum(count for *_, count in instructions_by_function(stream, trace.symbols)) == ran
         assert stream.counts().instructions == ran

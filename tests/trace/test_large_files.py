@@ -13,8 +13,8 @@ from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata.records import Comm
 from rtit.sideband.process_records import sort_by_time
 from rtit.trace import Trace
-from rtit.trace.recording.byte_source import AuxBytes
-from rtit.trace.recording.summary import contents
+from rtit.trace.recording.byte_source import AuxDataSource
+from rtit.trace.recording.summary import summarize_recording
 from support.limits import assert_peak_memory
 
 TSC = encode("TSC", tsc=10)
@@ -42,7 +42,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_memory_does_not_grow_with_the_file(large: Path) -> None:
     with assert_peak_memory(72), Trace(large) as trace:
         assert len(trace.streams) == 2
-        assert sum(each.psbs for each in contents(trace).buffers) == PIECES
+        assert sum(each.psbs for each in summarize_recording(trace).buffers) == PIECES
         packets = Counter[str]()
         for stream in trace.streams:
             packets += stream.counts().packets
@@ -66,14 +66,14 @@ def test_many_records_in_the_order_of_their_times(large: Path) -> None:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of packets that were taken out of a file."""
     found: list[int] = []
-    parts: Callable[[AuxBytes], Iterator[memoryview]] = AuxBytes.parts
+    parts: Callable[[AuxDataSource], Iterator[memoryview]] = AuxDataSource.chunks
 
-    def watched(source: AuxBytes) -> Iterator[memoryview]:
+    def watched(source: AuxDataSource) -> Iterator[memoryview]:
         for part in parts(source):
             found.append(len(part))
             yield part
 
-    monkeypatch.setattr(AuxBytes, "parts", watched)
+    monkeypatch.setattr(AuxDataSource, "chunks", watched)
     return found
 
 
@@ -84,7 +84,7 @@ def test_packets_are_read_once(large: Path, taken: list[int]) -> None:
         assert taken == []
         size = sum(stream.size for stream in trace.streams)
         assert size == PIECE * PIECES
-        contents(trace)
+        summarize_recording(trace)
         assert sum(taken) == size
         for stream in trace.streams:
             stream.counts()

@@ -20,7 +20,7 @@ def stream() -> Stream:
     return rtit.decode(SYNC + jump + BAD + SYNC + away + SYNC, image).streams[0]
 
 
-def test_ledger_columns_equal_spans() -> None:
+def test_columns_are_the_spans() -> None:
     ledger = stream().ledger()
     spans = list(ledger)
     assert len(ledger) == len(spans) == 5
@@ -42,21 +42,21 @@ def test_ledger_columns_equal_spans() -> None:
         ledger[5]
 
 
-def test_equal_errors_share_one_text() -> None:
+def test_a_text_that_comes_again_is_there_once() -> None:
     ledger = stream().ledger()
     assert len(set(ledger.texts)) == len(ledger.texts) == 3
     assert ledger.fields[-1] == ("error", "u4", ledger.texts)
 
 
-def test_empty_ledger() -> None:
-    assert list(Ledger.of([])) == []
+def test_an_empty_one() -> None:
+    assert list(Ledger.from_rows([])) == []
     assert list(rtit.decode(b"").streams[0].ledger()) == []
 
 
-def test_ledger_repr() -> None:
-    one = Ledger.of([(0, 5, "exact", None, None, None, None)])
+def test_how_it_is_printed() -> None:
+    one = Ledger.from_rows([(0, 5, "exact", None, None, None, None)])
     assert repr(one) == "<Ledger: bytes 0x0 to 0x5 exact>"
-    many = Ledger.of((at, at + 1, "exact", None, None, None, None) for at in range(2012))
+    many = Ledger.from_rows((at, at + 1, "exact", None, None, None, None) for at in range(2012))
     assert repr(many).startswith("<Ledger: bytes 0x0 to 0x1 exact, bytes 0x1 to 0x2 exact, ")
     assert repr(many).endswith(", bytes 0x9 to 0xa exact, and 2,002 more>")
     assert list(one) == [Span(0, 5, "exact", "")]

@@ -77,10 +77,10 @@ def test_memory_of_losses_that_wait_for_those_before() -> None:
     data = (PSB_PLUS + encode("OVF") * 30_000) * 140
     ledgers = []
     for threads in (1, 8):
-        (stream,) = decode(data, threads=threads).streams
+        (stream,) = decode(data, jobs=threads).streams
         with assert_peak_memory(120):
             stream.counts()
-        ledgers.append([*stream.ledger().lists(), stream.counts()])
+        ledgers.append([*stream.ledger().column_lists(), stream.counts()])
     assert ledgers[0] == ledgers[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import rtit
 from rtit.packets import encode
-from rtit.trace import End, Numbered, Settings, Stream
+from rtit.trace import BlockIdTable, End, Settings, Stream
 from support.streams import SYNC, make_stream
 
 CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
@@ -20,7 +20,7 @@ ROUND = CALL + encode("TNT", bits="T") + BACK + CALL + encode("TNT", bits="N") +
 COLUMNS = ("start", "instructions", "last", "end", "bits")
 
 
-def expanded(numbered: Numbered) -> list[list[int]]:
+def expanded(numbered: BlockIdTable) -> list[list[int]]:
     """The runs of all batches, by column."""
     found: list[list[int]] = [[] for _ in COLUMNS]
     for batch in numbered:
@@ -36,8 +36,8 @@ def in_rows(of: Stream) -> list[list[int]]:
     return [columns[name].tolist() for name in COLUMNS]
 
 
-def test_block_ids_name_blocks() -> None:
-    numbered = make_stream(ROUND, CODE).numbered()
+def test_what_the_numbers_mean() -> None:
+    numbered = make_stream(ROUND, CODE).block_ids()
     assert len(numbered.blocks) == 0
     blocks = []
     for batch in numbered:
@@ -72,25 +72,25 @@ def test_runs_are_rows(threads: int, walk: bool) -> None:
     image = rtit.Image()
     for address, code in CODE.items():
         image.add(address, bytes.fromhex(code))
-    (one,) = rtit.decode(bytes(whole), image, threads=1).streams
-    (found,) = rtit.decode(bytes(whole), image, threads=threads).streams
+    (one,) = rtit.decode(bytes(whole), image, jobs=1).streams
+    (found,) = rtit.decode(bytes(whole), image, jobs=threads).streams
     assert isinstance(found.settings, Settings)
     found.settings = replace(found.settings, walk=walk)
-    assert expanded(found.numbered()) == in_rows(one)
+    assert expanded(found.block_ids()) == in_rows(one)
     assert list(found.ledger()) == list(one.ledger())
     assert len(list(one.ledger())) > 3
 
 
-def test_block_ids_as_a_table() -> None:
-    numbered = make_stream(ROUND, CODE).numbered()
+def test_as_a_table() -> None:
+    numbered = make_stream(ROUND, CODE).block_ids()
     assert repr(numbered) == "<Table of Numbers: id>"
     ids = numbered.columns()["id"]
-    assert len(numbered.blocks.take(ids)) == len(ids) == 6
-    assert numbered.blocks.take(ids).columns()["start"][1] == 0x2000
+    assert len(numbered.blocks.select_rows(ids)) == len(ids) == 6
+    assert numbered.blocks.select_rows(ids).columns()["start"][1] == 0x2000
     assert hasattr(numbered, "__arrow_c_stream__")
 
 
-def test_block_ids_of_an_empty_stream() -> None:
+def test_nothing_ran() -> None:
     (none,) = rtit.decode(b"").streams
-    assert expanded(none.numbered()) == [[]] * 5
-    assert len(none.numbered().blocks) == 0
+    assert expanded(none.block_ids()) == [[]] * 5
+    assert len(none.block_ids().blocks) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images
-from rtit.trace import Place, Places, Selection
+from rtit.trace import SelectedRange, SelectedRanges, Selection
 from rtit.trace.tables.selection import LATEST
 
 BASE = 0x7F00_0000_0000
@@ -58,8 +58,8 @@ def images(program: Path) -> Images:
     return images
 
 
-def found(images: Images, *functions: str, pid: int = 7) -> list[Place]:
-    places = Places(Selection(functions=functions), images).of(pid)
+def found(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
+    places = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
     assert places is not None
     return places
 
@@ -69,8 +69,8 @@ def test_a_function_in_each_of_its_mappings(
 ) -> None:
     start, end = listed["plain"]
     expected = [
-        Place(BASE + start, BASE + end, 100, 500),
-        Place(2 * BASE + start, 2 * BASE + end, 500, LATEST),
+        SelectedRange(BASE + start, BASE + end, 100, 500),
+        SelectedRange(2 * BASE + start, 2 * BASE + end, 500, LATEST),
     ]
     assert found(images, "plain") == expected
     assert found(images, "plain@program") == expected
@@ -89,14 +89,14 @@ def test_names_of_cpp_in_both_spellings(
 
 def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[int, int]]) -> None:
     selection = Selection(functions=("main", "plain"), ranges=((0x10, 0x20),))
-    places = Places(selection, images).of(7)
+    places = SelectedRanges(selection, images).in_processes(7)
     assert places is not None
-    assert places[0] == Place(0x10, 0x20)
+    assert places[0] == SelectedRange(0x10, 0x20)
     assert {place[:2] for place in places if place.since == 100} == {
         (BASE + start, BASE + end) for start, end in (listed["main"], listed["plain"])
     }
-    assert Places(selection, images).of(8) == [Place(0x10, 0x20)]
-    assert Places(Selection(), images).of(7) is None
+    assert SelectedRanges(selection, images).in_processes(8) == [SelectedRange(0x10, 0x20)]
+    assert SelectedRanges(Selection(), images).in_processes(7) is None
 
 
 def test_a_file_stands_for_what_belongs_to_no_function(
@@ -111,13 +111,13 @@ def test_a_file_stands_for_what_belongs_to_no_function(
 
 def test_memory_without_a_file_by_its_name(images: Images) -> None:
     images.mmap(600, 7, 7, 0x1000, 0x1000, 0, "[vdso]")
-    assert found(images, "[vdso]") == [Place(0x1000, 0x2000, 500, LATEST)]
+    assert found(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
 
 
 def test_a_name_that_is_nowhere(images: Images) -> None:
-    places = Places(Selection(functions=("main", "plian")), images)
-    with pytest.raises(UsageError, match=r"--function plian: .*near it: .*plain"):
+    places = SelectedRanges(Selection(functions=("main", "plian")), images)
+    with pytest.raises(UsageError, match=r"--function plian: .*similar names: .*plain"):
         places.check([7])
-    Places(Selection(functions=("main",)), images).check([7])
+    SelectedRanges(Selection(functions=("main",)), images).check([7])
     with pytest.raises(UsageError, match="main"):
-        Places(Selection(functions=("main",)), images).check([8])
+        SelectedRanges(Selection(functions=("main",)), images).check([8])

@@ -15,7 +15,7 @@ from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.trace import Repeats, Stream, Trace, repeats
+from rtit.trace import Stream, Trace, UnknownLoop, unknown_loops
 from rtit.views.verify import verify
 
 # 1000 nop; 1001 nop; 1002 nop; 1003 jmp 1001; 1005 jz 1001; 1007 jmp 1005
@@ -51,25 +51,25 @@ def test_between_times_that_are_known(between: int) -> None:
     come in several batches.
     """
     stream, at = decoded(0x1000, time(1500), encode("PAD") * between, time(5000))
-    assert repeats(stream) == [Repeats(at, LEFT, 5000 - 1500, 6000 - 1000)]
+    assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 1500, 6000 - 1000)]
 
 
 def test_results_may_be_older_than_their_packet() -> None:
     stream, at = decoded(0x1005, time(1200), TAKEN, time(2000), time(5000))
-    assert repeats(stream) == [Repeats(at, LEFT, 5000 - 2000, 6000 - 1000)]
+    assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 2000, 6000 - 1000)]
 
 
 def test_nothing_known_behind() -> None:
     stream, at = decoded(0x1000)
     data = stream.read()[: at + len(full("FUP", LEFT)) + 1]
     (cut,) = rtit.decode(data, rtit.Image().add(0x1000, CODE)).streams
-    assert repeats(cut) == [Repeats(at, LEFT, 0, None)]
+    assert unknown_loops(cut) == [UnknownLoop(at, LEFT, 0, None)]
 
 
 def test_time_that_goes_back() -> None:
     """No number of ticks is less than none."""
     stream, at = decoded(0x1005, time(9000), NOT_TAKEN, TAKEN, time(500))
-    assert repeats(stream) == [Repeats(at, LEFT, 0, None)]
+    assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 0, None)]
 
 
 def test_a_pipe_is_read_once(
@@ -87,7 +87,7 @@ def test_a_pipe_is_read_once(
 
 def test_no_such_loop() -> None:
     (stream,) = rtit.decode(time(1000)).streams
-    assert repeats(stream) == []
+    assert unknown_loops(stream) == []
 
 
 @pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt/cyc=1/u"])
@@ -108,18 +108,18 @@ def test_with_truth(
     )
     with Trace(data) as trace:
         (verdict,) = verify(trace, str(truth))
-        found = repeats(trace.streams[0])
+        found = unknown_loops(trace.streams[0])
     assert verdict.identical
     assert len(found) >= 1
-    least = sum(each.least for each in found)
-    most = sum(each.most for each in found if each.most is not None)
+    least = sum(each.min_ticks for each in found)
+    most = sum(each.max_ticks for each in found if each.max_ticks is not None)
     assert least - len(found) * INTO_A_LOOP <= verdict.repeated <= most
     assert least > verdict.repeated // 2  # it tells something
     # One sentence for each loop, with the time of all its places.
-    loops: dict[int, list[Repeats]] = {}
+    loops: dict[int, list[UnknownLoop]] = {}
     for each in found:
         loops.setdefault(each.ip, []).append(each)
-    ticks = [f"at least {sum(each.least for each in loop):,} and " for loop in loops.values()]
+    ticks = [f"at least {sum(each.min_ticks for each in loop):,} and " for loop in loops.values()]
     assert main(["instructions", str(data), "--tail", "1"]) == 3
     said = capsys.readouterr().err
     assert all(text in said for text in ticks)

@@ -57,20 +57,20 @@ def test_parse_time_rejects(text: str) -> None:
 
 def test_ticks_of_a_clock() -> None:
     # 100 ns is ticks 0 and 1, 101 ns is ticks 2 and 3.
-    assert Times(100, 100).ticks(HALF) == (0, 1)
-    assert Times(101, 102).ticks(HALF) == (2, 5)
-    assert Times(0, 101).ticks(HALF) == (0, 3)
-    assert Times(101).ticks(HALF) == (2, LATEST)
-    assert Times().ticks(HALF) == (0, LATEST)
-    first, last = Times(0, 99).ticks(HALF)
+    assert Times(100, 100).to_ticks(HALF) == (0, 1)
+    assert Times(101, 102).to_ticks(HALF) == (2, 5)
+    assert Times(0, 101).to_ticks(HALF) == (0, 3)
+    assert Times(101).to_ticks(HALF) == (2, LATEST)
+    assert Times().to_ticks(HALF) == (0, LATEST)
+    first, last = Times(0, 99).to_ticks(HALF)
     assert first > last
 
 
 def test_ticks_without_a_clock() -> None:
-    assert Times(5, 17).ticks(None) == (5, 17)
-    assert Times(None, 17).ticks(None) == (0, 17)
+    assert Times(5, 17).to_ticks(None) == (5, 17)
+    assert Times(None, 17).to_ticks(None) == (0, 17)
     with pytest.raises(UsageError, match="ticks"):
-        parse_times("1.5,").ticks(None)
+        parse_times("1.5,").to_ticks(None)
 
 
 @given(
@@ -86,7 +86,7 @@ def test_a_tick_is_within_if_its_nanosecond_is(
 ) -> None:
     """Between the ticks that the bounds give, and nowhere else, `to_nanoseconds` is within them."""
     clock = TimeConversion(shift, mult, zero % (1 << 64))
-    first, last = Times(start, start + length).ticks(clock)
+    first, last = Times(start, start + length).to_ticks(clock)
 
     def within(tick: int) -> bool:
         # The conversion wraps: without it, to tell before and behind.
@@ -119,7 +119,7 @@ def test_parse_range_rejects(text: str) -> None:
 
 def test_options() -> None:
     assert options() == Selection()
-    assert options().is_whole
+    assert options().selects_all_rows
     found = options("--tid", "1,2", "--tid", "3", "--pid", "1", "--cpu", "0", "--comm", "ls,cc1",
                     "--time", "5,", "--range", "10-20", "--function", "main", "--function",
                     "operator,@x", "--head", "10")  # fmt: skip
@@ -162,10 +162,10 @@ def test_a_count_is_a_number(word: str) -> None:
 
 def test_what_takes_all_is_whole() -> None:
     whole = Selection(tids=(7,))
-    assert whole.is_whole
+    assert whole.selects_all_rows
     for part in ({"head": 0}, {"tail": 0}, {"time": Times(0)}, {"functions": ("f",)},
                  {"ranges": ((0, 1),)}):  # fmt: skip
-        assert not replace(whole, **part).is_whole
+        assert not replace(whole, **part).selects_all_rows
 
 
 def test_streams() -> None:
@@ -173,11 +173,11 @@ def test_streams() -> None:
     one, two = (replace(plain, tid=tid, pid=1, name=name) for tid, name in ((1, "sh"), (2, "ls")))
     three = replace(plain, tid=3, pid=3, name=None, cpu=0)
     every = [one, two, three]
-    assert Selection().streams(every) == every
-    assert Selection().streams([]) == []
-    assert Selection(tids=(2, 3)).streams(every) == [two, three]
-    assert Selection(pids=(1,)).streams(every) == [one, two]
-    assert Selection(cpus=(0,)).streams(every) == [three]
-    assert Selection(comms=("ls",), pids=(1,)).streams(every) == [two]
+    assert Selection().select_streams(every) == every
+    assert Selection().select_streams([]) == []
+    assert Selection(tids=(2, 3)).select_streams(every) == [two, three]
+    assert Selection(pids=(1,)).select_streams(every) == [one, two]
+    assert Selection(cpus=(0,)).select_streams(every) == [three]
+    assert Selection(comms=("ls",), pids=(1,)).select_streams(every) == [two]
     with pytest.raises(UsageError, match=r"thread 1 \(sh\), thread 2 \(ls\), cpu 0, thread 3"):
-        Selection(tids=(1,), comms=("ls",)).streams(every)
+        Selection(tids=(1,), comms=("ls",)).select_streams(every)

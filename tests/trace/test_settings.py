@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.perfdata import PerfData
 from rtit.trace import Decoder, decode
-from rtit.trace.recording.settings import of_perf, processor
+from rtit.trace.recording.settings import parse_perf_cpuid, settings_from_perf
 
 
 @pytest.mark.parametrize(
@@ -29,17 +29,17 @@ from rtit.trace.recording.settings import of_perf, processor
         (None, None),
     ],
 )
-def test_settings_follow_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
-    assert processor(cpuid) == cpu
+def test_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
+    assert parse_perf_cpuid(cpuid) == cpu
 
 
 @pytest.mark.parametrize(
     ("name", "cpu"),
     [("loopy-skylake", (6, 94, 3)), ("loopy-broadwell-snapshot", (6, 61, 4))],
 )
-def test_settings_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
+def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
     with PerfData(traces / "hase" / f"{name}.perf.data") as data:
-        assert of_perf(data, 0).cpu == cpu
+        assert settings_from_perf(data, 0).cpu == cpu
 
 
 @pytest.mark.parametrize(

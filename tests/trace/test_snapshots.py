@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import encode
-from rtit.perfdata import AuxChunk
-from rtit.trace.recording.buffers import connected, overlap, placed
+from rtit.perfdata import Piece
+from rtit.trace.recording.buffers import align_snapshots, group_contiguous, overlap
 
 PSB = encode("PSB")
 
 
-def piece(data: bytes, reference: int) -> AuxChunk:
-    return AuxChunk(0, 0, reference, 0, 7, -1, memoryview(data))
+def piece(data: bytes, reference: int) -> Piece:
+    return Piece(0, 0, reference, 0, 7, -1, memoryview(data))
 
 
 def psb(number: int) -> bytes:
@@ -32,7 +32,7 @@ def test_windows_over_a_stream(parts: list[bytes], data: st.DataObject) -> None:
     size = data.draw(st.integers(1, len(stream)))
     windows = [(max(0, end - size), end) for end in ends]
     pieces = [piece(stream[begin:end], number) for number, (begin, end) in enumerate(windows, 1)]
-    groups = connected(placed(pieces))
+    groups = group_contiguous(align_snapshots(pieces))
     assert [each.reference for group in groups for each in group] == [*range(1, len(ends) + 1)]
     for group in groups:
         first = windows[group[0].reference - 1]
@@ -56,4 +56,4 @@ def test_a_loop_without_a_psb_is_no_overlap() -> None:
 
 def test_order_is_that_of_time() -> None:
     first, second = piece(psb(1) + b"\x02\x23", 5), piece(psb(2), 9)
-    assert [each.reference for each in placed([second, first])] == [5, 9]
+    assert [each.reference for each in align_snapshots([second, first])] == [5, 9]

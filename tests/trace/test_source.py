@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import AuxBuffer, AuxChunk, PerfData, Writer
-from rtit.trace import AuxBytes
+from rtit.perfdata import PerfData, Piece, Queue, Writer
+from rtit.trace import AuxDataSource
 
 STREAM = bytes(range(64))
 
@@ -19,36 +19,36 @@ def data(tmp_path: Path) -> PerfData:
     return PerfData(tmp_path / "perf.data")
 
 
-def piece(start: int, end: int, *, padding: int = 0) -> AuxChunk:
-    return AuxChunk(0, start, 1, 0, 1, -1, memoryview(STREAM[start:end] + bytes(padding)))
+def piece(start: int, end: int, *, padding: int = 0) -> Piece:
+    return Piece(0, start, 1, 0, 1, -1, memoryview(STREAM[start:end] + bytes(padding)))
 
 
-def read(source: AuxBytes) -> bytes:
-    found = b"".join(source.parts())
+def read(source: AuxDataSource) -> bytes:
+    found = b"".join(source.chunks())
     assert source.size == len(found)
-    assert b"".join(source.parts()) == found
+    assert b"".join(source.chunks()) == found
     return found
 
 
 def test_padding_that_the_next_piece_does_not_count_is_left_out(data: PerfData) -> None:
     pieces = [piece(0, 13, padding=3), piece(13, 24), piece(24, 64)]
-    assert read(AuxBytes(data, pieces, snapshot=False)) == STREAM
+    assert read(AuxDataSource(data, pieces, is_snapshot=False)) == STREAM
 
 
 def test_what_snapshots_share_is_there_once(data: PerfData) -> None:
     pieces = [piece(8, 40), piece(16, 48), piece(48, 56)]
-    assert read(AuxBytes(data, pieces, snapshot=True)) == STREAM[8:56]
+    assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:56]
 
 
 def test_a_snapshot_of_the_same_bytes_again(data: PerfData) -> None:
     pieces = [piece(8, 40), piece(8, 40), piece(8, 48)]
-    assert read(AuxBytes(data, pieces, snapshot=True)) == STREAM[8:48]
+    assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:48]
 
 
 def test_buffers_that_begin_anew_are_whole(data: PerfData) -> None:
     """Without snapshots an offset that does not grow is another stretch, not an overlap."""
     pieces = [piece(8, 16), piece(8, 16)]
-    assert read(AuxBytes(data, pieces, snapshot=False)) == STREAM[8:16] * 2
+    assert read(AuxDataSource(data, pieces, is_snapshot=False)) == STREAM[8:16] * 2
 
 
 def test_large_pieces_come_in_parts(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_large_pieces_come_in_parts(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, stream, None, 1)
     with PerfData(tmp_path / "perf.data") as data:
-        source = AuxBytes(data, data.auxtrace_buffers()[AuxBuffer(-1, 7)], snapshot=False)
-        parts = [bytes(part) for part in source.parts()]
+        source = AuxDataSource(data, data.auxtrace_buffers()[Queue(-1, 7)], is_snapshot=False)
+        parts = [bytes(part) for part in source.chunks()]
     assert b"".join(parts) == stream
     assert max(map(len, parts)) <= 1 << 20 < len(stream)

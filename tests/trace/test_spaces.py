@@ -161,13 +161,18 @@ def test_a_table_of_streams_has_the_columns(trace: Trace) -> None:
     table = trace.branches(Selection(functions=("one_second",)))
     assert [name for name, _, _ in table.fields][4:] == ["space", "target_space", "tid", "cpu"]
     assert len(table.columns()["source"]) == 2 * ROUNDS
-    with pytest.raises(UsageError, match="nothing that was mapped has it"):
+    with pytest.raises(UsageError, match="no mapped file has this function"):
         trace.branches(Selection(functions=("three",)))
 
 
 def test_one_space_alone_has_no_such_column() -> None:
     (stream,) = rtit.decode(packets(), Image().add(AT, b"\x90")).streams
-    assert stream.branches().more == stream.blocks().more == stream.instructions().more == ()
+    assert (
+        stream.branches().extra_columns
+        == stream.blocks().extra_columns
+        == stream.instructions().extra_columns
+        == ()
+    )
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:

@@ -32,7 +32,7 @@ def packets(code: bytes) -> bytes:
 
 def opened(code: bytes, threads: int) -> Trace:
     image = rtit.Image().add(0x1000, code * (size(code) // len(code)))
-    return decode(packets(code), image, threads=threads)
+    return decode(packets(code), image, jobs=threads)
 
 
 def rows(stream: Stream) -> Iterator[int]:

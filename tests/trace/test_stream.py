@@ -36,7 +36,7 @@ def test_without_settings_its_packets_can_be_had() -> None:
     assert names == ["PSB", "TSC", "CBR", "MODE.Exec", "FUP", "PSBEND"]
     for _ in range(2):
         with pytest.raises(PerfDataError, match="no Intel PT event"):
-            packets_alone.native()
+            packets_alone.native_decoder()
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.profile.builder import build_profile
+from rtit.profile.builder import profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
-from rtit.trace.tables.counts import Sums, places_of
+from rtit.trace.tables.counts import BoundedCounter, default_max_counters
 from support.oversized import CODE_SIZE, START, write_oversized
 from support.streams import SYNC
 
@@ -32,7 +32,10 @@ Counts = tuple[list[tuple[tuple[int, ...], int]], int]
 def test_the_first_sums_are_kept_and_the_rest_is_one(
     batches: list[tuple[list[tuple[int, int, int]], bool, bool]], most: int, waiting: int
 ) -> None:
-    sums, counted = Sums("u8 u1", most, kind=1, waiting=waiting), Counter[tuple[int, int]]()
+    sums, counted = (
+        BoundedCounter("u8 u1", most, kind_column=1, max_pending_rows=waiting),
+        Counter[tuple[int, int]](),
+    )
     for rows, weighted, looked in batches:
         source, kind, count = (
             np.array([row[at] for row in rows], dtype)
@@ -54,32 +57,32 @@ def test_the_first_sums_are_kept_and_the_rest_is_one(
     others = Counter[int]()
     for (_, each), came in whole[most:]:
         others[each] += came
-    assert sums.others == others.total()
-    assert +sums.others_of == +others
+    assert sums.uncounted == others.total()
+    assert +sums.uncounted_by_kind == +others
     assert len(sums.columns()[0]) == 0
 
 
 def test_how_many_places_a_recording_has() -> None:
-    assert places_of(1) == 1 << 19
-    assert places_of(10 << 20) == (1 << 19) + (10 << 10)
-    assert places_of(1 << 40) == places_of(0) == 1 << 22
+    assert default_max_counters(1) == 1 << 19
+    assert default_max_counters(10 << 20) == (1 << 19) + (10 << 10)
+    assert default_max_counters(1 << 40) == default_max_counters(0) == 1 << 22
     known, live = rtit.decode([b"\0" * 4096]), rtit.decode(iter([b"\0" * 4096]))
-    assert known.places == known.streams[0].places == (1 << 19) + 4
-    assert live.places == live.streams[0].places == 1 << 22
-    with pytest.raises(UsageError, match="places is -1"):
-        rtit.decode(b"", places=-1)
+    assert known.max_counters == known.streams[0].max_counters == (1 << 19) + 4
+    assert live.max_counters == live.streams[0].max_counters == 1 << 22
+    with pytest.raises(UsageError, match="max_counters is -1"):
+        rtit.decode(b"", max_counters=-1)
 
 
 def _runs(totals: Totals) -> Counts:
     runs = totals.runs
     keys = zip(runs.start.tolist(), runs.instructions.tolist(), strict=True)
-    return list(zip(keys, runs.count.tolist(), strict=True)), runs.others
+    return list(zip(keys, runs.count.tolist(), strict=True)), runs.uncounted
 
 
 def _edges(totals: Totals) -> Counts:
     edges = totals.edges
     keys = zip(edges.source.tolist(), edges.target.tolist(), edges.kind.tolist(), strict=True)
-    return list(zip(keys, edges.count.tolist(), strict=True)), edges.others
+    return list(zip(keys, edges.count.tolist(), strict=True)), edges.uncounted
 
 
 def _first(whole: Counts, most: int) -> Counts:
@@ -102,14 +105,14 @@ DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 @pytest.mark.parametrize("places", [1, 100, 2999])
 def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, places: int) -> None:
     image = rtit.Image().add(START, b"\xff\xe0" * (CODE_SIZE >> 6))
-    whole = rtit.decode(data, image, threads=1).streams[0].totals()
-    made = rtit.decode(data, image, threads=threads, places=places)
-    assert made.places == places
+    whole = rtit.decode(data, image, jobs=1).streams[0].totals()
+    made = rtit.decode(data, image, jobs=threads, max_counters=places)
+    assert made.max_counters == places
     (stream,) = made.streams
     found = stream.totals()
     assert _runs(found) == _first(_runs(whole), places)
     assert _edges(found) == _first(_edges(whole), places)
-    assert found.runs.others > 0 < found.edges.others
+    assert found.runs.uncounted > 0 < found.edges.uncounted
     # in their order, of rows
     edges = stream.edges(Selection(head=1 << 40))
     assert _edges(Totals(found.runs, edges)) == _edges(found)
@@ -117,17 +120,14 @@ def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, pla
 
 def test_several_streams_and_their_profile(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "targets", 40_000)
-    with Trace(path) as trace, Trace(path, places=500) as less:
-        whole, found = (
-            build_profile(trace, trace.streams * 2),
-            build_profile(less, less.streams * 2),
-        )
+    with Trace(path) as trace, Trace(path, max_counters=500) as less:
+        whole, found = profile(trace, trace.streams * 2), profile(less, less.streams * 2)
         taken = sum(whole.transfers.values())
         assert found.transfers == whole.transfers
-        assert found.losses.uncounted_transfers == taken - 2 * 500 > 0
+        assert found.losses.transfers == taken - 2 * 500 > 0
         # each run is one instruction, and the first of all ran once more at the PSB
-        assert found.losses.no_file == 2 * 500 + 2
-        assert found.losses.uncounted_runs == found.instructions - found.losses.no_file > 0
-        assert found.instructions == whole.instructions == whole.losses.no_file
+        assert found.losses.elsewhere == 2 * 500 + 2
+        assert found.losses.runs == found.instructions - found.losses.elsewhere > 0
+        assert found.instructions == whole.instructions == whole.losses.elsewhere
         counted = stat(less, less.streams)
-        assert any("beyond --max-edges" in line for line in counted.missing)
+        assert any("--max-edges N keeps more" in line for line in counted.missing)

@@ -51,22 +51,22 @@ def many(path: Path, count: int, *, processes: bool = False) -> Path:
     return path
 
 
-def turns(stream: Stream) -> int:
-    assert stream.shares is not None
-    return len(stream.shares.turns)
+def interval_count(stream: Stream) -> int:
+    assert stream.thread_scope is not None
+    return len(stream.thread_scope.schedule.intervals)
 
 
 @pytest.fixture
 def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What each decoder that is made is of."""
     made: list[str] = []
-    native = Stream.native
+    native = Stream.native_decoder
 
     def counted(self: Stream, **options: bool) -> object:
         made.append(self.title)
         return native(self, **options)
 
-    monkeypatch.setattr(Stream, "native", counted)
+    monkeypatch.setattr(Stream, "native_decoder", counted)
     return made
 
 
@@ -74,7 +74,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_it_does_not_grow_with_them(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
-    monkeypatch.setattr(split, "WORK", 1 << 15)
+    monkeypatch.setattr(split, "MAX_WORK", 1 << 15)
     with Trace(many(tmp_path / "perf.data", count)) as trace:
         found = stat(trace, trace.by_thread())
         assert found.counts["instructions"] == 2 * count
@@ -95,15 +95,15 @@ def test_few_are_apart_and_some_as_long_as_it_is_little(
 ) -> None:
     with Trace(many(tmp_path / "perf.data", 40)) as trace:
         (cpu,) = trace.streams
-        work = 40 * (cpu.size + 8 * turns(cpu))
-        monkeypatch.setattr(split, "WORK", work)
+        work = 40 * (cpu.size + 8 * interval_count(cpu))
+        monkeypatch.setattr(split, "MAX_WORK", work)
         assert len(trace.by_thread()) == len(trace.select()) == 40
-        monkeypatch.setattr(split, "WORK", work - 1)
+        monkeypatch.setattr(split, "MAX_WORK", work - 1)
         (every,) = trace.by_thread()
-        assert trace.select()[0].whose == every.whose
-        assert [tid for _, tid in every.whose] == [*range(3, 43)]
-        assert len(trace.select(apart=True)) == len(trace.by_thread(apart=True)) == 40
-        monkeypatch.setattr(split, "WORK", 0)
+        assert trace.select()[0].thread_ids == every.thread_ids
+        assert [tid for _, tid in every.thread_ids] == [*range(3, 43)]
+        assert len(trace.select(always_split=True)) == len(trace.by_thread(always_split=True)) == 40
+        monkeypatch.setattr(split, "MAX_WORK", 0)
         assert len(trace.select(Selection(tids=tuple(range(5, 21))))) == 16
         del decoders[:]
         (some,) = trace.select(Selection(tids=tuple(range(5, 22))))
@@ -156,30 +156,30 @@ def test_edges_of_threads_together_are_those_of_their_processes(
 
     apart = told()
     assert {f"code{pid}" in str(place) for pid, *place in apart} == {True}
-    monkeypatch.setattr(split, "WORK", 0)
+    monkeypatch.setattr(split, "MAX_WORK", 0)
     assert told() == apart
     assert len({pid for pid, *_ in apart}) == 42 // each
-    with Trace(path, places=7) as trace:
+    with Trace(path, max_counters=7) as trace:
         (stream,) = trace.by_thread()
         found = stream.edges_by_process()
         assert len(found) == 7
-        assert int(found.count.sum()) + found.others == sum(apart.values())
+        assert int(found.count.sum()) + found.uncounted == sum(apart.values())
 
 
 def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = many(tmp_path / "perf.data", 20)
     with Trace(path) as trace:
         (cpu,) = trace.streams
-        work = 20 * (cpu.size + 8 * turns(cpu))
-        monkeypatch.setattr(split, "WORK", 2 * work - 1)
-        twice = split.Threads({}).within([cpu, cpu], None)
-        assert [each.has_several for each in twice] == [False] * 20 + [True]
+        work = 20 * (cpu.size + 8 * interval_count(cpu))
+        monkeypatch.setattr(split, "MAX_WORK", 2 * work - 1)
+        twice = split.ThreadSplitter({}).select_threads([cpu, cpu], None)
+        assert [each.has_several_threads for each in twice] == [False] * 20 + [True]
 
 
 def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
     with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
         (cpu,) = trace.streams
-        cpu.ran()
+        cpu.executed_threads()
         with assert_peak_memory(140):
             runs = cpu.totals().runs
         assert int(runs.count.sum()) == 2 * 7999
@@ -189,30 +189,30 @@ def test_what_needs_each_by_itself_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = many(tmp_path / "perf.data", 40)
-    monkeypatch.setattr(split, "WORK", 0)
-    monkeypatch.setattr(split, "MOST_WORK", 1 << 13)
-    monkeypatch.setattr(split, "MOST_TIMES", 40)
+    monkeypatch.setattr(split, "MAX_WORK", 0)
+    monkeypatch.setattr(split, "MAX_FORCED_WORK", 1 << 13)
+    monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 40)
     verbs = [
         *(["profile", "--for", name, str(path)] for name in ("callgrind", "perf")),
         ["diff", str(path), str(path)],
     ]
     for verb in verbs:
         main(verb)
-        assert "by itself" not in capsys.readouterr().err
-    monkeypatch.setattr(split, "MOST_TIMES", 39)
+        assert "separately" not in capsys.readouterr().err
+    monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 39)
     for verb in verbs:
         assert main(verb) == 1
         error = capsys.readouterr().err
-        assert "to follow each of 40 threads by itself 0 GB" in error
+        assert "each of 40 threads separately would read 0 GB" in error
         assert "--tid" in error
         # those that are named are few enough
         main([*verb, "--tid", "5,6"])
-        assert "by itself" not in capsys.readouterr().err
+        assert "separately" not in capsys.readouterr().err
 
 
 def test_several_threads_of_ours_tell_theirs_apart(tmp_path: Path) -> None:
     """A stream with turns is followed by one, however many are asked for."""
-    with Trace(many(tmp_path / "perf.data", 12), threads=4) as trace:
+    with Trace(many(tmp_path / "perf.data", 12), jobs=4) as trace:
         (cpu,) = trace.streams
         columns = cpu.blocks().columns()
         assert columns["tid"].tolist() == [tid for tid in range(3, 15) for _ in range(2)]

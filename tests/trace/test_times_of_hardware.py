@@ -41,7 +41,7 @@ def check(table: Callable[..., Any], clock: TimeConversion | None = None) -> int
         bounds = np.quantile(times, [low, high], method="lower").tolist()
         start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in bounds)
         where = Times(start, end)
-        first, last = where.ticks(clock)
+        first, last = where.to_ticks(clock)
         part = table(Selection(time=where)).columns()["time"]
         assert np.array_equal(part, times[(times >= first) & (times <= last)])
     return len(times)

@@ -15,7 +15,7 @@ import rtit
 from rtit.packets import encode
 from rtit.trace import Instructions, Settings, Stream
 from rtit.trace.tables import build_tables
-from rtit.trace.tables.packets import KINDS
+from rtit.trace.tables.packets import PACKET_KINDS
 from rtit.trace.time import samples
 from support.streams import SYNC
 
@@ -92,7 +92,7 @@ def test_frequency() -> None:
     assert np.isnan(none["frequency"]).all()
 
 
-def test_unknown_times_have_no_bounds() -> None:
+def test_what_is_not_known() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
     (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
     assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
@@ -145,7 +145,7 @@ TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points")
 
 @pytest.mark.parametrize("kind", TABLES)
 @given(items=st.lists(packet, max_size=60))
-def test_bounds_are_ordered(kind: str, items: list[Any]) -> None:
+def test_invariants(kind: str, items: list[Any]) -> None:
     one = stream(told(items))
     plain = getattr(one, kind)().columns()
     timed = getattr(one, kind)(timing=True).columns()
@@ -161,14 +161,14 @@ def test_bounds_are_ordered(kind: str, items: list[Any]) -> None:
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
-def test_batch_size_and_fast_path_do_not_change_times(items: list[Any], size: int) -> None:
+def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], size: int) -> None:
     packets = told(items * 3)
     expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in TABLES}
     one = stream(packets)
     assert isinstance(one.settings, Settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_tables, "ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_ROWS", 1 << 20)
+        patch.setattr(build_tables, "BATCH_ROWS", size)
+        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
         for settings in (one.settings, replace(one.settings, walk=True)):
             for kind in TABLES:
                 found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
@@ -177,15 +177,13 @@ def test_batch_size_and_fast_path_do_not_change_times(items: list[Any], size: in
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
-def test_bounds_are_wider_when_fewer_samples_are_kept(
-    items: list[Any], size: int, most: int
-) -> None:
+def test_where_less_is_kept_bounds_are_wider(items: list[Any], size: int, most: int) -> None:
     packets = told(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_tables, "ROWS", size)
-        patch.setattr(samples, "_MAX_PENDING_ROWS", 0)
-        patch.setattr(samples, "_MOST_POINTS", most)
+        patch.setattr(build_tables, "BATCH_ROWS", size)
+        patch.setattr(samples, "_MAX_PENDING_BATCHES", 0)
+        patch.setattr(samples, "_MAX_SAMPLES", most)
         part = stream(packets).instructions(timing=True).columns()
     assert np.array_equal(part["ip"], whole["ip"])
     went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()
@@ -240,7 +238,7 @@ def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
     assert np.array_equal(timed["time"], within)
     for name in ("offset", "cycles", "frequency"):
         assert np.array_equal(timed[name], plain[name], equal_nan=name == "frequency")
-    told_it = np.isin(timed["kind"], [KINDS.index("TSC")])
+    told_it = np.isin(timed["kind"], [PACKET_KINDS.index("TSC")])
     assert (timed["earliest"] == timed["time"])[told_it].all()
 
 
@@ -310,20 +308,20 @@ def test_batches_make_no_difference_to_ipc(rows: list[tuple[int, int]], size: in
     spans = np.cumsum([new for _, new in rows]).astype(np.uint64)
     ips = np.zeros(len(rows), np.uint64)
     small = np.zeros(len(rows), np.uint8)
-    one = Instructions(ips, small, ips, small, small, more={"cycles": cycles})
+    one = Instructions(ips, small, ips, small, small, extra_columns={"cycles": cycles})
 
-    def batches() -> Iterator[samples.Clocked[Instructions]]:
+    def batches() -> Iterator[samples.TimedBatch[Instructions]]:
         step = size or len(rows) or 1
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            yield samples.Clocked(one.take(part), spans[part])
-            yield samples.Clocked(one.take(slice(0, 0)), spans[:0])
+            yield samples.TimedBatch(one.select_rows(part), spans[part])
+            yield samples.TimedBatch(one.select_rows(slice(0, 0)), spans[:0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_MAX_PENDING_IPC", 1 << 20)
-        found = [value for batch in samples.with_ipc(batches()) for value in batch.ipc.tolist()]
+        patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
+        found = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
     wanted = reference(cycles.tolist(), spans.tolist())
     assert np.array_equal(found, wanted, equal_nan=True)
     # where less waits some are not known
-    part = [value for batch in samples.with_ipc(batches()) for value in batch.ipc.tolist()]
+    part = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
     assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

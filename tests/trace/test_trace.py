@@ -46,11 +46,11 @@ def test_closed(data: Path) -> None:
     """Also what was taken from it before; never a crash, never a file that is half read."""
     with Trace(data) as trace:
         stream = trace.streams[1]
-        begun = stream.parts()
+        begun = stream.chunks()
         next(begun)
         counted = trace.streams[0]
         assert counted.counts().packets == {"PSB": 1}
-        stream.native()
+        stream.native_decoder()
     trace.close()
     questions: list[Callable[[], object]] = [
         lambda: trace.data,
@@ -68,7 +68,7 @@ def test_closed(data: Path) -> None:
             ask()
     # It is a ValueError, as of any closed file of Python.
     with pytest.raises(ValueError, match="is closed"):
-        stream.native()
+        stream.native_decoder()
     # What is known stays known.
     assert counted.counts().packets == {"PSB": 1}
     assert stream.title == "thread 8"
@@ -87,7 +87,7 @@ def test_closed_while_it_is_read(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, PSB * (1 << 18), None, 1)
     trace = Trace(tmp_path / "perf.data")
-    parts = trace.streams[0].parts()
+    parts = trace.streams[0].chunks()
     first = next(parts)
     trace.close()
     assert bytes(first[:16]) == PSB

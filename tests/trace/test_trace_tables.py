@@ -54,7 +54,7 @@ def test_chosen_streams(trace: Trace, where: Selection) -> None:
 def test_nothing_is_chosen(trace: Trace) -> None:
     with pytest.raises(UsageError, match="no such stream; the recording has: thread 5"):
         trace.instructions(Selection(tids=(7,)))
-    with pytest.raises(UsageError, match="nothing that was mapped has it"):
+    with pytest.raises(UsageError, match="no mapped file has this function"):
         trace.blocks(Selection(functions=("main",)))
 
 

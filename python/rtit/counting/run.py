@@ -65,7 +65,7 @@ class CountingRun:
         places: int = 0,
     ) -> None:
         if places:
-            from rtit.trace.recording.settings import Settings, checked
+            from rtit.trace.recording.settings import Settings, check_settings
 
             checked(Settings(places=places))
         self._choice = choice or choose_counting_backend(request)
@@ -143,7 +143,7 @@ class CountingRun:
         from rtit.trace import Trace
 
         recording = self._session.finish()
-        with Trace(recording.path, places=self._places) as trace:
+        with Trace(recording.path, max_counters=self._places) as trace:
             found = decoded(trace, trace.streams)
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 

@@ -27,7 +27,7 @@ from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compar
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.counts import further_rounds, sentences
+from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
     from rtit.trace import Stream
@@ -164,7 +164,7 @@ def _unknown_loops(
     """Return a sentence for each loop without packets, unless both sides iterated equally often."""
     lines, further = [], []
     for side, trace, stream in zip(("first", "second"), traces, pair, strict=True):
-        if stream is None or next(stream.places_of(ErrorClass.REPEATS_UNKNOWN), None) is None:
+        if stream is None or next(stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN), None) is None:
             continue
         lines += [f"{side}: {stream.title}: {text}" for text in sentences(stream)]
         further.append(further_rounds(trace, stream, stream.counts().instructions))

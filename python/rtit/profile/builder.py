@@ -20,8 +20,9 @@ from rtit.image.image import has_reused_addresses
 from rtit.profile.tables import NO_BINARY, Binary, Edges, Losses, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.counts import Sums, further_rounds, sentences
-from rtit.trace.tables.selection import functions
+from rtit.trace.tables.counts import BoundedCounter
+from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
+from rtit.trace.tables.selection import instructions_by_function
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,12 +95,12 @@ def mapping_periods(
 
     def process_and_epoch(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
         pids = (
-            batch.more["pid"] if has_several_threads else np.full(len(batch), stream.tid, np.int32)
+            batch.extra_columns["pid"] if has_several_threads else np.full(len(batch), stream.tid, np.int32)
         )
         return pids, epochs.epochs(pids, times)
 
-    runs = Sums("i4 u4 u8 u4", stream.places)
-    edges = Sums("i4 u4 u8 u8 u1", stream.places, kind=4)
+    runs = BoundedCounter("i4 u4 u8 u4", stream.max_counters)
+    edges = BoundedCounter("i4 u4 u8 u8 u1", stream.max_counters, kind_column=4)
     for branches in stream.branches():
         found = process_and_epoch(branches, branches.time)
         edges.add(*found, branches.source, branches.target, branches.kind)
@@ -121,7 +122,7 @@ def mapping_periods(
 class _SumsByEpoch:
     """Sums by process and mapping period."""
 
-    def __init__(self, sums: Sums) -> None:
+    def __init__(self, sums: BoundedCounter) -> None:
         pids, epochs, *self._columns = sums.columns()
         self.keys = pids.astype(np.int64) << 32 | epochs.astype(np.int64)
 
@@ -132,7 +133,7 @@ class _SumsByEpoch:
 
 
 def _count_by_thread(thread_counts: Counter[int], rows: Rows) -> None:
-    tids, positions = np.unique(rows.more["tid"], return_inverse=True)
+    tids, positions = np.unique(rows.extra_columns["tid"], return_inverse=True)
     counts = np.bincount(positions, rows.instructions, len(tids))
     for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
         thread_counts[tid] += int(count)
@@ -149,15 +150,15 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
     """
     files = {
         each.path
-        for tid in (stream.tid, *stream.pids[1:])
+        for tid in (stream.tid, *stream.space_pids[1:])
         for each in trace.images.mappings(tid)
         if has_file(each.path) and each.start < KERNEL_START
     }
     found: Counter[Function] = Counter()
-    for name, path, count in functions(stream, trace.symbols):
+    for name, path, count in instructions_by_function(stream, trace.symbols):
         if path not in files:
             found[name, path.rpartition("/")[2]] += count
-    stream.forget()
+    stream.discard_decoder()
     return found
 
 
@@ -316,7 +317,7 @@ def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: Losse
     """Add the loops without packets to `losses`; return the instructions of their further
     iterations.
     """
-    if not any(True for _ in stream.places_of(ErrorClass.REPEATS_UNKNOWN)):
+    if not any(True for _ in stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN)):
         return 0
     losses.unknown_loops += [f"{stream.title}: {text}" for text in sentences(stream)]
     loop_instructions = further_rounds(trace, stream, counted) or 0

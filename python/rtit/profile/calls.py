@@ -183,7 +183,7 @@ def count_calls(
             numbers.append(result.add(*pair, count, inclusive))
         if contexts:
             result.contexts.add(columns, numbers)
-        stream.forget()
+        stream.discard_decoder()
     return result
 
 
@@ -196,7 +196,7 @@ def follow_calls(
     """
     from rtit import _core
 
-    if stream.is_taken_out:
+    if stream.needs_extraction:
         raise UnsupportedError(
             f"{stream.title}: the kernel was traced, so that calls are those of all threads of the "
             "CPU: without --tid, --pid and --comm"

@@ -18,7 +18,7 @@ import numpy as np
 
 from rtit.errors import UsageError
 from rtit.trace import End
-from rtit.trace.tables.counts import BEYOND
+from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Losses:
             found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
         if self.calls_beyond_pairs:
             found.append(
-                f"{self.calls_beyond_pairs:,} calls are between more than {self.max_pairs:,} pairs "
+                f"{self.calls_beyond_pairs:,} calls are between extra_columns than {self.max_pairs:,} pairs "
                 f"of caller and callee: {why} (--max-edges N keeps half as many pairs)"
             )
         return found

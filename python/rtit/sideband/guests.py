@@ -18,14 +18,14 @@ from rtit.image import Images, Problem, guest_path, guest_process_pid
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import mapping_records
-from rtit.sideband.scheduling import NOBODY, InGuest, TurnList, Turns
+from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalBuilder, IntervalList
 
 _MIN_SPLITS = 1 << 16
 """The host's intervals can be split this often, however few intervals the guests have."""
 TOO_MANY_SPLITS = Problem(
     "unreadable", "turns of guests", "too many of them share CPUs: the guest thread is unknown"
 )
-_UNKNOWN = InGuest(NOBODY, NOBODY)
+_UNKNOWN = GuestThread(UNKNOWN, UNKNOWN)
 
 
 class GuestSideband:
@@ -89,14 +89,14 @@ class GuestSideband:
         for number, (pid, tid, _) in enumerate(turns.who()):
             since = turns.since[number]
             vcpu = self._cpus.get((pid, tid))
-            if vcpu is None or pid not in self._turns:
-                found.put(since, pid, tid)
+            if vcpu is None or pid not in self._intervals:
+                found.append(since, pid, tid)
                 continue
             if (pid, tid) not in on:
-                on[pid, tid] = self._turns[pid].on(vcpu)
+                on[pid, tid] = self._intervals[pid].intervals_of(vcpu)
             inside = on[pid, tid]
             if not inside:
-                found.put(since, pid, tid)
+                found.append(since, pid, tid)
                 continue
             until = turns.since[number + 1] if number + 1 < len(turns) else None
             for begin, guest in _guest_intervals(inside, since, until):
@@ -104,7 +104,7 @@ class GuestSideband:
                 if self._splits > limit:
                     found.put(begin, pid, tid, _UNKNOWN)
                     break
-                found.put(begin, pid, tid, guest)
+                found.append(begin, pid, tid, guest)
         return found
 
 
@@ -115,9 +115,9 @@ def _guest_intervals(
     first = bisect_right(inside.since, since)
     yield since, _guest(inside, first - 1) if first else _UNKNOWN
     for number in range(first, len(inside)):
-        if until is not None and inside.since[number] >= until:
+        if until is not None and inside.start[number] >= until:
             break
-        yield inside.since[number], _guest(inside, number)
+        yield inside.start[number], _guest(inside, number)
 
 
 def _guest(inside: TurnList, number: int) -> InGuest:

@@ -24,10 +24,10 @@ from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import FIRST_USER_TYPE, Record
 from rtit.sideband import mapping_records
-from rtit.sideband.guests import GuestSideband
-from rtit.sideband.jit_code import JitCodeLoader
-from rtit.sideband.processes import AuxLosses, ProcessExits, ProcessTable
-from rtit.sideband.scheduling import Turns
+from rtit.sideband.guests import Guests
+from rtit.sideband.jit_code import Jitted
+from rtit.sideband.processes import Endings, Losses, Processes
+from rtit.sideband.scheduling import IntervalBuilder
 
 _MAX_SORTED_RECORDS, _MAX_SORTED_BYTES = 1 << 16, 1 << 24
 """Records that are sorted in memory. If there are more, only their offsets are sorted, and the
@@ -143,7 +143,7 @@ def _reserve(budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids:
 
 
 def _too_many_turns(count: int) -> Problem:
-    message = f"there are more than {count:,}: the thread of later ones is unknown"
+    message = f"there are extra_columns than {count:,}: the thread of later ones is unknown"
     return Problem("unreadable", "turns of threads", message, count)
 
 

@@ -1,10 +1,11 @@
-"""Turns of a CPU, as columns: there are millions of them.
+"""Which thread has each CPU, from which time on: scheduling intervals.
 
-Whose turn it was on each CPU, from switches (SWITCH, SWITCH_CPU_WIDE, samples of sched_switch),
-ITRACE_START and EXIT.
+The intervals come from context-switch records (PERF_RECORD_SWITCH, SWITCH_CPU_WIDE, samples of
+`sched:sched_switch`), ITRACE_START and EXIT. A recording can have millions of intervals, so
+`IntervalList` keeps them as columns.
 
-A trace unit that is turned off and on at a switch is on again before the record of the switch in
-is written; what counts is when the thread before it went out.
+A trace unit that is disabled and enabled at a switch is enabled again before the kernel writes the
+record of the switch-in. An interval therefore starts when the thread before was switched out.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.samples import raw_data
 
-NOBODY = -1
-"""Of a thread or process that is not known."""
-_NONE = -2
-"""In the columns of guests: there is none."""
+UNKNOWN = -1
+"""The id of an unknown thread or process."""
+_NO_GUEST = -2
+"""In the guest columns: the interval has no guest."""
 
 
-class InGuest(NamedTuple):
+class GuestThread(NamedTuple):
     """Thread `tid` of process `pid` in a virtual machine."""
 
     pid: int
@@ -34,71 +35,77 @@ class InGuest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """From `since` (TSC ticks) on thread `tid` of process `pid` has the CPU: 0 nobody (idle), -1
-    not known. If it is a CPU of a virtual machine, and the file says so, `guest` has that one.
+class SchedulingInterval:
+    """From `start` (TSC ticks) on, thread `tid` of process `pid` has the CPU.
+
+    Thread 0 is the idle thread; -1 is unknown. `guest` is the thread that runs in the virtual
+    machine, if the thread is a virtual CPU and the file names the guest thread.
     """
 
-    since: int
+    start: int
     pid: int
     tid: int
-    guest: InGuest | None = None
+    guest: GuestThread | None = None
 
 
-class TurnList(Sequence[Turn]):
-    """Turns in order of time. `since` (64 bits), `pid` and `tid` (32) have one number of each;
-    `guest_pid` and `guest_tid` are empty if none has a guest.
+class IntervalList(Sequence[SchedulingInterval]):
+    """Scheduling intervals of one CPU in order of time, as columns.
+
+    `start` (64 bits), `pid` and `tid` (32 bits) have one number for each interval. `guest_pid` and
+    `guest_tid` are empty if no interval has a guest.
     """
 
-    __slots__ = ("guest_pid", "guest_tid", "pid", "since", "tid")
+    __slots__ = ("guest_pid", "guest_tid", "pid", "start", "tid")
 
-    def __init__(self, turns: Iterable[Turn] = ()) -> None:
-        self.since = array("Q")
+    def __init__(self, intervals: Iterable[SchedulingInterval] = ()) -> None:
+        self.start = array("Q")
         self.pid, self.tid = array("i"), array("i")
         self.guest_pid, self.guest_tid = array("i"), array("i")
-        for turn in turns:
-            self.put(turn.since, turn.pid, turn.tid, turn.guest)
+        for each in intervals:
+            self.append(each.start, each.pid, each.tid, each.guest)
 
     @property
     def has_guests(self) -> bool:
-        """Whether one has a guest."""
+        """Whether at least one interval has a guest."""
         return bool(self.guest_pid)
 
-    def put(self, since: int, pid: int, tid: int, guest: InGuest | None = None) -> None:
-        """One more, not before the last."""
+    def append(self, start: int, pid: int, tid: int, guest: GuestThread | None = None) -> None:
+        """Append an interval that starts no earlier than the last one."""
         if guest is not None and not self.has_guests:
-            self.guest_pid = array("i", [_NONE]) * len(self)
+            self.guest_pid = array("i", [_NO_GUEST]) * len(self)
             self.guest_tid = array("i", self.guest_pid)
-        self.since.append(since)
+        self.start.append(start)
         self.pid.append(pid)
         self.tid.append(tid)
         if self.has_guests or guest is not None:
-            in_guest = guest or (_NONE, _NONE)
-            self.guest_pid.append(in_guest[0])
-            self.guest_tid.append(in_guest[1])
+            guest_pid, guest_tid = guest or (_NO_GUEST, _NO_GUEST)
+            self.guest_pid.append(guest_pid)
+            self.guest_tid.append(guest_tid)
 
-    def guest(self, number: int) -> InGuest | None:
-        """The guest of turn `number`, if it has one."""
-        if not self.has_guests or self.guest_pid[number] == _NONE:
+    def guest(self, index: int) -> GuestThread | None:
+        """The guest thread of an interval, or None."""
+        if not self.has_guests or self.guest_pid[index] == _NO_GUEST:
             return None
-        return InGuest(self.guest_pid[number], self.guest_tid[number])
+        return GuestThread(self.guest_pid[index], self.guest_tid[index])
 
-    def who(self) -> Iterator[tuple[int, int, InGuest | None]]:
-        """Of each turn the process, the thread, the guest."""
+    def threads(self) -> Iterator[tuple[int, int, GuestThread | None]]:
+        """The process, thread and guest thread of each interval."""
         guests = map(self.guest, range(len(self))) if self.has_guests else repeat(None)
         return zip(self.pid, self.tid, guests, strict=False)
 
     def __len__(self) -> int:
-        return len(self.since)
+        return len(self.start)
 
     @overload
-    def __getitem__(self, index: int) -> Turn: ...
+    def __getitem__(self, index: int) -> SchedulingInterval: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Turn]: ...
-    def __getitem__(self, index: int | slice) -> Turn | list[Turn]:
+    def __getitem__(self, index: slice) -> list[SchedulingInterval]: ...
+    def __getitem__(self, index: int | slice) -> SchedulingInterval | list[SchedulingInterval]:
         if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return Turn(self.since[index], self.pid[index], self.tid[index], self.guest(index))
+            return [self[each] for each in range(*index.indices(len(self)))]
+        return SchedulingInterval(
+            self.start[index], self.pid[index], self.tid[index], self.guest(index)
+        )
 
     def __eq__(self, other: object) -> bool:
         return list(self) == other if isinstance(other, Sequence) else NotImplemented
@@ -107,57 +114,64 @@ class TurnList(Sequence[Turn]):
 
 
 _SCHED_SWITCH = "sched:sched_switch"
-# Of the tracepoint: eight common bytes, comm (16), pid, priority and state (8) of the one before,
-# comm and pid of the next.
-_NEXT = struct.Struct("<i")
-_NEXT_AT = 56
-_OF_CPU = 1024
-_OF_TURN = 24
-_AT_ONCE = 64
-"""Bytes that they take, about; turns are reckoned so many at once."""
+# Layout of the tracepoint: eight common bytes; comm (16), pid, priority and state (8) of the thread
+# before; comm and pid of the next thread.
+_NEXT_PID = struct.Struct("<i")
+_NEXT_PID_OFFSET = 56
+
+# Approximate memory: of one CPU, and of one interval. Memory is reserved for 64 intervals at once.
+_CPU_BYTES = 1024
+_INTERVAL_BYTES = 24
+_RESERVED_INTERVALS = 64
 
 
 @dataclass(slots=True)
 class _Cpu:
-    take_room: Callable[[int], bool]
-    turns: TurnList = field(default_factory=TurnList)
-    out: int | None = None
-    """When the last thread went out, if nobody is known to have come in."""
-    started: tuple[int, int] | None = None
-    """The process and thread that was the first to be traced."""
-    full: bool = False
-    """There was no room: nothing is known of what came then."""
+    reserve_memory: Callable[[int], bool]
+    intervals: IntervalList = field(default_factory=IntervalList)
+    switched_out_at: int | None = None
+    """When the last thread was switched out; None after a switch-in."""
+    first_thread: tuple[int, int] | None = None
+    """(pid, tid) of the first traced thread."""
+    is_full: bool = False
+    """No memory was left. The last interval is of an unknown thread and has no end."""
 
-    def take(self, since: int, pid: int, tid: int) -> None:
-        turns = self.turns
-        if turns:
-            if self.full or (turns.pid[-1], turns.tid[-1]) == (pid, tid):
+    def add(self, start: int, pid: int, tid: int) -> None:
+        intervals = self.intervals
+        if intervals:
+            if self.is_full or (intervals.pid[-1], intervals.tid[-1]) == (pid, tid):
                 return
-            since = max(since, turns.since[-1])
-        if not len(turns) % _AT_ONCE and not self.take_room(_AT_ONCE * _OF_TURN):
-            self.full = True
-            pid = tid = NOBODY
-        turns.put(since, pid, tid)
+            start = max(start, intervals.start[-1])
+        if not len(intervals) % _RESERVED_INTERVALS and not self.reserve_memory(
+            _RESERVED_INTERVALS * _INTERVAL_BYTES
+        ):
+            self.is_full = True
+            pid = tid = UNKNOWN
+        intervals.append(start, pid, tid)
 
-    def first(self, pid: int, tid: int) -> None:
-        """Before anything else is known of the CPU: this thread had it."""
-        if not self.turns:
-            self.take(0, pid, tid)
+    def add_first(self, pid: int, tid: int) -> None:
+        """Assume that the thread had the CPU from the beginning, if no interval is known yet."""
+        if not self.intervals:
+            self.add(0, pid, tid)
 
 
-class Turns:
-    """Whose turn it was on each CPU of a recording; `take` says whether so many bytes more may be
-    kept. Where they may not, it is not known who came then, and `beyond` is true.
+class IntervalBuilder:
+    """Builds the scheduling intervals of each CPU from the records of a recording.
+
+    `reserve_memory` returns whether that many more bytes may be used. After it returned False the
+    later threads are unknown, and `is_truncated` is true.
     """
 
     def __init__(
-        self, data: PerfData | None = None, take: Callable[[int], bool] = lambda _: True
+        self,
+        data: PerfData | None = None,
+        reserve_memory: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._cpus: dict[int, _Cpu] = {}
-        self._take = take
-        self._without_room = False
+        self._reserve_memory = reserve_memory
+        self._has_lost_cpus = False
         events = data.events if data is not None else []
-        self._switches = {
+        self._switch_events = {
             number: event.attr
             for number, event in enumerate(events)
             if event.name.startswith(_SCHED_SWITCH)
@@ -165,91 +179,93 @@ class Turns:
         self._pids: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return sum(len(cpu.turns) for cpu in self._cpus.values())
+        return sum(len(cpu.intervals) for cpu in self._cpus.values())
 
     @property
     def cpus(self) -> list[int]:
-        """Of which something is known."""
+        """The CPUs that have intervals, sorted."""
         return sorted(self._cpus)
 
     @property
-    def beyond(self) -> bool:
-        """Whether there were more than could be kept."""
-        return self._without_room or any(cpu.full for cpu in self._cpus.values())
+    def is_truncated(self) -> bool:
+        """Whether memory did not suffice for all intervals."""
+        return self._has_lost_cpus or any(cpu.is_full for cpu in self._cpus.values())
 
-    def on(self, cpu: int) -> TurnList:
-        """Two that read_sideband each other are of different threads."""
-        known = self._cpus.get(cpu)
-        if known is None:
-            return TurnList()
-        turns = known.turns
-        if turns and min(turns.pid) < 0:
-            for number, pid in enumerate(turns.pid):
+    def intervals_of(self, cpu: int) -> IntervalList:
+        """The intervals of a CPU. Adjacent intervals are of different threads."""
+        state = self._cpus.get(cpu)
+        if state is None:
+            return IntervalList()
+        intervals = state.intervals
+        if intervals and min(intervals.pid) < 0:
+            for index, pid in enumerate(intervals.pid):
                 if pid < 0:
-                    turns.pid[number] = self._pids.get(turns.tid[number], NOBODY)
-        return turns
+                    intervals.pid[index] = self._pids.get(intervals.tid[index], UNKNOWN)
+        return intervals
 
-    def first_on(self, cpu: int) -> tuple[int, int]:
-        """(pid, tid) of the first thread that was traced on a CPU; -1 where the file does not
-        say.
-        """
-        known = self._cpus.get(cpu)
-        return (known.started if known is not None else None) or (NOBODY, NOBODY)
+    def first_thread(self, cpu: int) -> tuple[int, int]:
+        """(pid, tid) of the first thread that was traced on a CPU; (-1, -1) if unknown."""
+        state = self._cpus.get(cpu)
+        return (state.first_thread if state is not None else None) or (UNKNOWN, UNKNOWN)
 
     def apply(self, time: int, record: perf.Record) -> None:
-        """Take the next record, in order of time (TSC ticks)."""
+        """Process the next record, in order of time (TSC ticks)."""
         if isinstance(record, perf.Fork | perf.Comm):
             self._pids[record.tid] = record.pid
-        who = record.sample_id
-        if who is None or who.cpu is None:
+        sample_id = record.sample_id
+        if sample_id is None or sample_id.cpu is None:
             return
         if isinstance(record, perf.SwitchCpuWide | perf.Switch):
-            if who.tid is not None and who.pid is not None:
-                self._switch(time, record, who.cpu, who.pid, who.tid)
+            if sample_id.tid is not None and sample_id.pid is not None:
+                self._switch(time, record, sample_id.cpu, sample_id.pid, sample_id.tid)
         elif isinstance(record, perf.ItraceStart):
             self._pids[record.tid] = record.pid
-            cpu = self._cpu(who.cpu)
-            cpu.started = cpu.started or (record.pid, record.tid)
-            cpu.first(record.pid, record.tid)
-            cpu.take(time if cpu.out is None else cpu.out, record.pid, record.tid)
-            cpu.out = None
+            cpu = self._cpu(sample_id.cpu)
+            cpu.first_thread = cpu.first_thread or (record.pid, record.tid)
+            cpu.add_first(record.pid, record.tid)
+            self._switch_in(cpu, time, record.pid, record.tid)
         elif isinstance(record, perf.Exit):
-            cpu = self._cpu(who.cpu)
-            if cpu.turns and cpu.turns[-1].tid == record.tid:
-                cpu.out = time
-        elif isinstance(record, perf.Sample) and record.event in self._switches:
-            self._sample(time, record, self._cpu(who.cpu))
+            cpu = self._cpu(sample_id.cpu)
+            if cpu.intervals and cpu.intervals[-1].tid == record.tid:
+                cpu.switched_out_at = time
+        elif isinstance(record, perf.Sample) and record.event in self._switch_events:
+            self._sched_switch(time, record, self._cpu(sample_id.cpu))
 
     def _switch(
         self, time: int, record: perf.SwitchCpuWide | perf.Switch, number: int, pid: int, tid: int
     ) -> None:
         cpu = self._cpu(number)
         if record.is_out:
-            cpu.first(pid, tid)
-            cpu.out = time
+            cpu.add_first(pid, tid)
+            cpu.switched_out_at = time
             if isinstance(record, perf.SwitchCpuWide):
-                cpu.take(time, record.other_pid, record.other_tid)
+                cpu.add(time, record.other_pid, record.other_tid)
         else:
             if isinstance(record, perf.SwitchCpuWide):
-                cpu.first(record.other_pid, record.other_tid)
-            cpu.take(time if cpu.out is None else cpu.out, pid, tid)
-            cpu.out = None
+                cpu.add_first(record.other_pid, record.other_tid)
+            self._switch_in(cpu, time, pid, tid)
 
-    def _sample(self, time: int, record: perf.Sample, cpu: _Cpu) -> None:
-        who, raw = record.sample_id, raw_data(self._switches[record.event], memoryview(record.body))
-        if who is None or raw is None or len(raw) < _NEXT_AT + _NEXT.size:
+    @staticmethod
+    def _switch_in(cpu: _Cpu, time: int, pid: int, tid: int) -> None:
+        cpu.add(time if cpu.switched_out_at is None else cpu.switched_out_at, pid, tid)
+        cpu.switched_out_at = None
+
+    def _sched_switch(self, time: int, record: perf.Sample, cpu: _Cpu) -> None:
+        sample_id = record.sample_id
+        raw = raw_data(self._switch_events[record.event], memoryview(record.body))
+        if sample_id is None or raw is None or len(raw) < _NEXT_PID_OFFSET + _NEXT_PID.size:
             return
-        if who.tid is not None:
-            cpu.first(NOBODY if who.pid is None else who.pid, who.tid)
-        (tid,) = _NEXT.unpack_from(raw, _NEXT_AT)
-        cpu.take(time, 0 if tid == 0 else NOBODY, tid)
+        if sample_id.tid is not None:
+            cpu.add_first(UNKNOWN if sample_id.pid is None else sample_id.pid, sample_id.tid)
+        (tid,) = _NEXT_PID.unpack_from(raw, _NEXT_PID_OFFSET)
+        cpu.add(time, 0 if tid == 0 else UNKNOWN, tid)
 
     def _cpu(self, number: int) -> _Cpu:
         if number in self._cpus:
             return self._cpus[number]
-        cpu = _Cpu(self._take)
-        if self._take(_OF_CPU):
+        cpu = _Cpu(self._reserve_memory)
+        if self._reserve_memory(_CPU_BYTES):
             self._cpus[number] = cpu
         else:
-            self._without_room = True
+            self._has_lost_cpus = True
         return cpu

@@ -1,29 +1,21 @@
-"""What a user opens: a recording, its streams, and what ran.
+"""Open a trace and decode it: recordings, raw PT, streams, and tables of what ran.
 
-`Trace` opens a recording, `decode` makes one of raw PT and an `rtit.Image`. A `Stream` is decoded
-from plain values (bytes in parts, an image of the code, `Settings`), wherever they come from;
-`Rows` and `Span` are what decoding gives, of all or of a `Selection`.
+`Trace` opens a recording, `decode` makes a trace of raw PT and an `rtit.Image`, and `Decoder`
+decodes many short traces. A `Stream` is the PT of one logical processor. Its results are tables
+(`Rows`, `Instructions`, `Branches`, ...), of the whole stream or of a `Selection`.
 """
 
 from __future__ import annotations
 
-from rtit.trace.raw_pt import Decoder, Run, decode
-from rtit.trace.recording.byte_source import AuxBytes, Bytes, Source
+from rtit.trace.raw_pt import Decoder, DecodeResult, RawTrace, decode
+from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, MemorySource
 from rtit.trace.recording.settings import Settings, Start
 from rtit.trace.stream import Stream
 from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
-from rtit.trace.tables.block_ids import KnownBlocks, Numbered, Numbers, Runs
-from rtit.trace.tables.counts import (
-    Counts,
-    Edge,
-    EdgeTotals,
-    Repeats,
-    RunTotal,
-    RunTotals,
-    Totals,
-    repeats,
-)
+from rtit.trace.tables.block_ids import BlockIds, BlockIdTable, BlockTable, InstructionRuns
+from rtit.trace.tables.counts import Counts, Edge, EdgeTotals, RunTotal, RunTotals, Totals
 from rtit.trace.tables.ledger import Ledger, Span
+from rtit.trace.tables.loops import UnknownLoop, unknown_loops
 from rtit.trace.tables.packets import PacketRow, Packets
 from rtit.trace.tables.rows import (
     Block,
@@ -37,47 +29,47 @@ from rtit.trace.tables.rows import (
     SyncPoint,
     SyncPoints,
 )
-from rtit.trace.tables.selection import Place, Places, Selection, Times
+from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, Times
 from rtit.trace.threads.address_spaces import SpaceKey, Spaces
-from rtit.trace.trace import Process, ProcessExit, Trace
+from rtit.trace.trace import Ended, Process, Trace
 
 __all__ = [
-    "AuxBytes",
+    "AuxDataSource",
     "Batch",
     "Block",
+    "BlockIdTable",
+    "BlockIds",
+    "BlockTable",
     "Branch",
     "Branches",
-    "Bytes",
+    "ByteSource",
     "Counts",
+    "DecodeResult",
     "Decoder",
     "Edge",
     "EdgeTotals",
     "End",
+    "Ended",
     "ErrorClass",
     "Event",
     "EventKind",
     "Events",
     "Instruction",
+    "InstructionRuns",
     "Instructions",
-    "KnownBlocks",
     "Ledger",
-    "Numbered",
-    "Numbers",
+    "MemorySource",
     "PacketRow",
     "Packets",
-    "Place",
-    "Places",
     "Process",
-    "ProcessExit",
-    "Repeats",
+    "RawTrace",
     "Rows",
-    "Run",
     "RunTotal",
     "RunTotals",
-    "Runs",
+    "SelectedRange",
+    "SelectedRanges",
     "Selection",
     "Settings",
-    "Source",
     "SpaceKey",
     "Spaces",
     "Span",
@@ -90,6 +82,7 @@ __all__ = [
     "Totals",
     "Trace",
     "Trust",
+    "UnknownLoop",
     "decode",
-    "repeats",
+    "unknown_loops",
 ]

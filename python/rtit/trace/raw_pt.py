@@ -1,29 +1,47 @@
-"""Decoding raw PT: packets of one logical processor, without a perf.data around them.
+"""Decoding of raw PT: the packets of one logical processor, without a perf.data file.
 
-One short trace after the other over the same code: what fuzzers need.
+* `decode` makes a trace of packets and code. `RawTrace` has the interface of `Trace`.
+* `Decoder` decodes many short traces of the same code, as fuzzers do. It keeps what it learned of
+  the code between traces; the results never depend on earlier traces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from rtit.errors import UsageError
-from rtit.image import Image
-from rtit.trace.recording.byte_source import Source, source_of
-from rtit.trace.recording.info import RawPt
-from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named, few
+from rtit.errors import UnsupportedError, UsageError
+from rtit.image import Image, Images
+from rtit.perfdata import PerfData, TimeConversion
+from rtit.sideband import Ended, Process
+from rtit.trace.recording.byte_source import ByteSource, as_byte_source
+from rtit.trace.recording.settings import (
+    NO_SCALING,
+    Cpu,
+    Settings,
+    Start,
+    check_settings,
+    limit_ranges,
+    parse_cpu,
+)
+from rtit.trace.stream import Stream
 from rtit.trace.tables.counts import Counts, EdgeTotals
-from rtit.trace.tables.ledger import Ledger, account
-from rtit.trace.threads.address_spaces import Spaces, native_spaces
+from rtit.trace.tables.ledger import Ledger, native_ledger_rows
+from rtit.trace.threads.address_spaces import Spaces, native_spaces, space_pid
 from rtit.trace.trace import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from rtit.image.guest_processes import GuestProcess
+
+_NO_PROCESS = -1
+"""The process id of a raw stream."""
+
 
 def decode(
-    data: Buffer | Iterable[Buffer] | Source,
+    data: Buffer | Iterable[Buffer] | ByteSource,
     image: Image | None = None,
     *,
     cpu: Cpu | str | None = None,
@@ -37,36 +55,39 @@ def decode(
     no_tnt: bool = False,
     no_retcomp: bool = False,
     spaces: Spaces | None = None,
-    threads: int = 0,
-    places: int = 0,
+    jobs: int = 0,
+    max_counters: int = 0,
     title: str = "PT",
-) -> Trace:
-    """A trace of raw PT, the packets of one logical processor, and of the code that ran; without
-    an image it has packets alone.
+) -> RawTrace:
+    """The trace of raw PT (the packets of one logical processor) and of the code that ran.
 
-    `data` is anything with a buffer of bytes, or an iterable of such: parts of one stream, taken
-    one at a time as decoding comes to them; or a `Source`, which says where they come from. What
-    can be iterated once alone (a live stream) can be decoded once alone. A buffer that changes
-    meanwhile gives some of its contents at some time.
+    Parameters:
 
-    `cpu`: DisplayFamily, DisplayModel and stepping, also as "6/94/3"; without it the errata that
-    are safe for all processors are reckoned with. `mtc_freq` is IA32_RTIT_CTL.MTCFreq, 0..15;
-    `nom_freq` MSR_PLATFORM_INFO[15:8], 0..255; `cpuid_15` EAX and EBX of CPUID.15H: without them
-    MTCs and CYCs give no time. `start_time`: any TSC value near the beginning, which completes the
-    56 bits of TSC packets. `guest_tsc`: TSC offset and TSC multiplier (in units of 2**-48) of the
-    guest's VMCS: times are the host's. The stream is read from its first PSB on, or from its first
-    byte if `start` says how things are there. `ranges`: IP filter ranges, each as first and last
-    address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `spaces`: the code
-    of other address spaces, by CR3, (CR3, NR) or (CR3, NR, VMCS pointer); `image` is for whatever
-    has no key, and as long as no PIP has come. `threads`: how many may decode it, 1 to 255, where
-    that is possible; 0: one for results in order, for others as many as the machine runs at once,
-    8 at most. Results are the same, and pages that an image is to be asked for are asked for by one
-    thread. `places`: how many runs and how many edges have counts of their own where they are added
-    up, the first in the order of their addresses; 0: 2**20 and one more for each 1,024 bytes, 2**22
-    at most, and where it is not known how many bytes will come. `title` is how errors call it.
+    * `data`: a bytes-like object, an iterable of such chunks, or a `ByteSource`. A live stream (an
+      iterator) can be decoded once. A buffer that changes during decoding yields some of its
+      contents.
+    * `image`: the code; without it only packets are available.
+    * `cpu`: DisplayFamily, DisplayModel and stepping, or text like "6/94/3". It selects errata;
+      without it the decoder works around those that are safe for all processors.
+    * `mtc_freq`: IA32_RTIT_CTL.MTCFreq, 0 to 15. `nom_freq`: MSR_PLATFORM_INFO[15:8], 0 to 255.
+      `cpuid_15`: EAX and EBX of CPUID.15H. Without these MTCs and CYCs give no time.
+    * `start_time`: any TSC value near the beginning. It completes the 56 bits of TSC packets.
+    * `guest_tsc`: TSC offset and multiplier (units of 2**-48) of the guest's VMCS. Times are then
+      the host's.
+    * `start`: the state at the first byte. Without it decoding starts at the first PSB.
+    * `ranges`: IP filter ranges, first and last address each, at most 4.
+    * `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC.
+    * `spaces`: code of other address spaces, by CR3, (CR3, NR) or (CR3, NR, VMCS pointer). `image`
+      is used for all other keys, and before the first PIP.
+    * `jobs`: decoder threads, 1 to 255. 0: one for ordered results, otherwise one for each CPU, at
+      most 8. The results are the same; one thread makes all requests to the image.
+    * `max_counters`: how many distinct runs, and how many distinct edges, are counted separately,
+      the first in order of address. 0: 2**20, and one more for each 1,024 bytes, at most 2**22;
+      2**22 if the size is unknown.
+    * `title`: name of the trace in errors.
 
-    Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
-    `ledger` has it.
+    Raises UsageError for a setting out of range. Errors in the stream raise nothing: the stream's
+    `ledger` has them.
     """
     eax, ebx = cpuid_15
     settings = Settings(
@@ -77,25 +98,88 @@ def decode(
         guest_tsc=guest_tsc,
         no_tnt=no_tnt,
         no_retcomp=no_retcomp,
-        cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
-        ranges=few(ranges),
+        cpu=parse_cpu(cpu) if isinstance(cpu, str) else cpu,
+        ranges=limit_ranges(ranges),
         start=start,
-        threads=threads,
-        places=places,
+        jobs=jobs,
+        max_counters=max_counters,
     )
-    whole = Image() if image is None else image
-    return Trace.of(RawPt(source_of(data), whole, checked(settings), title, spaces))
+    source = as_byte_source(data)
+    return RawTrace(source, image or Image(), check_settings(settings), title, spaces)
 
 
-_FOREVER = (1 << 64) - 1
+class RawTrace(Trace):
+    """A trace of raw PT. It has one stream, and nothing that only a perf.data file contains."""
+
+    is_raw = True
+    path = ""
+    command_line: list[str] = []  # noqa: RUF012
+    facts: dict[str, str] = {}  # noqa: RUF012
+    incomplete: str | None = None
+    is_snapshot = False
+    filter: str | None = None
+    clock: TimeConversion | None = None
+    comms: dict[int, str] = {}  # noqa: RUF012
+    guest_comms: dict[tuple[int, int], str] = {}  # noqa: RUF012
+    guest_processes: Sequence[GuestProcess] = ()
+    endings: list[Ended] = []  # noqa: RUF012
+    traced_instructions: dict[int, int] = {}  # noqa: RUF012
+    processes: list[Process] = []  # noqa: RUF012
+    images = Images()
+    _is_closed = False
+    _buffer_count = 1
+
+    def __init__(
+        self,
+        source: ByteSource,
+        image: Image,
+        settings: Settings,
+        title: str,
+        spaces: Spaces | None = None,
+    ) -> None:
+        self.path = title
+        self._source, self._settings, self._spaces = source, settings, spaces
+        self.images = Images()
+        self.images.put(_NO_PROCESS, image)
+        for index, each in enumerate((spaces or {}).values()):
+            self.images.put(space_pid(index), each)
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+    @property
+    def data(self) -> PerfData:
+        """Raises UnsupportedError."""
+        raise UnsupportedError(f"{self.path} is raw PT: there is no perf.data around it")
+
+    @property
+    def _size(self) -> int:
+        return self._source.size
+
+    @cached_property
+    def max_counters(self) -> int:
+        """How many distinct runs, and how many distinct edges, are counted separately."""
+        (stream,) = self.streams
+        return stream.max_counters
+
+    @cached_property
+    def streams(self) -> list[Stream]:
+        """The only stream."""
+        image = self.images.image(_NO_PROCESS)
+        return [
+            Stream(self._source, image, self._settings, images=self.images, spaces=self._spaces)
+        ]
 
 
-class Run(NamedTuple):
-    """How much of one trace was followed.
+_ADDRESS_LIMIT = (1 << 64) - 1
 
-    `size` is its bytes: so many of them `exact`, `resumed` (what ran is right, and something before
-    is missing) and `lost`, with `errors`; `truncated`: it ends within a packet. `instructions`:
-    that ran; `branches`: that a packet decided.
+
+class DecodeResult(NamedTuple):
+    """How much of one trace was decoded.
+
+    Of `size` bytes, `exact`, `resumed` (correct, but something before is missing) and `lost` bytes
+    have that status; `errors` is the number of errors. `truncated`: the trace ends within a packet.
+    `instructions` that ran; `branches` that a packet decided.
     """
 
     size: int
@@ -109,31 +193,30 @@ class Run(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether all of the trace was decoded."""
         return self.exact == self.size > 0 and not self.errors
 
 
 class Decoder:
-    """Decodes one trace after the other, each from nothing but what it has learned of the code:
-    that is kept, so that the next trace of the same program takes a fraction of the time. What a
-    trace gives never depends on those before it. For one thread at a time; others can have
-    decoders of their own.
+    """Decodes many short traces of the same code. It keeps what it learned of the code, so that the
+    next trace takes a fraction of the time. For one thread at a time; each thread can have its own.
 
-    `image`, `cpu`, `ranges`, `no_tnt`, `no_retcomp` and `spaces` are those of `rtit.decode`, and so
-    are `mtc_freq`, `nom_freq`, `cpuid_15`, `start_time` and `guest_tsc`: with these `counts` tells
-    of frequency and time.
-    `index` says at which byte of a bitmap the edge from a branch at `f` to `t` is counted, in a map
-    of 2**n bytes:
+    `image`, `cpu`, `ranges`, `no_tnt`, `no_retcomp`, `spaces`, `mtc_freq`, `nom_freq`, `cpuid_15`,
+    `start_time` and `guest_tsc` are those of `rtit.decode`; `counts` reports frequency and time if
+    the last five are given.
 
-    * "afl": `h(t) ^ h(f) >> 1` with `h(a) = (a >> 4 ^ a << 8) % 2**n`, as AFL's QEMU mode has it
-      of two blocks;
+    `index` is the hash by which an edge, from a branch at `f` to `t`, selects a byte of a bitmap of
+    2**n bytes:
+
+    * "afl": `h(t) ^ h(f) >> 1` with `h(a) = (a >> 4 ^ a << 8) % 2**n`, like AFL's QEMU mode;
     * "libxdc": the lowest 32 bits of `m(t) ^ m(f) >> 1`, modulo 2**n, with
       `m(a) = (a ^ a >> 31) * 0x7fb5d329728ea185 % 2**64`.
 
-    `branches` says of which edges: "decided", all but direct jumps and calls, which follow from the
-    others; or "conditional", conditional branches alone, taken or not (libxdc's). As much is kept
-    of the code as `most_instructions` usually take, 32 bytes each; then it is learned anew. Raises
-    UsageError.
+    `branches` selects the edges: "decided" excludes direct jumps and calls, which follow from the
+    others; "conditional" has conditional branches only, taken or not, like libxdc.
+
+    `max_instructions` limits the code cache, by 32 bytes each; beyond it the cache is cleared.
+    Raises UsageError.
     """
 
     def __init__(
@@ -152,28 +235,28 @@ class Decoder:
         spaces: Spaces | None = None,
         index: str = "afl",
         branches: str = "decided",
-        most_instructions: int = 1 << 22,
+        max_instructions: int = 1 << 22,
     ) -> None:
         from rtit import _core
 
         eax, ebx = cpuid_15
-        settings = checked(
+        settings = check_settings(
             Settings(
                 mtc_freq=mtc_freq,
                 tsc_ctc=(ebx, eax),
                 max_nonturbo_ratio=nom_freq,
                 start_time=start_time,
                 guest_tsc=guest_tsc,
-                cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
-                ranges=few(ranges),
+                cpu=parse_cpu(cpu) if isinstance(cpu, str) else cpu,
+                ranges=limit_ranges(ranges),
                 no_tnt=no_tnt,
                 no_retcomp=no_retcomp,
             )
         )
-        self._index = _number("index", index, _core.Decoder.INDEXES)
-        self._branches = _number("branches", branches, _core.Decoder.BRANCHES)
-        if not 0 < most_instructions <= 1 << 32:
-            raise UsageError(f"most_instructions is {most_instructions}: it is 1 to 2**32")
+        self._index = _index_of("index", index, _core.Decoder.INDEXES)
+        self._branches = _index_of("branches", branches, _core.Decoder.BRANCHES)
+        if not 0 < max_instructions <= 1 << 32:
+            raise UsageError(f"max_instructions is {max_instructions}: it must be 1 to 2**32")
         self._image = image
         self._spaces = dict(spaces or {})
         self._native = _core.Decoder(
@@ -188,7 +271,7 @@ class Decoder:
             no_retcomp=no_retcomp,
             cpu=settings.cpu,
             ranges=settings.ranges,
-            most=most_instructions,
+            most=max_instructions,
         )
 
     def run(
@@ -199,56 +282,55 @@ class Decoder:
         add: bool = False,
         classes: bool = False,
         start: Start | None = None,
-    ) -> Run:
-        """Decode a trace: any buffer of bytes, read from its first PSB on, or from its first byte
-        if `start` says how things are there.
+    ) -> DecodeResult:
+        """Decode a trace: a bytes-like object, from its first PSB on, or from its first byte with
+        the state `start`.
 
-        `bitmap`: a writable buffer of a power of two of bytes (bytearray, NumPy array, shared
-        memory), at most 2**32. It then has how often each edge was taken; counts of edges that
-        share a byte are added, and stay at 255. With `add` they are added to what is there, for a
-        trace in several buffers; with `classes` each is AFL's class of the count, one bit: 1, 2, 3,
-        4..7, 8..15, 16..31, 32..127, 128 and more.
+        `bitmap`: a writable buffer (bytearray, NumPy array, shared memory) of a power of two of
+        bytes, at most 2**32. It receives the count of each edge; counts of edges with the same
+        index are added, and saturate at 255. `add`: add to the contents, for a trace in several
+        buffers. `classes`: write AFL's class of each count, one bit: 1, 2, 3, 4..7, 8..15, 16..31,
+        32..127, 128 and more.
 
-        What is wrong in the trace is no exception. Raises UsageError for `add` with `classes`, and
-        for a buffer that cannot be used; and what those raise who are asked for pages. The bitmap
-        is then as it was.
+        Errors in the trace raise nothing. Raises UsageError for `add` with `classes` and for an
+        unusable buffer, and any error of the image's page callback; the bitmap is then unchanged.
         """
         if add and classes:
-            raise UsageError("counts cannot be added to classes: make classes of the sum")
+            raise UsageError("add and classes exclude each other: compute classes of the sum")
         if start is not None:
-            checked(Settings(start=start))
-        found = self._native.run(
-            _octets("the trace", data),
-            None if bitmap is None else _map(bitmap),
+            check_settings(Settings(start=start))
+        result = self._native.run(
+            _byte_view("the trace", data),
+            None if bitmap is None else _bitmap_view(bitmap),
             index=self._index,
             branches=self._branches,
             add=add,
             classes=classes,
             start=None if start is None else (start.ip, start.bits, start.last_ip),
         )
-        return Run(*found)
+        return DecodeResult(*result)
 
     def edges(self) -> EdgeTotals:
-        """Every edge of the last trace, of all kinds, as `Stream.edges` has them."""
+        """All edges of the last trace, as `Stream.edges`."""
         import numpy as np
 
         source, target, kind, count = map(np.asarray, self._native.edges())
         return EdgeTotals(source, target, kind, count)
 
     def ledger(self) -> Ledger:
-        """The account of every byte of the last trace."""
-        return Ledger.of(account(self._native))
+        """The coverage ledger of the last trace."""
+        return Ledger.from_rows(native_ledger_rows(self._native))
 
     def counts(self) -> Counts:
         """Totals of the last trace."""
-        return Counts.of(self._native.counts())
+        return Counts.from_native(self._native.counts())
 
-    def forget(self, address: int = 0, size: int = _FOREVER) -> None:
-        """The code has changed in `size` bytes from `address` on, in all spaces: what the images
-        have now holds from the next trace on, and pages there are asked for again. What is not
-        told so may still be seen as it was.
+    def invalidate(self, address: int = 0, size: int = _ADDRESS_LIMIT) -> None:
+        """Drop cached code of `size` bytes from `address` on, in all spaces, after it changed.
+
+        The next trace uses the images as they are now, and requests missing pages again.
         """
-        if not 0 <= address <= address + size <= _FOREVER:
+        if not 0 <= address <= address + size <= _ADDRESS_LIMIT:
             raise UsageError(f"{size:,} bytes at {address:#x}: addresses have 64 bits")
         for image in (self._image, *self._spaces.values()):
             image.forget(address, size)
@@ -256,25 +338,25 @@ class Decoder:
         self._native.forget(self._image.native, spaces, address, address + size)
 
 
-def _octets(what: str, buffer: Buffer) -> memoryview:
+def _byte_view(name: str, buffer: Buffer) -> memoryview:
     try:
         view = memoryview(buffer)
         return view if view.format == "B" and view.ndim == 1 else view.cast("B")
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} is no buffer of bytes in one piece: {error}") from error
+        raise UsageError(f"{name} is no contiguous buffer of bytes: {error}") from error
 
 
-def _map(bitmap: Buffer) -> memoryview:
-    view = _octets("the bitmap", bitmap)
+def _bitmap_view(bitmap: Buffer) -> memoryview:
+    view = _byte_view("the bitmap", bitmap)
     size = view.nbytes
     if view.readonly or not view.c_contiguous:
-        raise UsageError("the bitmap cannot be written, or is not in one piece")
+        raise UsageError("the bitmap is read-only or not contiguous")
     if not 0 < size <= 1 << 32 or size & (size - 1):
         raise UsageError(f"the bitmap has {size:,} bytes: it is a power of two, 2**32 at most")
     return view
 
 
-def _number(what: str, name: str, names: Sequence[str]) -> int:
-    if name not in names:
-        raise UsageError(f"{what} {name!r}: it is one of {', '.join(names)}")
-    return list(names).index(name)
+def _index_of(name: str, value: str, values: Sequence[str]) -> int:
+    if value not in values:
+        raise UsageError(f"{name} {value!r}: it must be one of {', '.join(values)}")
+    return list(values).index(value)

@@ -1,6 +1,22 @@
-"""One stream of packets, as the file has it.
+"""The packets of one logical processor, and everything that they decode to.
 
-One stream of packets, and what ran.
+A `Stream` joins three things: the bytes of the packets (a `ByteSource`), the code over time (an
+`Image`, and more of them for other address spaces), and the `Settings` that the packets do not
+contain. All results are computed from these on request; nothing is decoded when a stream is made.
+
+Results come in three forms:
+
+* *Tables*: `blocks`, `instructions`, `branches`, `raw_events`, `sync_points`, `packets`. A table is
+  decoded from the start each time it is iterated, one batch at a time.
+* *Totals without order*: `totals`, `edges`, `coverage`, `counts`. These take a tenth of the time.
+* *The coverage ledger*: `ledger` says which bytes were decoded exactly, and why others were not.
+
+The ledger and the counts belong to the decoder that ran last. If none has run, or it did not
+finish, the stream is decoded once more for them.
+
+A stream of a CPU contains all threads that ran there. `thread_scope` holds the scheduling
+intervals, and `for_thread` derives a stream of one thread. `rtit.trace.threads.schedule` explains
+when the decoder skips other threads, and when their rows are removed after decoding.
 """
 
 from __future__ import annotations
@@ -12,246 +28,299 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import RtitError, UnsupportedError
-from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
+from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
 from rtit.perfdata import TimeConversion
-from rtit.trace.recording.byte_source import Source
+from rtit.trace.recording.byte_source import ByteSource
 from rtit.trace.recording.settings import Settings
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, ErrorClass, Table
-from rtit.trace.tables.counts import Counts, EdgeTotals, RunTotals, Totals, places_of
-from rtit.trace.tables.ledger import Ledger, Row, Span, account, with_losses
-from rtit.trace.tables.packets import TIMED, TIMES, Packets, clocks_of, packets, timed_packets
+from rtit.trace.tables.block_ids import BlockIdTable
+from rtit.trace.tables.counts import (
+    Counts,
+    EdgeTotals,
+    RunTotals,
+    Totals,
+    default_max_counters,
+)
+from rtit.trace.tables.ledger import (
+    Ledger,
+    LedgerRow,
+    Span,
+    insert_losses,
+    native_ledger_rows,
+)
+from rtit.trace.tables.packets import (
+    PACKET_BOUND_COLUMNS,
+    PACKET_TIME_COLUMNS,
+    Packets,
+    clock_settings,
+    packet_batches,
+    timed_packet_batches,
+)
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
-from rtit.trace.tables.selection import Filter, Selection
-from rtit.trace.threads.address_spaces import COLUMNS as SPACES
-from rtit.trace.threads.address_spaces import Spaces, native_spaces, pid_of_space
-from rtit.trace.threads.extract import Own, Shared
-from rtit.trace.threads.schedule import Shares, Whose, who_ran
-from rtit.trace.time.samples import COLUMN, COLUMNS, clocked, with_ipc
+from rtit.trace.tables.selection import RowFilter, Selection
+from rtit.trace.threads.address_spaces import SPACE_COLUMNS, Spaces, native_spaces, space_pid
+from rtit.trace.time.samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time_bounds
 
 if TYPE_CHECKING:
+    from rtit import _core
     from rtit.packets import BadBytes, Packet
+    from rtit.trace.events.values import TraceEvent
+    from rtit.trace.threads.extract import ThreadAccounting
+    from rtit.trace.threads.schedule import ThreadAttribution, ThreadId, ThreadScope
+
+    _Runs = tuple[_core.Column, _core.Column, _core.Column]
+
+_NO_THREAD: ThreadId = (-2, -2)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Undecoded:
-    """What is known of a stream before it is decoded, and its packets: see `Stream`."""
+class Stream:
+    """The PT of one logical processor: of a thread (`cpu` is -1), or of a CPU.
 
-    source: Source
+    For the stream of a CPU `tid` and `pid` are those of the first thread that was traced there, -1
+    if the file does not say. `part` counts snapshots of one buffer that have missing bytes between
+    them, from 1; it is 0 if the stream is the whole buffer.
+
+    Tables take a `Selection`. A stream that the selection does not match has an empty table. Rows
+    are selected by `time` and by address: instructions and branches by their own address, blocks if
+    at least one of their instructions matches. With `timing=True` a table also has the columns
+    `earliest`, `latest`, `cycles` and `frequency`, and `ipc` for instructions and blocks (see
+    `rtit.trace.tables.batch.EXTRA_COLUMNS`); this takes longer. If code of several address spaces
+    is known, rows have the column `space`, and functions are searched in the space of each row.
+    Tables raise UsageError if their rows have no time or address to be selected by.
+    """
+
+    source: ByteSource
     image: Image
+    """Code that belongs to no other address space, over time."""
     settings: Settings | RtitError
+    """An error if the settings are unknown. The stream then has packets, but cannot be decoded."""
     cpu: int = -1
     tid: int = -1
     pid: int = -1
     name: str | None = None
+    """Name of the thread; None if unknown."""
     part: int = 0
     clock: TimeConversion | None = None
+    """Converts TSC ticks to nanoseconds of the perf clock."""
     images: Images | None = None
+    """Code of all processes of the recording, and the files in `image`."""
     spaces: Spaces | None = None
-    shares: Shares | None = None
-    missing: Sequence[tuple[int, str]] = ()
-    kernel: Image | None = None
-    guest: Image | None = None
-    machine: int = 0
-    counters: Mapping[int, str] | None = None
-    _others: list[tuple[int, Image]] | None = None
+    """Code of other address spaces, by CR3, NR and VMCS pointer."""
+    thread_scope: ThreadScope | None = None
+    """The threads of a CPU, if several ran there."""
+    recording_losses: Sequence[tuple[int, str]] = ()
+    """Data that was lost before it reached the file: stream offset, and reason."""
+    kernel_image: Image | None = None
+    """Code of the kernel, which is part of every process."""
+    guest_image: Image | None = None
+    """Code of the kernel of the virtual machine `guest_machine`."""
+    guest_machine: int = 0
+    """Process id of the virtual machine; 0 if unknown."""
+    pebs_counters: Mapping[int, str] | None = None
+    """The event that each PEBS counter counts."""
+
+    _other_spaces: list[tuple[int, Image]] | None = None
+    _decoder: _core.Flow | None = None
+    """The decoder that ran last. It has the ledger and the counts."""
+    _accounting: ThreadAccounting | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.title}, {self.size:,} bytes of PT>"
 
     @property
     def title(self) -> str:
-        """How to call it."""
-        where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
+        """A short description of the CPU and threads."""
+        cpu = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
         if self.tid < 0 and self.cpu < 0:
             return "stream"
-        title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
-        threads = self.shares.threads if self.shares is not None and self.has_several else 1
-        if threads > 1:
-            title = f"{where}{threads} threads"
+        title = f"{cpu}thread {self.tid}" + (f" ({self.name})" if self.name else "")
+        if self.thread_scope is not None and self.has_several_threads:
+            count = self.thread_scope.thread_count
+            if count > 1:
+                title = f"{cpu}{count} threads"
         return f"{title}, part {self.part}" if self.part else title
 
-    @property
-    def others(self) -> list[tuple[int, Image]]:
-        """The address spaces beside that of `image`, in the order in which native code numbers
-        them, with their processes: those of `spaces` have numbers of their own.
-        """
-        if self._others is None:
-            self._others = self._all_others()
-        return self._others
-
-    def _all_others(self) -> list[tuple[int, Image]]:
-        images = (self.spaces or {}).values()
-        found = [(pid_of_space(number), image) for number, image in enumerate(images)]
-        found += self.shares.others(self.image) if self.shares is not None else []
-        found += [(KERNEL_PID, self.kernel)] if self.kernel is not None else []
-        pid = guest_kernel_pid(self.machine)
-        return found + ([(pid, self.guest)] if self.guest is not None else [])
+    # Threads and address spaces
 
     @property
-    def has_spaces(self) -> bool:
-        """Whether its rows say in which address space they are."""
-        guests = self.shares is not None and self.shares.has_guests
-        return bool(self.spaces) or self.guest is not None or guests
+    def has_several_threads(self) -> bool:
+        """Whether the rows are of several threads."""
+        scope = self.thread_scope
+        return scope is not None and (scope.selected is None or len(scope.selected) > 1)
 
     @property
-    def in_guest(self) -> list[int]:
-        """Its spaces that are of virtual machines: numbers of `pids`."""
-        return [number for number, pid in enumerate(self.pids) if pid <= GUEST_KERNEL_PID]
-
-    @property
-    def has_several(self) -> bool:
-        """Whether its rows are of several threads."""
-        return self.shares is not None and (self.shares.who is None or len(self.shares.who) > 1)
-
-    @property
-    def whose(self) -> Sequence[tuple[int, int]]:
-        """The threads whose rows it has, as (pid, tid); of all that share a CPU the first one."""
-        if self.shares is None or self.shares.who is None:
+    def thread_ids(self) -> Sequence[ThreadId]:
+        """The (pid, tid) of the selected threads; if all threads are, only the first one."""
+        if self.thread_scope is None or self.thread_scope.selected is None:
             return [(self.pid, self.tid)]
-        return self.shares.who
+        return self.thread_scope.selected
 
     @property
     def has_one_process(self) -> bool:
-        """Whether all threads whose rows it has are known to be of one process."""
-        known = self.shares is None or self.shares.who is not None
-        return known and len({pid for pid, _ in self.whose}) == 1
+        """Whether all threads of the rows are known to be of one process."""
+        scope = self.thread_scope
+        is_known = scope is None or scope.selected is not None
+        return is_known and len({pid for pid, _ in self.thread_ids}) == 1
 
     @property
-    def is_taken_out(self) -> bool:
-        """Whether it is one thread's, or some, and all others are followed: `native` is of all."""
-        return self._taken is not None
-
-    @property
-    def _taken(self) -> frozenset[int] | None:
-        return self.shares.taken if self.shares is not None else None
-
-    def code_at(self, ip: int, tid: int | None = None) -> Image:
-        """Where the code at an address is: the kernel's, or that of a thread's process, of its own
-        one without `tid`.
+    def needs_extraction(self) -> bool:
+        """Whether all threads are decoded and the rows of some are extracted afterwards. The native
+        decoder then yields the rows of all.
         """
-        if self.kernel is not None and ip >= KERNEL_START:
-            return self.kernel
+        return self._tids_to_extract is not None
+
+    @property
+    def _tids_to_extract(self) -> frozenset[int] | None:
+        return self.thread_scope.tids_to_extract if self.thread_scope is not None else None
+
+    @property
+    def last_interval_start(self) -> int:
+        """The TSC value at which the thread got the CPU for the last time; 0 if it had no other."""
+        if self.thread_scope is None:
+            return 0
+        return self.thread_scope.schedule.last_start(self.tid)
+
+    @property
+    def other_spaces(self) -> list[tuple[int, Image]]:
+        """The process and code of each address space except that of `image`.
+
+        The native decoder numbers them in this order, from 1.
+        """
+        if self._other_spaces is None:
+            images = (self.spaces or {}).values()
+            found = [(space_pid(number), image) for number, image in enumerate(images)]
+            if self.thread_scope is not None:
+                found += self.thread_scope.other_images(self.image)
+            if self.kernel_image is not None:
+                found.append((KERNEL, self.kernel_image))
+            if self.guest_image is not None:
+                found.append((guest_pid(self.guest_machine), self.guest_image))
+            self._other_spaces = found
+        return self._other_spaces
+
+    @property
+    def space_pids(self) -> tuple[int, ...]:
+        """The process of each address space, by the number of the space."""
+        return self.pid, *(pid for pid, _ in self.other_spaces)
+
+    @property
+    def guest_spaces(self) -> list[int]:
+        """The numbers of the address spaces that belong to virtual machines."""
+        return [number for number, pid in enumerate(self.space_pids) if pid <= GUEST]
+
+    @property
+    def has_spaces(self) -> bool:
+        """Whether rows have a column for their address space."""
+        scope = self.thread_scope
+        has_guests = scope is not None and scope.schedule.has_guests
+        return bool(self.spaces) or self.guest_image is not None or has_guests
+
+    def image_at(self, ip: int, tid: int | None = None) -> Image:
+        """The image that has the code at an address: the kernel's, or that of the thread's process.
+
+        Without `tid`: of the stream's own process.
+        """
+        if self.kernel_image is not None and ip >= UPPER:
+            return self.kernel_image
         if tid is None or self.images is None:
             return self.image
         return self.images.image(int(tid))
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes whose code is in it, its own first."""
-        return self.pid, *(pid for pid, _ in self.others)
+    def executed_threads(self) -> list[ThreadId]:
+        """The (pid, tid) of all threads that ran, in the order of their first rows."""
+        itself = (self.pid, self.tid)
+        if not self.has_several_threads or isinstance(self.settings, RtitError):
+            return [itself]
+        if self.thread_scope is None or not self.thread_scope.schedule.user_code_only:
+            from rtit.trace.threads.schedule import threads_in
+
+            return threads_in(self.blocks()) or [itself]
+        decoder = self.for_thread(*_NO_THREAD, {}).native_decoder()
+        decoder.count()
+        intervals = map(self.thread_scope.schedule.interval, decoder.visited)
+        threads = (itself if each is None else (each.pid, each.tid) for each in intervals)
+        return list(dict.fromkeys(threads)) or [itself]
+
+    def for_thread(self, pid: int, tid: int, names: Mapping[int, str]) -> Stream:
+        """The stream of one thread. The ledger reports the bytes of the others as `elsewhere`."""
+        return self.for_threads([(pid, tid)], names)
+
+    def for_threads(self, threads: Sequence[ThreadId], names: Mapping[int, str]) -> Stream:
+        """One stream of these threads. Its `pid`, `tid` and `name` are those of the first."""
+        pid, tid = threads[0]
+        scope = self.thread_scope.only(*threads) if self.thread_scope is not None else None
+        image = self.images.known(pid) if self.images is not None else None
+        return self.derive(
+            image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope
+        )
+
+    def derive(self, **changes: Any) -> Self:
+        """A copy with these fields changed, without the results of earlier decoding."""
+        return replace(self, **changes, _decoder=None, _accounting=None, _other_spaces=None)
+
+    # Packets
 
     @property
     def size(self) -> int:
         """Bytes of PT."""
         return self.source.size
 
-    def read(self) -> bytes:
-        """All its bytes."""
-        return b"".join(self.parts())
+    def chunks(self) -> Iterator[memoryview]:
+        """The bytes in order. Each chunk is valid until the next one is requested."""
+        return self.source.chunks()
 
-    def parts(self) -> Iterator[memoryview]:
-        """As `read`, in parts, each good until the next is taken."""
-        return self.source.parts()
+    def read(self) -> bytes:
+        """All bytes."""
+        return b"".join(self.chunks())
 
     def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
-        """Its packets as objects, with their bytes, and what lies between: hundreds of times as
-        slow as `packets`. Bytes that one of `errata` spoils (SKD007, SKZ84) are no packet.
-        """
-        from rtit.packets import scan_chunks
+        """The packets as objects, and the bytes that are no packets.
 
-        return scan_chunks(self.parts(), errata)
+        `errata`: names of errata (SKD007, SKZ84) after which bytes are no packet. This is some
+        hundred times slower than `packets`.
+        """
+        from rtit.packets import scan_parts
+
+        return scan_parts(self.chunks(), errata)
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
-        """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the
-        error of `settings` then, if it is one.
+        """The packets. They have times if `timing` is set or `where` selects by time; then this
+        raises the error in `settings`, if there is one.
         """
-        wanted = self._wanted(where)
-        if not timing and (wanted is None or not wanted.is_timed):
-            return build_tables.table(Packets, lambda: packets(self.parts()), wanted)
-        clocks = clocks_of(self._known())
-        if timing:
-            return build_tables.table(
-                Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED
+        row_filter = self._row_filter(where)
+        if not timing and (row_filter is None or not row_filter.selects_by_time):
+            return build_tables.filtered_table(
+                Packets, lambda: packet_batches(self.chunks()), row_filter
             )
-        return build_tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
+        clocks = clock_settings(self._checked_settings())
+        if timing:
+            return build_tables.filtered_table(
+                Packets,
+                lambda: timed_packet_batches(self.chunks(), clocks),
+                row_filter,
+                PACKET_BOUND_COLUMNS,
+            )
+        return build_tables.filtered_table(
+            Packets, lambda: packet_batches(self.chunks(), clocks), row_filter, PACKET_TIME_COLUMNS
+        )
 
-    @property
-    def places(self) -> int:
-        """How many runs and how many edges have counts of their own where they are added up. Raises
-        the error of `settings`, if it is one.
-        """
-        return self._known().places or places_of(self.size)
+    # The native decoder
 
-    @property
-    def last_turn(self) -> int:
-        """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
-        return self.shares.last_turn(self.tid) if self.shares is not None else 0
+    def native_decoder(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
+        """A new decoder at the start of the stream, for internal use.
 
-    def _known(self) -> Settings:
-        if isinstance(self.settings, RtitError):
-            raise self.settings.with_traceback(None)
-        return self.settings
-
-    def _wanted(self, where: Selection | None) -> Filter | None:
-        if where is None:
-            return Filter()
-        if not where.takes(self):
-            return None
-        return Filter.meant(where, self.pids, self.images, self.clock)
-
-
-if TYPE_CHECKING:
-    from rtit import _core
-    from rtit.trace.events.values import Happening
-    from rtit.trace.tables.block_ids import Numbered
-
-    _Runs = tuple[_core.Column, _core.Column, _core.Column]
-
-_NOBODY = (-2, -2)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Stream(Undecoded):
-    """The PT of one logical processor: a thread's (`cpu` -1), or a CPU's. Snapshots of it that
-    leave something out between them are several streams: `part` counts them from 1, 0 is all.
-
-    Of a CPU's stream `tid` and `pid` are those of the first thread that was traced there, -1 if
-    the file does not say; `name` is the thread's, None if it has none. `source` has the bytes,
-    `image` the code over time, `settings` how it was made, or the error that says why that is not
-    known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
-    knows the files in its image; None where that is not known. `spaces` has the code of other
-    address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
-    stream is of several threads; `of_thread` is what one of them did, `of_threads` what some: with
-    the kernel in the trace that takes decoding all of them, and of `counts` instructions, branches
-    and bytes are the threads', the rest is the CPU's. `missing` says at which offsets something was
-    lost before it came into the file, and why. `kernel` has the code of the kernel, which is in
-    every process, `guest` that of the kernel of the virtual machine that is process `machine`, 0 if
-    that is not known. `counters`: what each counter of PEBS counts.
-
-    What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
-    takes: a stream that the selection does not name has an empty table. Rows are chosen by their
-    `time`, and by address: instructions and branches by where they are, blocks if any instruction
-    of theirs is there. With `timing` a table has the columns `earliest`, `latest`, `cycles` and
-    `frequency`, of instructions and blocks `ipc` as well (see `batch.MORE`), which takes longer.
-    Where code of several address spaces is known (`spaces`, `guest`) rows have `space`, and
-    functions are taken in the space that has them.
-    Raises UsageError for what rows cannot be chosen by.
-    """
-
-    _flow: _core.Flow | None = None
-    _own: Shared | None = None
-
-    def native(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
-        """A decoder at the start of the stream, for native code and nobody else. Raises the error
-        of `settings`, if it is one.
+        `points`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
+        `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
+        Raises the error in `settings`, if there is one.
         """
         from rtit import _core
 
-        settings = self._known()
-        start = settings.start
-        self._flow = _core.Flow(
-            self._decodable(),
+        settings = self._checked_settings()
+        start, kernel = settings.start, self.kernel_image
+        self._decoder = _core.Flow(
+            self._guarded_chunks(),
             self.image.native,
             mtc_freq=settings.mtc_freq,
             tsc_ctc=settings.tsc_ctc,
@@ -265,343 +334,376 @@ class Stream(Undecoded):
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
-            turns=self.shares.native() if self.shares is not None else None,
-            kernel=self.kernel.native if self.kernel is not None else None,
-            guest=(self.guest or Image()).native if self.kernel is not None else None,
+            turns=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
+            kernel=kernel.native if kernel is not None else None,
+            guest=(self.guest_image or Image()).native if kernel is not None else None,
             points=points,
-            # in order by several if they are asked for: memory for what waits costs time
-            threads=settings.threads or int(in_order),
-            places=self.places,
+            # Several threads must buffer rows to keep them in order, which costs time.
+            threads=settings.jobs or int(in_order),
+            places=self.max_counters,
         )
-        return self._flow
+        return self._decoder
+
+    @property
+    def max_counters(self) -> int:
+        """How many distinct runs, and how many distinct edges, are counted separately. Raises the
+        error in `settings`, if there is one.
+        """
+        return self._checked_settings().max_counters or default_max_counters(self.size)
+
+    def discard_decoder(self) -> None:
+        """Free the last decoder. `ledger` and `counts` will decode the stream again."""
+        self._decoder = self._accounting = None
+
+    def _checked_settings(self) -> Settings:
+        if isinstance(self.settings, RtitError):
+            raise self.settings.with_traceback(None)
+        return self.settings
+
+    def _guarded_chunks(self) -> Iterator[memoryview]:
+        with self._discard_decoder_on_error():
+            yield from self.chunks()
+
+    @contextmanager
+    def _discard_decoder_on_error(self) -> Iterator[None]:
+        """After an error the decoder has no ledger of the whole stream."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            self._decoder = None
+            raise
+
+    def _finished_decoder(self) -> _core.Flow:
+        decoder = self._decoder
+        if decoder is None or not decoder.counts():
+            decoder = self.native_decoder()
+            with self._discard_decoder_on_error():
+                decoder.count()
+        return decoder
+
+    def _require_native_rows(self, results: str) -> None:
+        if self.needs_extraction:
+            raise UnsupportedError(
+                f"{self.title}: the trace contains the kernel, so that {results} are of all "
+                "threads of the CPU"
+            )
+
+    # Tables
 
     def rows(self) -> Iterator[Rows]:
-        """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        found = self._rows(self.native(in_order=True), spaced=self.has_spaces)
-        for rows in found if self._taken is None else Own(self._taken).all(found):
+        """The executed blocks, in batches, with their events. `ledger` and `counts` need no second
+        decoding after the last batch.
+        """
+        batches = self._decode_rows(in_order=True, with_spaces=self.has_spaces)
+        for rows in self._extract_threads(batches):
             if len(rows) or len(rows.events):
                 yield rows
 
-    def events(self, where: Selection | None = None) -> Iterator[Happening]:
-        """What happened beside the instructions, with its meaning: interrupts with their vectors,
-        transactions, C-states, PEBS records and so on, in order (`rtit.trace.events`). They are
-        chosen by their `time` and `address`.
-        """
-        from rtit.trace.events import chosen, happenings
-
-        wanted = self._wanted(where)
-        if wanted is None:
-            return iter(())
-        return chosen(happenings(wanted.until_last(self.rows()), self.counters), wanted)
-
-    def runs(self) -> Iterator[_Runs]:
-        """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it: each
-        a buffer of numbers, which `numpy.asarray` takes as it is.
-        """
-        return (columns for _, columns in self.timed_runs())
-
-    def timed_runs(self) -> Iterator[tuple[int, _Runs]]:
-        """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one.
-        Raises UnsupportedError for one thread of several where the kernel was traced, too.
-        """
-        self._check_alone("runs")
-        flow, shares = self.native(in_order=True), self.shares
-        while (columns := flow.runs(build_tables.ROWS)) is not None:
-            turn = shares.turn(flow.turn) if shares is not None else None
-            yield turn.since if turn is not None else 0, columns
-
-    def ran(self) -> list[tuple[int, int]]:
-        """The threads that ran in it, as (pid, tid), in the order of their first turns."""
-        itself = (self.pid, self.tid)
-        if not self.has_several or isinstance(self.settings, RtitError):
-            return [itself]
-        if self.shares is None or not self.shares.can_part:
-            return who_ran(self.blocks()) or [itself]
-        flow = self.of_thread(*_NOBODY, {}).native()
-        flow.count()
-        turns = map(self.shares.turn, flow.visited)
-        return list(
-            dict.fromkeys((turn.pid, turn.tid) if turn is not None else itself for turn in turns)
-        ) or [itself]
-
-    def of_thread(self, pid: int, tid: int, names: Mapping[int, str]) -> Stream:
-        """What one thread did in it; the rest of its bytes is elsewhere in the ledger."""
-        return self.of_threads([(pid, tid)], names)
-
-    def of_threads(self, whose: Sequence[tuple[int, int]], names: Mapping[int, str]) -> Stream:
-        """What these (pid, tid) did in it, all in one; `pid`, `tid` and `name` are the first's."""
-        pid, tid = whose[0]
-        shares = self.shares
-        if shares is not None:
-            shares = shares.of(*whose)
-        image = self.images.find_image(pid) if self.images is not None else None
-        return self.anew(
-            image=image or Image(), tid=tid, pid=pid, name=names.get(tid), shares=shares
-        )
-
-    def anew(self, **changes: Any) -> Self:
-        """The same, but for these fields, with accounts of its own."""
-        return replace(self, **changes, _flow=None, _own=None, _others=None)
-
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
-        """Runs of instructions that followed each other in memory: `rows` as a table."""
+        """The executed blocks: runs of instructions that follow each other in memory."""
 
-        def rows(flow: _core.Flow) -> build_tables.Placed[Rows]:
-            found = self._rows(flow, timed=not timing, spaced=self._spaced(where))
-            return ((each, each.buffer("offset")) for each in found)
-
-        more = (*self._spaces, *self._whose)
-        return self._table(Rows, rows, where, timing=timing, more=more)
-
-    def numbered(self) -> Numbered:
-        """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
-        tenth of the memory. Raises UnsupportedError as `timed_runs` does.
-        """
-        from rtit.trace.tables.block_ids import Numbered
-
-        self._check_alone("numbers")
-        return Numbered(lambda: self.native(in_order=True))
+        columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
+        decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
+        return self._table(Rows, decode, where, columns, timing=timing)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """Every instruction; with `perf_time` the time that perf prints, which takes several times
-        as long, and of one thread of a CPU decodes the others, too.
+        """Every executed instruction.
+
+        `perf_time` adds the time that perf prints. It takes several times as long, and decodes all
+        threads of the CPU.
         """
-        if perf_time and self._parted is not None:
-            return self._parted.instructions(where, timing=timing, perf_time=True)
-        of = self._told(
-            partial(build_tables.instructions, spaced=self._spaced(where)), timing=timing
+        if perf_time and (stream := self._with_others_decoded()) is not None:
+            return stream.instructions(where, timing=timing, perf_time=True)
+        decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
+        return self._table(
+            Instructions,
+            decode,
+            where,
+            (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns),
+            timing=timing,
+            perf_time=perf_time,
         )
-        more = (*self._spaces, *self._whose)
-        return self._table(Instructions, of, where, timing=timing, more=more, perf_time=perf_time)
 
     def branches(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Branches]:
-        """Every branch and other transfer; `edges` adds them up. `perf_time` as `instructions`."""
-        if perf_time and self._parted is not None:
-            return self._parted.branches(where, timing=timing, perf_time=True)
-        of = self._told(partial(build_tables.branches, spaced=self._spaced(where)), timing=timing)
-        spaces = SPACES if self.has_spaces else ()
-        more = (*spaces, *self._whose)
-        return self._table(Branches, of, where, timing=timing, more=more, perf_time=perf_time)
-
-    @property
-    def _parted(self) -> Stream | None:
-        """One thread's with all others followed, if they are not: where damage makes it doubtful
-        whose something is all decodings are to agree.
-        """
-        shares = self.shares
-        if shares is None or shares.who is None or shares.taken is not None:
-            return None
-        return self.anew(shares=replace(shares, follows_all=True))
-
-    def _told(
-        self, of: Callable[[_core.Flow], build_tables.Placed[B]], *, timing: bool
-    ) -> Callable[[_core.Flow], build_tables.Placed[B]]:
-        """The same batches with the columns of who ran, if several threads did."""
-        shares = self.shares
-        if shares is None:
-            return of
-
-        def told(flow: _core.Flow) -> build_tables.Placed[B]:
-            whose = Whose(shares, self.in_guest, timed=not timing)
-            for batch, offset in of(flow):
-                if len(batch):
-                    yield whose.tell(batch, flow.turn), offset
-
-        return told
-
-    def _spaced(self, where: Selection | None) -> bool:
-        """Whether rows are to be told by spaces: they have the column, or are chosen by it."""
-        places = where is not None and bool(where.functions or where.ranges)
-        return self.has_spaces or (places and len(self.pids) > 1)
-
-    @property
-    def _spaces(self) -> tuple[str, ...]:
-        return SPACES[:1] if self.has_spaces else ()
-
-    @property
-    def _whose(self) -> tuple[str, ...]:
-        return self.shares.columns if self.shares is not None else ()
+        """Every branch and other transfer. `edges` counts them. `perf_time`: as `instructions`."""
+        if perf_time and (stream := self._with_others_decoded()) is not None:
+            return stream.branches(where, timing=timing, perf_time=True)
+        decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
+        return self._table(
+            Branches,
+            decode,
+            where,
+            (*(SPACE_COLUMNS if self.has_spaces else ()), *self._thread_columns),
+            timing=timing,
+            perf_time=perf_time,
+        )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
-        """What single packets told beside the instructions, as `rows` has it; `events` puts it
-        together.
-        """
-        rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
-        found = self._wanted(where)
-        return build_tables.table(Events, lambda: build_tables.of_rows(iter(rows)), found, more)
+        """The events that single packets report. `events` combines them."""
+        blocks = self.blocks(timing=timing)
+        return build_tables.filtered_table(
+            Events,
+            lambda: build_tables.events_from_rows(iter(blocks)),
+            self._row_filter(where),
+            BOUND_COLUMNS if timing else (),
+        )
 
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[SyncPoints]:
-        """Every PSB+ that was read."""
-        rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
-        found = self._wanted(where)
-        return build_tables.table(
-            SyncPoints, lambda: build_tables.sync_points(iter(rows)), found, more
+        """Every PSB+ that was decoded."""
+        blocks = self.blocks(timing=timing)
+        return build_tables.filtered_table(
+            SyncPoints,
+            lambda: build_tables.sync_points_from_rows(iter(blocks)),
+            self._row_filter(where),
+            BOUND_COLUMNS if timing else (),
         )
 
-    def totals(self) -> Totals:
-        """How often each run of instructions and each edge was taken: without the order, a tenth of
-        the time that rows take.
+    def events(self, where: Selection | None = None) -> Iterator[TraceEvent]:
+        """The decoded events in order: interrupts with their vectors, transactions, C-states, PEBS
+        records and others (`rtit.trace.events`). `where` selects by `time` and `address`.
         """
-        if self.is_taken_out:
-            return Totals(self._runs_of(self.blocks()), self._edges_of(self.branches()))
-        flow = self.native()
-        with self._kept():
-            return build_tables.totals(flow)
+        from rtit.trace.events import decode_events, filter_events
 
-    def edges(self, where: Selection | None = None) -> EdgeTotals:
-        """How often each transfer was taken: of all, those of `totals`; of several address spaces
-        each space's by itself, which takes the time of `branches`.
+        row_filter = self._row_filter(where)
+        if row_filter is None:
+            return iter(())
+        rows = row_filter.stop_after_match(self.rows())
+        return filter_events(decode_events(rows, self.pebs_counters), row_filter)
+
+    def block_ids(self) -> BlockIdTable:
+        """The executed blocks as ids, with a table of the distinct blocks.
+
+        Faster than `blocks`, with a tenth of the memory. Raises UnsupportedError for one thread of
+        several if the kernel was traced.
         """
-        wanted = self._wanted(where)
-        if wanted is None or wanted.is_ordered or wanted.by_space is not None or self.has_spaces:
-            return self._edges_of(self.branches(where))
-        edges = self.totals().edges
-        if edges.others and where is not None and (where.functions or where.ranges):
-            # those that are wanted may be among the others
-            return self._edges_of(self.branches(where))
-        return wanted.of(edges)
+        self._require_native_rows("block ids")
+        return BlockIdTable(lambda: self.native_decoder(in_order=True))
 
-    def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
-        """As `edges`, of threads of several processes each process's by itself, in the time of
-        `branches`: the column `pid` says whose; KERNEL_PID: from kernel to kernel, of all.
+    def runs(self) -> Iterator[_Runs]:
+        """The executed runs as columns (start u64, instructions u32, hash u64), as in a truth file.
+
+        Each column is a buffer that `numpy.asarray` accepts.
         """
-        if not self.has_several or self.has_one_process:
-            return self.edges(where)
-        return build_tables.edges_of(self.branches(where), self.places, by_process=True)
+        return (columns for _, columns in self.runs_with_start())
 
-    def coverage(self, where: Selection | None = None) -> RunTotals:
-        """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an
-        instruction in it; of several address spaces blocks, each space's by itself.
+    def runs_with_start(self) -> Iterator[tuple[int, _Runs]]:
+        """`runs`, each with the start (TSC) of its scheduling interval; 0 for one thread.
+
+        Raises UnsupportedError for one thread of several if the kernel was traced.
         """
-        if where is None and not self.has_spaces:
-            return self.totals().runs
-        return self._runs_of(self.blocks(where))
+        self._require_native_rows("runs")
+        decoder, scope = self.native_decoder(in_order=True), self.thread_scope
+        while (columns := decoder.runs(build_tables.BATCH_ROWS)) is not None:
+            interval = scope.schedule.interval(decoder.turn) if scope is not None else None
+            yield interval.start if interval is not None else 0, columns
 
-    def _runs_of(self, blocks: Table[Rows]) -> RunTotals:
-        return build_tables.runs_of(blocks, self.places)
+    def _row_filter(self, where: Selection | None) -> RowFilter | None:
+        """None if the selection does not match the stream."""
+        if where is None:
+            return RowFilter()
+        if not where.matches(self):
+            return None
+        return RowFilter.from_selection(where, self.space_pids, self.images, self.clock)
 
-    def _edges_of(self, branches: Table[Branches]) -> EdgeTotals:
-        return build_tables.edges_of(branches, self.places)
+    def _decodes_spaces(self, where: Selection | None) -> bool:
+        """Whether the decoder must report address spaces: as a column, or for the selection."""
+        selects_code = where is not None and bool(where.functions or where.ranges)
+        return self.has_spaces or (selects_code and len(self.space_pids) > 1)
 
-    def ledger(self) -> Ledger:
-        """The account of every byte, as far as it was decoded last; decodes the whole stream
-        if none has been used.
+    @property
+    def _thread_columns(self) -> tuple[str, ...]:
+        return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
+
+    def _with_others_decoded(self) -> Stream | None:
+        """The same threads, with all others decoded too; None if they already are.
+
+        perf's clock is that of the CPU, so `perf_time` needs the packets of all threads. Where
+        damage leaves the thread ambiguous, all decodings must agree.
         """
-        return Ledger.of(self._account())
+        scope = self.thread_scope
+        if scope is None or not scope.skips_others:
+            return None
+        return self.derive(thread_scope=replace(scope, decodes_others=True))
 
-    def spans(self) -> Iterator[Span]:
-        """What is in `ledger`, one at a time: no columns are made."""
-        return map(Span.of, self._account())
+    def _attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
+        """None if only one thread ran."""
+        if self.thread_scope is None:
+            return None
+        from rtit.trace.threads.schedule import ThreadAttribution
 
-    def places_of(self, cause: ErrorClass) -> Iterator[tuple[int, int]]:
-        """Where spans of this cause begin, and their bad values, of the same bytes as `ledger`."""
-        rows = self._account()
-        return ((row[0], row[6] or 0) for row in rows if row[3] == cause.label)
+        return ThreadAttribution(
+            self.thread_scope.schedule, self.guest_spaces, times_are_tsc=times_are_tsc
+        )
 
-    def _account(self) -> Iterator[Row]:
-        own = self._shared()
-        rows = account(self._decoded())
-        if own is not None:
-            rows = own.ledger(rows)
-        return with_losses(rows, self.missing) if self.missing else rows
+    def _attribute(
+        self,
+        batches: build_tables.BatchesWithOffsets[B],
+        decoder: _core.Flow,
+        *,
+        times_are_tsc: bool,
+    ) -> build_tables.BatchesWithOffsets[B]:
+        """Add thread columns, if several threads share the CPU."""
+        attribution = self._attribution(times_are_tsc=times_are_tsc)
+        for batch, offsets in batches:
+            if attribution is None:
+                yield batch, offsets
+            elif len(batch) or isinstance(batch, Rows):
+                yield attribution.attribute(batch, decoder.turn), offsets
 
-    def counts(self) -> Counts:
-        """Totals, of the same bytes as `ledger`."""
-        own, flow = self._shared(), self._decoded()
-        found = Counts.of(flow.counts())
-        return found if own is None else own.counts(found, account(flow))
+    def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
+        if self._tids_to_extract is None:
+            return batches
+        from rtit.trace.threads.extract import ThreadFilter
 
-    def forget(self) -> None:
-        """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
-        self._flow = self._own = None
+        return ThreadFilter(self._tids_to_extract).filter(batches)
 
-    def _check_alone(self, what: str) -> None:
-        if self.is_taken_out:
-            raise UnsupportedError(
-                f"{self.title}: the kernel was traced, so that {what} are of all threads of the CPU"
-            )
-
-    def _shared(self) -> Shared | None:
-        if self._own is None and self._taken is not None:
-            own = Shared(self._taken)
-            for rows in self._rows(self.native()):
-                own.see(rows)
-            for branches in self.branches():
-                own.see_branches(branches)
-            self._own = own
-        return self._own
+    def _decode_rows(self, *, in_order: bool, with_spaces: bool = False) -> Iterator[Rows]:
+        """All rows and events of all threads, with thread columns."""
+        decoder, attribution = self.native_decoder(in_order=in_order), self._attribution()
+        with self._discard_decoder_on_error():
+            for rows, _ in build_tables.decode_rows(decoder, with_spaces=with_spaces):
+                yield rows if attribution is None else attribution.attribute(rows, decoder.turn)
 
     def _table(
         self,
-        kind: type[B],
-        of: Callable[[_core.Flow], build_tables.Placed[B]],
+        batch_type: type[B],
+        decode: Callable[[_core.Flow], build_tables.BatchesWithOffsets[B]],
         where: Selection | None,
+        extra_columns: tuple[str, ...],
         *,
         timing: bool,
-        more: tuple[str, ...] = (),
         perf_time: bool = False,
     ) -> Table[B]:
-        wanted = self._wanted(where)
-        then: Callable[[Iterator[B]], Iterator[B]] = iter
+        has_ipc = timing and batch_type in (Rows, Instructions)
+        add_perf_times: Callable[[Iterator[B]], Iterator[B]] | None = None
         if perf_time:
-            from rtit.trace.time.perf_time import COLUMNS as PERF_TIME
-            from rtit.trace.time.perf_time import with_perf_times
+            from rtit.trace.time.perf_time import PERF_TIME_COLUMN, with_perf_times
 
-            more = (*more, *PERF_TIME)
-            then = partial(with_perf_times, self, kind)  # type: ignore[type-var]
+            extra_columns = (*extra_columns, PERF_TIME_COLUMN)
+            add_perf_times = partial(with_perf_times, self, batch_type)  # type: ignore[type-var]
 
         def batches() -> Iterator[B]:
-            # nothing is read before the first is taken
-            flow = self.native(points=timing, in_order=True)
-            found: Iterator[B] = (batch for batch, _ in of(flow))
+            # Runs at the first `next`: a table that nobody iterates reads nothing.
+            decoder = self.native_decoder(points=timing, in_order=True)
+            decoded = self._attribute(decode(decoder), decoder, times_are_tsc=not timing)
             if timing:
-                told = clocked(flow, self._known().start_time, of(flow))
-                found = with_ipc(told) if counted else (batch for batch, _ in told)
-            with self._kept():
-                found = then(found)
-                yield from found if self._taken is None else Own(self._taken).all(found)
+                start_time = self._checked_settings().start_time
+                timed = add_time_bounds(decoder, start_time, decoded)
+                found = add_ipc(timed) if has_ipc else (each.batch for each in timed)
+            else:
+                found = (batch for batch, _ in decoded)
+            with self._discard_decoder_on_error():
+                if add_perf_times is not None:
+                    found = add_perf_times(found)
+                yield from self._extract_threads(found)
 
-        counted = kind in (Rows, Instructions)
-        times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
-        return build_tables.table(kind, batches, wanted, (*more, *times))
+        if timing:
+            extra_columns = (*extra_columns, *BOUND_COLUMNS)
+        if has_ipc:
+            extra_columns = (*extra_columns, IPC_COLUMN)
+        return build_tables.filtered_table(
+            batch_type, batches, self._row_filter(where), extra_columns
+        )
 
-    def _rows(
-        self, flow: _core.Flow, *, timed: bool = True, spaced: bool = False
-    ) -> Iterator[Rows]:
-        first = 0
-        whose = None
-        if self.shares is not None:
-            whose = Whose(self.shares, self.in_guest, timed=timed)
-        with self._kept():
-            while (columns := flow.next(build_tables.ROWS)) is not None:
-                rows = Rows.of(columns, first, spaced=spaced)
-                yield rows if whose is None else whose.tell(rows, flow.turn)
-                first += len(rows)
+    # Totals and the ledger
 
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """What decoding has found so far is no account of the stream if something ended it."""
-        try:
-            yield
-        except (Exception, KeyboardInterrupt):
-            self._flow = None
-            raise
+    def totals(self) -> Totals:
+        """How often each run of instructions and each edge was executed, without the order. Takes a
+        tenth of the time of rows.
+        """
+        if self.needs_extraction:
+            return Totals(
+                build_tables.count_runs(self.blocks(), self.max_counters),
+                build_tables.count_edges(self.branches(), self.max_counters),
+            )
+        decoder = self.native_decoder()
+        with self._discard_decoder_on_error():
+            return build_tables.decode_totals(decoder)
 
-    def _decoded(self) -> _core.Flow:
-        flow = self._flow
-        if flow is None or not flow.counts():
-            flow = self.native()
-            with self._kept():
-                flow.count()
-        return flow
+    def edges(self, where: Selection | None = None) -> EdgeTotals:
+        """How often each transfer was executed.
 
-    def _decodable(self) -> Iterator[memoryview]:
-        """The parts; what was decoded before one could not be had is not worth keeping."""
-        with self._kept():
-            yield from self.parts()
+        Takes the time of `branches` if there are several address spaces, which are counted
+        separately, or if `where` selects by time.
+        """
+        row_filter = self._row_filter(where)
+        if (
+            row_filter is None
+            or row_filter.depends_on_order
+            or row_filter.ranges_by_space is not None
+            or self.has_spaces
+        ):
+            return build_tables.count_edges(self.branches(where), self.max_counters)
+        edges = self.totals().edges
+        if edges.uncounted and where is not None and (where.functions or where.ranges):
+            # The selected edges may be among those without a counter.
+            return build_tables.count_edges(self.branches(where), self.max_counters)
+        return row_filter.select(edges)
+
+    def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
+        """`edges`, counted separately for each process (column `pid`) if there are several.
+
+        The pid KERNEL stands for edges within the kernel, of all processes. Takes the time of
+        `branches`.
+        """
+        if not self.has_several_threads or self.has_one_process:
+            return self.edges(where)
+        return build_tables.count_edges(self.branches(where), self.max_counters, by_process=True)
+
+    def coverage(self, where: Selection | None = None) -> RunTotals:
+        """The executed code and its counts.
+
+        Without `where` these are the runs of `totals`; otherwise the blocks with at least one
+        selected instruction. Address spaces are counted separately, by blocks.
+        """
+        if where is None and not self.has_spaces:
+            return self.totals().runs
+        return build_tables.count_runs(self.blocks(where), self.max_counters)
+
+    def counts(self) -> Counts:
+        """Totals of the bytes that `ledger` describes."""
+        accounting, decoder = self._thread_accounting(), self._finished_decoder()
+        counts = Counts.from_native(decoder.counts())
+        if accounting is None:
+            return counts
+        return accounting.counts(counts, native_ledger_rows(decoder))
+
+    def ledger(self) -> Ledger:
+        """The coverage ledger: the status of every byte that the last decoder read. Decodes the
+        whole stream if no decoder has run.
+        """
+        return Ledger.from_rows(self._ledger_rows())
+
+    def spans(self) -> Iterator[Span]:
+        """The spans of `ledger`, one at a time, without columns."""
+        return map(Span.from_row, self._ledger_rows())
+
+    def errors_of_class(self, error_class: ErrorClass) -> Iterator[tuple[int, int]]:
+        """Start offset and bad value of each span of `ledger` with this error class."""
+        rows = self._ledger_rows()
+        return ((row[0], row[6] or 0) for row in rows if row[3] == error_class.label)
+
+    def _ledger_rows(self) -> Iterator[LedgerRow]:
+        accounting = self._thread_accounting()
+        rows = native_ledger_rows(self._finished_decoder())
+        if accounting is not None:
+            rows = accounting.ledger(rows)
+        return insert_losses(rows, self.recording_losses) if self.recording_losses else rows
+
+    def _thread_accounting(self) -> ThreadAccounting | None:
+        if self._accounting is None and self._tids_to_extract is not None:
+            from rtit.trace.threads.extract import ThreadAccounting
+
+            accounting = ThreadAccounting(self._tids_to_extract)
+            for rows in self._decode_rows(in_order=False):
+                accounting.add_rows(rows)
+            for branches in self.branches():
+                accounting.add_branches(branches)
+            self._accounting = accounting
+        return self._accounting

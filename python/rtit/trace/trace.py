@@ -1,4 +1,12 @@
-"""A trace, opened: a recording, or raw PT with its code."""
+"""An open trace: its streams and tables, and what the recording says about itself.
+
+`Trace` opens a perf.data file. `rtit.decode` returns a `RawTrace` (`rtit.trace.raw_pt`), which has
+the same interface for packets without a file; a property that only a file can have is empty there.
+
+Tables of a trace are the tables of its streams, one after the other, with the columns `tid` and
+`cpu`. A stream of a CPU is first divided by thread where that is not too much work: see `by_thread`
+and `select`.
+"""
 
 from __future__ import annotations
 
@@ -10,52 +18,59 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.kernel.sources import find_guest_kernels
+from rtit.image.kernel.sources import guests_below
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
-from rtit.sideband import Process, ProcessExit
+from rtit.sideband import Ended, Process
 from rtit.trace.recording import packs
-from rtit.trace.recording.info import Lookup, Origin, Recording
-from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, checked
+from rtit.trace.recording.perf_recording import PerfRecording, RecordingOptions
+from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, check_settings
 from rtit.trace.stream import Stream
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import B, Table
+from rtit.trace.tables.counts import default_max_counters
 from rtit.trace.tables.ledger import Ledger
 from rtit.trace.tables.packets import Packets
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
-from rtit.trace.tables.selection import Places, Selection
-from rtit.trace.threads.split import Threads
-from rtit.trace.time.guest_time import GuestTsc, check_guests
+from rtit.trace.tables.selection import SelectedRanges, Selection
+from rtit.trace.threads.split import ThreadSplitter
+from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
 
-__all__ = ["Process", "ProcessExit", "Trace"]
+__all__ = ["Ended", "Process", "Trace"]
 
 
 class Trace:
-    """A recording (perf.data), opened for reading. A context manager. `rtit.decode` gives the same
-    of raw PT.
+    """A perf.data file, opened for reading. A context manager.
 
-    `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
-    file without a name first; or a pack (see `packed`), whose files then stand for the recorded
-    ones. `symfs` is a folder that holds the recorded files under their recorded paths; `path_map`
-    gives single files or folders other places. Files that are not there or have changed are looked
-    for by their build ids in `build_id_cache`, a folder as perf keeps it (~/.debug), and, if
-    `debuginfod` is true, by the servers of DEBUGINFOD_URLS, symbols as well.
-    `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
-    where it was traced together with its host: time is the host's; of several machines by their
-    VMCS pointers; "auto": offsets are found where TMA packets tell. `cpu` is DisplayFamily,
-    DisplayModel and stepping of the processor, instead of what the file says. `threads`, `places`:
-    see `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the
-    copies are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
-    `guest_mount` a folder in which the root file systems of some are, by the numbers of their
-    processes, `guest_processes` processes in them, CR3[,VMCS]=MACHINE/PID each, whose maps and
-    files are there. `jit`: files called jit-PID.dump and perf-PID.map, or folders with them, that
-    tell of code that programs made; None: those beside the recording. Raises PerfDataError,
-    UnsupportedError, UsageError; and ClosedError for what is in the file, here and in its streams,
-    once it is closed.
+    Parameters:
+
+    * `path`: a path; a file open for reading in binary; a pipe, which is copied to an unnamed
+      file; or a pack (`rtit pack`), whose files stand for the recorded ones.
+    * `symfs`: a folder with the recorded files under their recorded paths. `path_map`: other paths
+      of single files or folders.
+    * `build_id_cache`: a folder like perf's ~/.debug, where files that are missing or have changed
+      are searched by build id. `debuginfod`: also ask the servers of DEBUGINFOD_URLS.
+    * `jit`: files jit-PID.dump and perf-PID.map, or folders with them; None: those beside the
+      recording.
+    * `cpu`: DisplayFamily, DisplayModel and stepping of the processor, in place of the file's.
+    * `jobs`, `max_counters`: as for `rtit.decode`.
+    * `kernel`: code of the kernel; without it the copies of `perf record --kcore`.
+    * `guest`: code of the kernel of virtual machines. `guest_mount`: a folder with the root file
+      systems of virtual machines, each under its process id. `guest_processes`: processes in them,
+      CR3[,VMCS]=MACHINE/PID each.
+    * `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC of a virtual machine that was
+      traced with its host; for several machines by VMCS pointer; "auto" computes offsets from TMA
+      packets. Times are then the host's.
+
+    Raises PerfDataError, UnsupportedError and UsageError. After `close`, everything that needs the
+    file raises ClosedError, in the streams as well.
     """
+
+    is_raw = False
+    """Whether the trace is packets and code without a perf.data file."""
 
     def __init__(
         self,
@@ -64,8 +79,8 @@ class Trace:
         symfs: str | os.PathLike[str] | None = None,
         path_map: dict[str, str] | None = None,
         cpu: Cpu | None = None,
-        threads: int = 0,
-        places: int = 0,
+        jobs: int = 0,
+        max_counters: int = 0,
         build_id_cache: str | os.PathLike[str] | None = None,
         debuginfod: bool = False,
         guest_tsc: GuestTsc = NO_SCALING,
@@ -75,46 +90,43 @@ class Trace:
         guest_processes: Sequence[str] = (),
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        guests = find_guest_kernels(guest_mount)
+        guests = guests_below(guest_mount)
         processes: Sequence[GuestProcess] = ()
         if guest_processes:
             from rtit.image.guest_processes import read_processes
 
             processes = read_processes(guest_processes, guest_mount)
         if guest_mount is not None:
-            # what is mapped there is there, whatever becomes of other paths
-            there = os.path.realpath(guest_mount)
-            own = {guest_path(each, ""): f"{there}/{each}" for each in guests}
-            path_map = {there: there, **own, **(path_map or {})}
+            # Files below the mount keep their paths, whatever `path_map` does to others.
+            mount = os.path.realpath(guest_mount)
+            roots = {guest_path(each, ""): f"{mount}/{each}" for each in guests}
+            path_map = {mount: mount, **roots, **(path_map or {})}
         if guest is not None:
             guests[0] = guest
-        checked(Settings(threads=threads, places=places))
-        check_guests(guest_tsc)
-        lookup = Lookup(build_id_cache, asked=debuginfod)
-        pack = packs.pack_in(path)
-        data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
-        self._origin: Origin = Recording(
-            data,
-            symfs,
-            path_map,
-            cpu,
-            threads,
-            pack,
-            lookup,
-            guest_tsc,
-            kernel,
-            guests,
-            jit,
-            processes,
-            places,
-        )
+        check_settings(Settings(jobs=jobs, max_counters=max_counters))
+        check_guest_tsc(guest_tsc)
+        servers = None
+        if debuginfod:
+            from rtit.image.debug_files import Debuginfod
 
-    @classmethod
-    def of(cls, origin: Origin) -> Self:
-        """From where it comes, if that is no recording."""
-        trace = cls.__new__(cls)
-        trace._origin = origin
-        return trace
+            servers = Debuginfod.of_environment()
+        pack = packs.open_pack(path)
+        self._file = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
+        options = RecordingOptions(
+            symfs=symfs,
+            path_map=path_map,
+            cpu=cpu,
+            jobs=jobs,
+            build_id_cache=build_id_cache,
+            debuginfod=servers,
+            guest_tsc=guest_tsc,
+            kernel=kernel or KernelFiles(),
+            guests=guests,
+            guest_processes=processes,
+            jit=jit,
+        )
+        self._recording = PerfRecording(self._file, options, pack)
+        self._max_counters = max_counters
 
     def __enter__(self) -> Self:
         return self
@@ -130,220 +142,253 @@ class Trace:
     def __repr__(self) -> str:
         from textwrap import shorten
 
-        if self._origin.closed:
+        if self._is_closed:
             return f"<Trace {self.path!r}, closed>"
         try:
-            size, count = self._origin.size, self._origin.buffers
+            size, count = self._size, self._buffer_count
             command = " ".join(self.command_line)
         except RtitError as error:
             return f"<Trace {self.path!r}: {error}>"
-        what = f": {shorten(command, 60, placeholder=' ...')}" if command else ""
+        description = f": {shorten(command, 60, placeholder=' ...')}" if command else ""
         buffers = f"{count} buffer" + "s" * (count != 1)
-        return f"<Trace {self.path!r}{what}; {buffers}, {size:,} bytes of PT>"
+        return f"<Trace {self.path!r}{description}; {buffers}, {size:,} bytes of PT>"
 
     def close(self) -> None:
-        """Let go of the file. What was asked for before stays known."""
-        self._origin.close()
+        """Close the file. Values that were computed before remain available."""
+        self._file.close()
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def _size(self) -> int:
+        """Bytes of PT; of a pipe those that were read so far."""
+        return self._recording.size
+
+    @property
+    def _buffer_count(self) -> int:
+        return len(self._recording.buffers)
+
+    # The recording
 
     @property
     def path(self) -> str:
-        """The file, or how raw PT is called."""
-        return self._origin.path
-
-    @property
-    def places(self) -> int:
-        """How many runs and how many edges have counts of their own where they are added up."""
-        return self._origin.places
-
-    @property
-    def guest_processes(self) -> Sequence[GuestProcess]:
-        """Processes of virtual machines whose code is known."""
-        return self._origin.guest_processes
-
-    @property
-    def is_raw(self) -> bool:
-        """Whether it is packets and code alone, as `rtit.decode` gives it, without `data`."""
-        return self._origin.is_raw
+        """The path of the file, or the title of raw PT."""
+        return self._file.path
 
     @property
     def data(self) -> PerfData:
-        """The file itself. Raises UnsupportedError if it is no perf.data file."""
-        return self._origin.data
+        """The perf.data file. Raises UnsupportedError for raw PT."""
+        return self._recording.data
 
     @property
     def command_line(self) -> list[str]:
-        """The recorder's arguments; empty if they are not known."""
-        return self._origin.command_line
+        """The recorder's arguments; empty if unknown."""
+        return self.data.command_line
 
     @property
     def facts(self) -> dict[str, str]:
         """What rtit wrote about a recording of its own; empty for others."""
-        return self._origin.facts
+        return self.data.facts
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence; None if it is whole."""
-        return self._origin.incomplete
+        """Why the file ends early, in one sentence; None if it is complete."""
+        return self.data.incomplete
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it holds the last packets of each buffer alone, and what was asked for before."""
-        return self._origin.is_snapshot
+        """Whether each buffer has only its last packets."""
+        return self._recording.is_snapshot
 
     @property
     def filter(self) -> str | None:
-        """The address filter that it was recorded with, as the kernel spells it."""
-        return self._origin.filter
+        """The address filter of the recording, as the kernel spells it."""
+        return self._recording.filter
 
     @property
     def clock(self) -> TimeConversion | None:
-        """TSC ticks <-> ns of the perf clock; None if that is not known."""
-        return self._origin.clock
+        """Converts between TSC ticks and nanoseconds of the perf clock; None if unknown."""
+        return self.data.time_conversion
 
-    @property
-    def images(self) -> Images:
-        """Code bytes of every process over time."""
-        return self._origin.images
+    @cached_property
+    def max_counters(self) -> int:
+        """How many distinct runs, and how many distinct edges, are counted separately."""
+        return self._max_counters or default_max_counters(self._size)
+
+    # Threads and processes
 
     @property
     def comms(self) -> dict[int, str]:
-        """The name of every thread that has one, by tid."""
-        return self._origin.comms
+        """The name of each thread that has one, by tid."""
+        return self._recording.threads.names
 
     @property
     def guest_comms(self) -> dict[tuple[int, int], str]:
-        """The names of threads of virtual machines, by the machine's process and the tid in it."""
-        return self._origin.guest_comms
+        """The names of threads of virtual machines, by (process of the machine, tid in it)."""
+        guests = self._recording.threads.guests
+        return guests.names if guests is not None else {}
 
     @property
-    def endings(self) -> list[ProcessExit]:
-        """How each process ended, where the file says it: recordings of rtit do."""
-        return self._origin.endings
+    def guest_processes(self) -> Sequence[GuestProcess]:
+        """The processes of virtual machines with known code."""
+        return self._recording.options.guest_processes
+
+    @property
+    def endings(self) -> list[Ended]:
+        """How each process ended, if the file says so: recordings of rtit do."""
+        return self._recording.threads.endings.processes
 
     @property
     def traced_instructions(self) -> dict[int, int]:
-        """How many instructions of each thread were traced, by tid, as the recorder counted them:
-        of threads that ended in recordings of rtit.
+        """The number of traced instructions by tid, as the recorder counted them: of the threads
+        that ended, in recordings of rtit.
         """
-        return self._origin.traced_instructions
+        return self._recording.threads.endings.instructions
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        """All processes, with their parents and how they ended. Parents come before children."""
+        threads = self._recording.threads
+        return threads.processes.all(threads.endings.processes)
+
+    # Code
 
     @property
-    def processes(self) -> list[Process]:
-        """Who started whom and how each ended; a parent comes before its children."""
-        return self._origin.processes
+    def images(self) -> Images:
+        """The code of every process over time."""
+        return self._recording.images
 
     @cached_property
     def symbols(self) -> Symbols:
-        """Names for addresses."""
+        """The names of addresses."""
         return Symbols(self.images)
 
     @property
     def image_problems(self) -> list[Problem]:
-        """Files whose bytes are not known (missing, changed, cut), and what else is not kept."""
+        """Files without usable code (missing, changed, truncated), and other missing data."""
         return self.images.problems
+
+    def mappings(self) -> dict[int, list[Mapping]]:
+        """The executable mappings of each process, over its whole life."""
+        return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
+
+    # Streams
 
     @cached_property
     def streams(self) -> list[Stream]:
-        """The PT streams, in the order of the file; of raw PT there is one."""
-        return self._origin.streams()
+        """The PT streams in the order of the file; raw PT has one."""
+        return self._recording.streams(self.max_counters)
 
     @cached_property
     def threads(self) -> list[Stream]:
-        """What each thread did: the `streams`, those of a CPU apart by thread, so that one that was
-        on several CPUs has several. Each of these takes going over all packets of the CPU, and
-        where the kernel was traced, too, decoding all of them: `by_thread` has an end.
+        """The streams, with each stream of a CPU split by thread; a thread that ran on several CPUs
+        has several streams.
+
+        Each of them reads all packets of its CPU, and decodes them if the kernel was traced.
+        `by_thread` limits this work.
         """
-        return [each for stream in self.streams for each in self._threads.apart(stream)]
+        return [each for stream in self.streams for each in self._splitter.split_by_thread(stream)]
 
     @cached_property
-    def _threads(self) -> Threads:
-        return Threads(self.comms)
+    def _splitter(self) -> ThreadSplitter:
+        return ThreadSplitter(self.comms)
 
-    def by_thread(self, where: Selection | None = None, *, apart: bool = False) -> list[Stream]:
-        """As `threads`, those that `where` takes; but of a CPU with so many of them that going over
-        its packets for each is too much work they are one stream, whose rows say who ran: beyond 16
-        threads, where that would be more than 64 MB, of all CPUs together. With `apart` each is
-        one. Raises UsageError if it names streams and there are none, UnsupportedError where to
-        have them apart would be 256 times as much work as the trace is large.
+    def by_thread(
+        self, where: Selection | None = None, *, always_split: bool = False
+    ) -> list[Stream]:
+        """As `threads`, those that `where` selects, within a work limit.
+
+        A CPU with more than 16 selected threads stays one stream, whose rows have thread columns,
+        if splitting would read more than 64 MB, for all CPUs together. `always_split` ignores this
+        limit. Raises UsageError if `where` names streams and none matches, UnsupportedError if
+        splitting would read 256 times the size of the trace.
         """
-        return self._chosen(where, self._threads.within(self.streams, where, apart=apart))
+        streams = self._splitter.select_threads(self.streams, where, always_split=always_split)
+        return _matching(where, streams)
 
-    def select(self, where: Selection | None = None, *, apart: bool = False) -> list[Stream]:
-        """The streams that `where` takes, for rows of what ran: as `by_thread`, but of a CPU with
-        the kernel in its trace all in one, unless `where` names threads, processes or names.
+    def select(self, where: Selection | None = None, *, always_split: bool = False) -> list[Stream]:
+        """The streams for tables of executed code: as `by_thread`, but a CPU with kernel code stays
+        one stream unless `where` names threads, processes or thread names.
         """
-        named = where is not None and bool(where.tids or where.pids or where.comms)
+        names_threads = where is not None and bool(where.tids or where.pids or where.comms)
 
-        def is_whole(stream: Stream) -> bool:
-            return not named and stream.shares is not None and not stream.shares.can_part
+        def keeps_whole(stream: Stream) -> bool:
+            scope = stream.thread_scope
+            return not names_threads and scope is not None and not scope.schedule.user_code_only
 
-        found = self._threads.within(self.streams, where, is_whole, apart=apart)
-        return self._chosen(where, found)
+        streams = self._splitter.select_threads(
+            self.streams, where, keeps_whole, always_split=always_split
+        )
+        return _matching(where, streams)
+
+    # Tables of all streams. They raise UsageError if `where` names streams or functions that the
+    # trace does not have.
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
-        """Of all streams that `where` takes, one stream after the other, with the columns `tid` and
-        `cpu`; as the following. Raises UsageError if it names streams or functions and there are
-        none.
-        """
-        return self._all(Rows, lambda stream: stream.blocks(where, timing=timing), where)
+        """`Stream.blocks` of all selected streams, with the columns `tid` and `cpu`."""
+        return self._table(Rows, lambda stream: stream.blocks(where, timing=timing), where)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """As `Stream.instructions`, of all streams."""
+        """`Stream.instructions` of all selected streams."""
 
-        def of(stream: Stream) -> Table[Instructions]:
+        def table_of(stream: Stream) -> Table[Instructions]:
             return stream.instructions(where, timing=timing, perf_time=perf_time)
 
-        return self._all(Instructions, of, where)
+        return self._table(Instructions, table_of, where)
 
     def branches(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Branches]:
-        """As `Stream.branches`, of all streams."""
+        """`Stream.branches` of all selected streams."""
 
-        def of(stream: Stream) -> Table[Branches]:
+        def table_of(stream: Stream) -> Table[Branches]:
             return stream.branches(where, timing=timing, perf_time=perf_time)
 
-        return self._all(Branches, of, where)
+        return self._table(Branches, table_of, where)
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
-        """As `Stream.raw_events`, of all streams."""
-        return self._all(Events, lambda stream: stream.raw_events(where, timing=timing), where)
+        """`Stream.raw_events` of all selected streams."""
+        return self._table(Events, lambda stream: stream.raw_events(where, timing=timing), where)
 
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[SyncPoints]:
-        """As `Stream.sync_points`, of all streams."""
-        return self._all(SyncPoints, lambda stream: stream.sync_points(where, timing=timing), where)
+        """`Stream.sync_points` of all selected streams."""
+        return self._table(
+            SyncPoints, lambda stream: stream.sync_points(where, timing=timing), where
+        )
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
-        """As `Stream.packets`, of all streams."""
-        return self._all(
+        """`Stream.packets` of all selected streams."""
+        return self._table(
             Packets, lambda stream: stream.packets(where, timing=timing), where, self.streams
         )
 
     def ledger(self, where: Selection | None = None) -> Ledger:
-        """As `Stream.ledger`, of all streams that `where` takes."""
-        chosen = self._chosen(where, self.streams)
-        return build_tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in chosen])
+        """`Stream.ledger` of all selected streams."""
+        streams = _matching(where, self.streams)
+        return build_tables.concatenate_ledgers(
+            [(each.ledger(), each.tid, each.cpu) for each in streams]
+        )
 
-    def _all(
+    def _table(
         self,
-        kind: type[B],
-        of: Callable[[Stream], Table[B]],
+        batch_type: type[B],
+        table_of: Callable[[Stream], Table[B]],
         where: Selection | None,
-        among: list[Stream] | None = None,
+        candidates: list[Stream] | None = None,
     ) -> Table[B]:
-        streams = self.select(where) if among is None else self._chosen(where, among)
+        streams = self.select(where) if candidates is None else _matching(where, candidates)
         if where is not None:
-            Places(where, self.images).check(pid for each in streams for pid in each.pids)
-        parts = [(of(each), each.tid, each.cpu) for each in streams]
-        return build_tables.one_after_the_other(parts, kind)
+            pids = (pid for each in streams for pid in each.space_pids)
+            SelectedRanges(where, self.images).check(pids)
+        parts = [(table_of(each), each.tid, each.cpu) for each in streams]
+        return build_tables.concatenate_tables(parts, batch_type)
 
-    def _chosen(self, where: Selection | None, among: list[Stream]) -> list[Stream]:
-        return among if where is None else where.streams(among)
 
-    def mappings(self) -> dict[int, list[Mapping]]:
-        """Executable mappings of every process, over all its life."""
-        return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
+def _matching(where: Selection | None, streams: list[Stream]) -> list[Stream]:
+    return streams if where is None else where.select_streams(streams)

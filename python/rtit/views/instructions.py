@@ -19,10 +19,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtit.errors import UsageError
-from rtit.readable import escape_control_characters
-from rtit.trace.tables.selection import LATEST, Places, Selection
-from rtit.trace.threads.address_spaces import are_apart
-from rtit.views.trace_tail import find_crash
+from rtit.readable import readable
+from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
+from rtit.trace.threads.address_spaces import has_no_process
+from rtit.views.trace_tail import crash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -178,10 +178,10 @@ def _crash_line(
         return None
     clock = trace.clock
     if selection.time is not None:
-        first, last = selection.time.ticks(clock)
+        first, last = selection.time.to_ticks(clock)
         if not first <= found.time <= last:
             return None
-    places = Places(selection, trace.images).of(*stream.pids)
+    places = SelectedRanges(selection, trace.images).in_processes(*stream.space_pids)
     if places is not None and not any(
         each.start <= found.ip < each.end and each.since <= found.time < each.until
         for each in places

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.readable import escape_control_characters, format_json
 from rtit.trace.tables.batch import End
-from rtit.trace.tables.build_tables import ROWS
-from rtit.trace.tables.counts import BEYOND
+from rtit.trace.tables.build_tables import BATCH_ROWS
+from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.selection import LATEST, Selection
 from rtit.views.instructions import lookup_symbols
 
@@ -129,7 +129,7 @@ class _RowFormatter:
 
         columns = batch.columns()
         tids = columns.get("tid", columns.get("pid"))
-        if tids is None and self._stream.tid >= 0 and not self._stream.has_several:
+        if tids is None and self._stream.tid >= 0 and not self._stream.has_several_threads:
             tids = np.full(len(batch), self._stream.tid, np.int32)
         return [("signed", tids.astype(np.int64).view(np.uint64), 7)] if tids is not None else []
 
@@ -171,7 +171,7 @@ class _RowFormatter:
 
     def _json_lines(self, batch: Batch) -> bytes:
         own = zip((name for name, _, _ in batch.FIELDS), batch.lists(), strict=True)
-        texts = dict(own) | {name: column.tolist() for name, column in batch.more.items()}
+        texts = dict(own) | {name: column.tolist() for name, column in batch.extra_columns.items()}
         forms = dict.fromkeys(texts, "%d")
         for name in texts.keys() & {"end", "kind"}:
             words = [json.dumps(each) for each in self._ends]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.selection import functions as instructions_by_function
-from rtit.views.spilled_lines import BoundedLines, SpilledLines
+from rtit.trace.tables.selection import instructions_by_function
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -116,7 +115,7 @@ def _stream_statistics(
     unknown_loops = BoundedLines(spilled, max_lines)
     unattributed: int | None = 0
     if ErrorClass.REPEATS_UNKNOWN in causes:
-        from rtit.trace.tables.counts import further_rounds, sentences
+        from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
         unattributed = further_rounds(trace, stream, counts.instructions)
         for text in sentences(stream):
@@ -144,7 +143,7 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
 
     # spans are in order and disjoint
     begins, ends = array("Q"), array("Q")
-    for end, begin in stream.places_of(ErrorClass.TURN_UNKNOWN):
+    for end, begin in stream.errors_of_class(ErrorClass.TURN_UNKNOWN):
         begins.append(begin)
         ends.append(end)
     first, last = np.asarray(begins), np.asarray(ends)
@@ -162,7 +161,7 @@ def _count_by_thread(trace: Trace, stream: Stream) -> tuple[tuple[str, int], ...
         return ()
     found: Counter[int] = Counter()
     for rows in stream.blocks():
-        tids = rows.more["tid"]
+        tids = rows.extra_columns["tid"]
         for tid in set(tids.tolist()):
             found[tid] += int(rows.instructions[tids == tid].sum())
     return tuple((_thread_title(trace, tid), count) for tid, count in found.most_common())

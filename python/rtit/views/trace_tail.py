@@ -223,7 +223,7 @@ def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
         if stream.tid not in tids:
             continue
         before = last.get(stream.tid)
-        if before is None or before.last_turn <= stream.last_turn:
+        if before is None or before.last_interval_start <= stream.last_interval_start:
             last[stream.tid] = stream
     found = []
     for stream in streams:

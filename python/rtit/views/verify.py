@@ -108,7 +108,7 @@ def verify(
 
 def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
     found: dict[int, list[Stream]] = {}
-    for stream in trace.by_thread(apart=True):
+    for stream in trace.by_thread(always_split=True):
         found.setdefault(stream.tid, []).append(stream)
     return found
 

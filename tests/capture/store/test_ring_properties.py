@@ -12,8 +12,8 @@ from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.store.packet_store import PSB, RingBuffer, SnapshotStore
 from rtit.packets import BadBytes, scan
-from rtit.perfdata import AuxChunk, Writer
-from rtit.trace.recording.buffers import connected
+from rtit.perfdata import Piece, Writer
+from rtit.trace.recording.buffers import group_contiguous
 from support.properties import examples
 
 SIZES = st.sampled_from((4096, 5000, 8192, 40_000))
@@ -96,7 +96,7 @@ def test_snapshots_join_to_what_there_was(
     snapshot.end(1)
     snapshot.dump(done)
     assert file.pieces[-1].reference == done
-    groups = connected(file.pieces)
+    groups = group_contiguous(file.pieces)
     assert sum(len(group) for group in groups) == len(file.pieces)
     for before, after in pairwise(groups):
         assert before[-1].aux_offset + before[-1].size < after[0].aux_offset

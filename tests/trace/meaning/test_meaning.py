@@ -10,16 +10,16 @@ from rtit.trace import Selection, Stream, Times
 from rtit.trace.events import (
     Disabled,
     Frequency,
-    Happening,
     Interrupt,
     Overflow,
     PebsRecord,
     Sleep,
+    TraceEvent,
     Transaction,
     VmExit,
     Wake,
-    as_json,
-    describe,
+    describe_event,
+    event_to_dict,
 )
 from support.streams import make_stream
 
@@ -42,7 +42,7 @@ def item(number: int, value: int) -> bytes:
     return encode("BIP", id=number, sz=0, payload=value)
 
 
-def told(packets: bytes) -> list[Happening]:
+def told(packets: bytes) -> list[TraceEvent]:
     """What the packets say, without what the beginning of the stream says."""
     return [each for each in decoded(packets).events() if each.offset >= len(decoded(b"").read())]
 
@@ -52,7 +52,7 @@ def decoded(packets: bytes) -> Stream:
 
 
 def lines(packets: bytes) -> list[str]:
-    return [describe(each) for each in told(packets)]
+    return [describe_event(each) for each in told(packets)]
 
 
 def packet(name: str, **fields: Value) -> bytes:
@@ -65,7 +65,7 @@ def test_an_interrupt_has_its_vector_and_comes_before_what_it_changes() -> None:
     first, second = told(packets)
     assert isinstance(first, Interrupt)
     assert (first.at, first.to, first.vector, first.cr2) == (0x1004, 0x2000, 32, None)
-    assert describe(second) == "paging cr3=0x5000"
+    assert describe_event(second) == "paging cr3=0x5000"
 
 
 def test_a_page_fault_has_its_address() -> None:
@@ -150,7 +150,7 @@ def test_a_pebs_record_names_what_was_counted() -> None:
     both, none = begin + item(1, 1 << 3 | 1 << 33) + end, begin + item(0, 0x1004) + end
 
     def events(packets: bytes, counters: dict[int, str]) -> list[tuple[str, ...] | None]:
-        happened = replace(decoded(packets), counters=counters).events()
+        happened = replace(decoded(packets), pebs_counters=counters).events()
         return [each.events for each in happened if isinstance(each, PebsRecord)]
 
     counters = {0: "branches:pp", 3: "cycles:ppp", 33: "loads:P"}
@@ -158,8 +158,10 @@ def test_a_pebs_record_names_what_was_counted() -> None:
     assert events(both + none, {0: "branches:pp"}) == [None, ("branches:pp",)]
     assert events(both + none, {}) == [None, None]
     assert events(both, {3: "cycles:ppp", 1 << 63: "wrong"}) == [("cycles:ppp",)]
-    record = next(replace(decoded(both), counters=counters).events(), None)
-    shown = [describe(each) for each in replace(decoded(both), counters=counters).events()]
+    record = next(replace(decoded(both), pebs_counters=counters).events(), None)
+    shown = [
+        describe_event(each) for each in replace(decoded(both), pebs_counters=counters).events()
+    ]
     assert record is not None
     assert any("events=cycles:ppp,loads:P" in line for line in shown)
 
@@ -221,13 +223,13 @@ def test_what_waits_at_the_end_is_told() -> None:
 
 def test_a_flood_of_events_is_not_kept() -> None:
     found = decoded(1000 * (cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
-    kinds = [describe(each) for each in found]
+    kinds = [describe_event(each) for each in found]
     assert kinds.count("interrupt vector=9") == kinds.count("paging cr3=0x3000") == 1000
 
 
 def test_json() -> None:
     (record,) = told(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
-    assert json.loads(json.dumps(as_json(record))) == {
+    assert json.loads(json.dumps(event_to_dict(record))) == {
         "event": "PEBS",
         "time": record.time,
         "offset": record.offset,

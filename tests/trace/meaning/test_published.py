@@ -9,7 +9,7 @@ import pytest
 
 from rtit.image import Image
 from rtit.trace import Settings, Stream
-from rtit.trace.events import describe
+from rtit.trace.events import describe_event
 from support.streams import ChunkedBytes
 
 # Read off the expectations that come with the cases. Where ours says more it was added by hand
@@ -128,4 +128,4 @@ def test_a_published_case(cases: Path, name: str) -> None:
     )
     image = Image().add_file(cases / f"{name}.bin", int(case["image_base"], 16))
     stream = Stream(ChunkedBytes((cases / f"{name}.pt").read_bytes()), image, Settings())
-    assert [describe(each) for each in stream.events()] == CASES[name]
+    assert [describe_event(each) for each in stream.events()] == CASES[name]

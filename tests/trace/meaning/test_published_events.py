@@ -74,11 +74,11 @@ def printed(text: str, *, modes: bool) -> Counter[str]:
     return found
 
 
-def words(happening: of.Happening, *, flags: bool) -> Iterator[str]:
+def words(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
     """An event in their words. What a CFE has named is told a second time if it led somewhere."""
     match happening:
         case of.Enabled() | of.Disabled() | of.Overflow() | of.Stopped():
-            yield happening.what
+            yield happening.event_name
         case of.Interrupt(vector=None):
             yield "interrupt"
         case of.Interrupt(user=True):

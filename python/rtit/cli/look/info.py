@@ -16,8 +16,8 @@ from rtit.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
-    from rtit.trace.recording.buffers import Buffer
-    from rtit.trace.recording.summary import Contents
+    from rtit.trace.recording.buffers import BufferSummary
+    from rtit.trace.recording.summary import RecordingSummary
 
 _MOST = 40
 _MOST_THREADS = 12
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.at is not None:
             _convert(trace, arguments.at, as_json=arguments.json)
             return 0
-        found = contents(trace)
+        found = summarize_recording(trace)
         if arguments.json:
             from dataclasses import asdict
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
-    from rtit.trace.recording.settings import seconds
+    from rtit.trace.recording.settings import format_seconds
 
     clock = trace.clock
     if clock is None:
@@ -130,7 +130,7 @@ def _print(trace: Trace, found: Contents) -> None:
     _list("advice", found.hints)
 
 
-def _threads(buffer: Buffer) -> None:
+def _threads(buffer: BufferSummary) -> None:
     """How many bytes each has, the largest first, unless the title says whose all are."""
     if all(each.title in buffer.title for each in buffer.threads):
         return
@@ -142,7 +142,7 @@ def _threads(buffer: Buffer) -> None:
         output.print_line(f"{size:14,} {'':9} {'':12}    {count:,} more")
 
 
-def _span(trace: Trace, each: Buffer) -> str:
+def _span(trace: Trace, each: BufferSummary) -> str:
     if each.first is None or each.last is None or each.first == each.last or not trace.clock:
         return "-"
     return f"{(each.last - each.first) / 1e6:,.3f}"

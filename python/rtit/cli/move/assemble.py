@@ -19,9 +19,9 @@ from rtit.cli.raw_options import numbers
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
-from rtit.perfdata.file_scan import check_not_truncated
-from rtit.perfdata.griffin import CodePages, GriffinLog, read_griffin_log
-from rtit.trace.recording.settings import Settings, checked, cpu_named
+from rtit.perfdata.file_scan import check_size
+from rtit.perfdata.griffin import Log, Pages, read_log
+from rtit.trace.recording.settings import Settings, check_settings, parse_cpu
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
 _PROT = {"r": 1, "w": 2, "x": 4}
@@ -166,8 +166,8 @@ def _writer(
 def _scan_times(whole: Sequence[memoryview]) -> _TimePackets:
     import numpy as np
 
-    from rtit.trace.tables.packets import KINDS
-    from rtit.trace.tables.packets import packets as columns
+    from rtit.trace.tables.packets import PACKET_KINDS
+    from rtit.trace.tables.packets import packet_batches as columns
 
     tsc, mtc, cyc = (KINDS.index(name) for name in ("TSC", "MTC", "CYC"))
     seen = _TimePackets(0, mtc=False, cyc=False)

@@ -1,19 +1,19 @@
-"""Events with their meaning: an interrupt with its vector, a PEBS record with its registers.
+"""Decoded events: an interrupt with its vector, a PEBS record with its registers, a transaction.
 
-`happenings` makes them from rows; `Stream.events` does it for a stream. What they are: `values`.
+One event can take several packets. `decode_events` combines the raw events of single packets
+(`rtit.trace.Event`) into `TraceEvent` values; `Stream.events` does so for a stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rtit.trace.events.decode import Join, as_json, chosen, describe
+from rtit.trace.events.decode import EventDecoder, describe_event, event_to_dict, filter_events
 from rtit.trace.events.values import (
     ControlEvent,
     Disabled,
     Enabled,
     Frequency,
-    Happening,
     Interrupt,
     Loss,
     Maintenance,
@@ -26,6 +26,7 @@ from rtit.trace.events.values import (
     Resumed,
     Sleep,
     Stopped,
+    TraceEvent,
     Transaction,
     Trigger,
     Vmcs,
@@ -39,7 +40,6 @@ __all__ = [
     "Disabled",
     "Enabled",
     "Frequency",
-    "Happening",
     "Interrupt",
     "Loss",
     "Maintenance",
@@ -52,32 +52,31 @@ __all__ = [
     "Resumed",
     "Sleep",
     "Stopped",
+    "TraceEvent",
     "Transaction",
     "Trigger",
     "VmExit",
     "Vmcs",
     "Wake",
-    "as_json",
-    "chosen",
-    "describe",
-    "happenings",
+    "decode_events",
+    "describe_event",
+    "event_to_dict",
+    "filter_events",
 ]
 
 
-def happenings(
-    chunks: Iterable[Rows], counters: Mapping[int, str] | None = None
-) -> Iterator[Happening]:
-    """What happened, in the order of the stream, from all rows of it; `counters` names what each
-    counter of PEBS counts.
-    """
-    join = Join(counters or {})
-    last: int | None = None
-    for rows in chunks:
+def decode_events(
+    batches: Iterable[Rows], pebs_counters: Mapping[int, str] | None = None
+) -> Iterator[TraceEvent]:
+    """Decode the events of all rows of a stream. `pebs_counters`: what each counter counts."""
+    decoder = EventDecoder(pebs_counters or {})
+    last_ip: int | None = None
+    for rows in batches:
         ips = rows.buffer("last")
         for event in rows.events:
-            before = event.row - rows.first
-            after = ips[before - 1] if 0 < before <= len(rows) else last
-            yield from join.see(event, after)
+            started = event.row - rows.first
+            after = ips[started - 1] if 0 < started <= len(rows) else last_ip
+            yield from decoder.add(event, after)
         if len(rows):
-            last = ips[-1]
-    yield from join.flush()
+            last_ip = ips[-1]
+    yield from decoder.flush()

@@ -1,8 +1,7 @@
-"""What happened, as values: each says it whole, from however many packets it took to tell.
+"""The decoded events: one class for each kind of event, however many packets it took.
 
-C-states, from the packets of power event trace (sections 33.4.2.22 to 33.4.2.25).
-
-Records of PEBS, from packet blocks (section 33.4.1.1).
+`CStateTracker` builds `Sleep`, `Wake` and `Paused` from power event packets (sections 33.4.2.22 to
+33.4.2.25), `PebsRecordBuilder` builds `PebsRecord` from packet blocks (section 33.4.1.1).
 """
 
 from __future__ import annotations
@@ -19,67 +18,68 @@ _WAKE = {1: "interrupt", 2: "timer deadline", 4: "store", 8: "hardware"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
-    """Something that happened between two instructions, or at one.
+class TraceEvent:
+    """An event at or between instructions.
 
-    time: TSC estimate in ticks, a lower bound. offset: of its first packet in the stream, in bytes.
-    row: how many rows of the stream had begun before it (see `rtit.trace.Event`). Addresses are
-    None where the packets do not tell them and the code does not either.
+    time: TSC estimate in ticks, a lower bound. offset: stream offset of its first packet. row:
+    number of rows of the stream that had started before it (see `rtit.trace.Event`). Addresses are
+    None if neither the packets nor the code give them.
     """
 
-    what: ClassVar[str] = ""
+    event_name: ClassVar[str] = ""
     time: int
     offset: int
     row: int
 
     @property
     def address(self) -> int | None:
-        """Where it happened: `at`, or `ip`, or `after`, the first that it has; None if none."""
+        """The first of `at`, `ip` and `after` that is known; None if none is."""
         names = ("at", "ip", "after")
         known = (getattr(self, name, None) for name in names)
         return next((each for each in known if each is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enabled(Happening):
-    """Tracing goes on: `ip` is the first instruction (TIP.PGE). why: what it was off for: the `why`
-    of a `Disabled`, `stop` (TraceStop), `overflow`, None if the stream does not tell.
+class Enabled(TraceEvent):
+    """Tracing is enabled (TIP.PGE): `ip` is the first instruction. why: the reason for which it was
+    disabled: the `why` of a `Disabled`, `stop` (TraceStop), `overflow`, or None if unknown.
     """
 
-    what: ClassVar[str] = "enabled"
+    event_name: ClassVar[str] = "enabled"
     ip: int
     why: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disabled(Happening):
-    """Tracing ends (TIP.PGD). at: the last instruction; to: where it led. why: `filter` if it left
-    the filter ranges, `context` if it left the context or TraceEn was cleared, which look alike.
+class Disabled(TraceEvent):
+    """Tracing is disabled (TIP.PGD). at: the last instruction; to: its target. why: `filter` if
+    execution left the filter ranges; `context` if it left the context or TraceEn was cleared, which
+    the packets do not distinguish.
     """
 
-    what: ClassVar[str] = "disabled"
+    event_name: ClassVar[str] = "disabled"
     at: int | None
     to: int | None
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped(Happening):
+class Stopped(TraceEvent):
     """TraceStop (section 33.4.2.9)."""
 
-    what: ClassVar[str] = "stopped"
+    event_name: ClassVar[str] = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt(Happening):
-    """An interrupt, an exception or a software interrupt; without event trace anything that strikes
-    between instructions, for then nothing says what it was.
+class Interrupt(TraceEvent):
+    """An interrupt, an exception or a software interrupt. Without event trace: any asynchronous
+    event, since the packets do not give its kind.
 
-    at: before which instruction; to: its handler, None if that is not traced. vector: 0 to 255,
-    None without event trace. cr2: the address of a page fault. user: it is a user interrupt.
+    at: the next instruction; to: the handler, None if it is not traced. vector: 0 to 255, None
+    without event trace. cr2: the address of a page fault. user: it is a user interrupt.
     """
 
-    what: ClassVar[str] = "interrupt"
+    event_name: ClassVar[str] = "interrupt"
     at: int | None
     to: int | None
     vector: int | None = None
@@ -88,12 +88,12 @@ class Interrupt(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmExit(Happening):
-    """A VM exit. at: in the guest; to: in the host. vector: of the event that caused it, None if
-    none did. reason, qualification: the fields of the VMCS, None if not told.
+class VmExit(TraceEvent):
+    """A VM exit. at: in the guest; to: in the host. vector: of the event that caused it, or None.
+    reason, qualification: the fields of the VMCS, None if unknown.
     """
 
-    what: ClassVar[str] = "VM exit"
+    event_name: ClassVar[str] = "VM exit"
     at: int | None
     to: int | None
     vector: int | None = None
@@ -102,13 +102,13 @@ class VmExit(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEvent(Happening):
+class ControlEvent(TraceEvent):
     """Another event of control flow. name: as in Table 33-50, `VMENTRY`, `IRET`, `SMI`, `RSM`,
-    `SIPI`, `INIT`, `SHUTDOWN`, `UIRET`; later than the chapter `SWINTR` and `SYSCALL`; a number if
+    `SIPI`, `INIT`, `SHUTDOWN`, `UIRET`; newer than the chapter: `SWINTR`, `SYSCALL`; a number if
     the type is reserved. vector: of a SIPI or SWINTR, else None.
     """
 
-    what: ClassVar[str] = "control"
+    event_name: ClassVar[str] = "control"
     name: str
     at: int | None
     to: int | None
@@ -116,35 +116,35 @@ class ControlEvent(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction(Happening):
-    """A transaction. step: `begin`, `commit`, `abort`, or `inside`, `outside` for what a PSB+ tells
-    that nothing else has told. at: the instruction; to: where an abort led.
+class Transaction(TraceEvent):
+    """A transaction. step: `begin`, `commit` or `abort`; `inside` or `outside` if only a PSB+
+    reports the state. at: the instruction; to: the target of an abort.
     """
 
-    what: ClassVar[str] = "transaction"
+    event_name: ClassVar[str] = "transaction"
     step: str
     at: int | None
     to: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PtWrite(Happening):
+class PtWrite(TraceEvent):
     """PTWRITE. at: the instruction; value: its operand, 4 or 8 bytes."""
 
-    what: ClassVar[str] = "ptwrite"
+    event_name: ClassVar[str] = "ptwrite"
     at: int | None
     value: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sleep(Happening):
+class Sleep(TraceEvent):
     """Entry to a C-state (PWRE, with its MWAIT and EXSTOP), or from one to another.
 
-    at: the instruction that waits. state, sub_state: as MWAIT encodes them (0 is C1); hardware: not
-    asked for by software. hints, extensions: of MWAIT, None if it was none.
+    at: the waiting instruction. state, sub_state: as MWAIT encodes them (0 is C1); hardware: not
+    requested by software. hints, extensions: of MWAIT, None without one.
     """
 
-    what: ClassVar[str] = "sleep"
+    event_name: ClassVar[str] = "sleep"
     at: int | None
     state: int
     sub_state: int
@@ -154,12 +154,12 @@ class Sleep(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wake(Happening):
-    """Return to C0 (PWRX). last, deepest: core C-states as MWAIT encodes them. reasons: what woke
-    it. since: TSC estimate when it fell asleep, None if that was not seen.
+class Wake(TraceEvent):
+    """Return to C0 (PWRX). last, deepest: core C-states as MWAIT encodes them. reasons: for
+    waking. since: TSC estimate of the entry, None if it is not in the trace.
     """
 
-    what: ClassVar[str] = "wake"
+    event_name: ClassVar[str] = "wake"
     last: int
     deepest: int
     reasons: tuple[str, ...]
@@ -172,21 +172,21 @@ class Wake(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused(Happening):
-    """Execution stopped for the clock's sake: a change of frequency, throttling (EXSTOP alone)."""
+class Paused(TraceEvent):
+    """Execution paused for a change of frequency or for throttling (EXSTOP alone)."""
 
-    what: ClassVar[str] = "paused"
+    event_name: ClassVar[str] = "paused"
     at: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PebsRecord(Happening):
+class PebsRecord(TraceEvent):
     """A record of PEBS. at: the instruction it belongs to. registers: values by the names of
-    Table 33-47, `0xTYPE:0xID` for reserved ones. whole: False if an overflow has cut it. events:
-    what the counters counted whose record it is, None where the recording does not say.
+    Table 33-47, `0xTYPE:0xID` for reserved ones. whole: False if an overflow truncated it.
+    events: what the counters of the record count, None if unknown.
     """
 
-    what: ClassVar[str] = "PEBS"
+    event_name: ClassVar[str] = "PEBS"
     at: int | None
     registers: Mapping[str, int]
     whole: bool
@@ -194,80 +194,80 @@ class PebsRecord(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paging(Happening):
+class Paging(TraceEvent):
     """Another CR3, or VMX non-root operation entered or left (PIP)."""
 
-    what: ClassVar[str] = "paging"
+    event_name: ClassVar[str] = "paging"
     cr3: int
     nonroot: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vmcs(Happening):
+class Vmcs(TraceEvent):
     """Another VMCS is current."""
 
-    what: ClassVar[str] = "VMCS"
+    event_name: ClassVar[str] = "VMCS"
     pointer: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode(Happening):
-    """Width of the code (16, 32, 64 bits), and whether interrupts are enabled, which is told with
-    event trace alone. at: from which instruction on.
+class Mode(TraceEvent):
+    """Width of the code (16, 32, 64 bits), and whether interrupts are enabled (only with event
+    trace). at: the first instruction in this mode.
     """
 
-    what: ClassVar[str] = "mode"
+    event_name: ClassVar[str] = "mode"
     at: int | None
     bits: int
     interrupts: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overflow(Happening):
-    """Packets were lost, from `time` (at the latest) to `until`. after: the last instruction that
-    is known to have run before; ip: where tracing goes on, None if it is off then.
+class Overflow(TraceEvent):
+    """Packets were lost, from `time` (at the latest) to `until`. after: the last known
+    instruction before; ip: where tracing continues, None if it is off then.
     """
 
-    what: ClassVar[str] = "overflow"
+    event_name: ClassVar[str] = "overflow"
     until: int
     after: int | None
     ip: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss(Happening):
-    """The stream could not be followed. kind: the label of its `ErrorClass`; value: the bad value;
-    the ledger has the rest.
+class Loss(TraceEvent):
+    """A part of the stream could not be decoded. kind: the label of its `ErrorClass`; value: the
+    bad value. The ledger has the details.
     """
 
-    what: ClassVar[str] = "lost"
+    event_name: ClassVar[str] = "lost"
     kind: str
     value: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed(Happening):
-    """After a loss decoding goes on at `ip`."""
+class Resumed(TraceEvent):
+    """After a loss decoding continues at `ip`."""
 
-    what: ClassVar[str] = "resumed"
+    event_name: ClassVar[str] = "resumed"
     ip: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frequency(Happening):
-    """Another ratio of core to bus clock (CBR); the first one is told, too."""
+class Frequency(TraceEvent):
+    """Another ratio of core to bus clock (CBR); also the first one."""
 
-    what: ClassVar[str] = "frequency"
+    event_name: ClassVar[str] = "frequency"
     ratio: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger(Happening):
-    """TRIG, later than the chapter. at: before which instruction; triggers: a bit each; multiple:
-    more than one struck; count: instructions since the last place told, None if not told.
+class Trigger(TraceEvent):
+    """TRIG (newer than the chapter). at: the next instruction; triggers: one bit each; multiple:
+    there were several; count: instructions since the last known position, or None.
     """
 
-    what: ClassVar[str] = "trigger"
+    event_name: ClassVar[str] = "trigger"
     at: int | None
     triggers: int
     multiple: bool
@@ -275,31 +275,32 @@ class Trigger(Happening):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maintenance(Happening):
-    """MNT: its payload means something to the model's maker."""
+class Maintenance(TraceEvent):
+    """MNT: its payload is specific to the processor model."""
 
-    what: ClassVar[str] = "maintenance"
+    event_name: ClassVar[str] = "maintenance"
     payload: int
 
 
-class Power:
-    """MWAIT, PWRE and EXSTOP are one entry to a C-state; a PWRE after that is another state, at the
-    same place; an EXSTOP alone is a pause.
+class CStateTracker:
+    """Combines MWAIT, PWRE and EXSTOP to one entry to a C-state. A PWRE after that is a change of
+    state at the same instruction. An EXSTOP alone is a pause.
     """
 
     def __init__(self) -> None:
         self._mwait: Event | None = None
         self._entry: Event | None = None
-        self._since: tuple[int, int | None] | None = None  # asleep: when, and where
+        self._asleep: tuple[int, int | None] | None = None
+        """Time and address of the entry to the C-state; None: awake."""
 
-    def see(self, event: Event) -> Iterator[Happening]:
-        """What an event completes."""
+    def add(self, event: Event) -> Iterator[TraceEvent]:
+        """The events that a packet completes."""
         if event.kind is EventKind.MWAIT:
             yield from self.flush()
             self._mwait = event
         elif event.kind is EventKind.PWRE:
-            if self._since is not None:
-                yield self._sleep(event, self._since[1])
+            if self._asleep is not None:
+                yield self._sleep(event, self._asleep[1])
             else:
                 self._entry = event
         elif event.kind is EventKind.EXSTOP:
@@ -312,15 +313,15 @@ class Power:
             yield from self.flush()
             yield self._wake(event)
 
-    def flush(self) -> Iterator[Happening]:
-        """An entry whose EXSTOP has not come."""
+    def flush(self) -> Iterator[TraceEvent]:
+        """Report an entry without EXSTOP."""
         if self._entry is not None:
             yield from self._enter(self._entry, None)
         self._mwait = None
 
-    def _enter(self, entry: Event, at: int | None) -> Iterator[Happening]:
+    def _enter(self, entry: Event, at: int | None) -> Iterator[TraceEvent]:
         yield self._sleep(entry, at)
-        self._since = entry.time, at
+        self._asleep = entry.time, at
         self._mwait = self._entry = None
 
     def _sleep(self, entry: Event, at: int | None) -> Sleep:
@@ -338,7 +339,7 @@ class Power:
         )
 
     def _wake(self, event: Event) -> Wake:
-        since, self._since = self._since, None
+        since, self._asleep = self._asleep, None
         return Wake(
             time=event.time,
             offset=event.offset,
@@ -350,8 +351,8 @@ class Power:
         )
 
 
-class Records:
-    """The blocks up to a BEP are one record. `counters`: what each counter counts, by number."""
+class PebsRecordBuilder:
+    """Combines the blocks up to a BEP to one record. `counters`: what each PEBS counter counts."""
 
     def __init__(self, counters: Mapping[int, str]) -> None:
         self._counters = counters
@@ -359,8 +360,8 @@ class Records:
         self._type = 0
         self._registers: dict[str, int] = {}
 
-    def see(self, event: Event) -> Iterator[PebsRecord]:
-        """What a BBP, BIP or BEP completes."""
+    def add(self, event: Event) -> Iterator[PebsRecord]:
+        """The record that a BBP, BIP or BEP completes."""
         if event.kind is EventKind.BLOCK_BEGIN:
             self._first = self._first or event
             self._type = event.value & 0xFF
@@ -371,7 +372,7 @@ class Records:
             yield from self._end(event.ip or None, whole=True)
 
     def cut(self) -> Iterator[PebsRecord]:
-        """The record does not go on."""
+        """Report the open record as truncated."""
         yield from self._end(None, whole=False)
 
     def _end(self, at: int | None, *, whole: bool) -> Iterator[PebsRecord]:
@@ -389,7 +390,7 @@ class Records:
             )
 
     def _events(self, registers: Mapping[str, int]) -> tuple[str, ...] | None:
-        """By the counters that the record names (Table 33-47), or by the only one."""
+        """What the counters of the record count (Table 33-47), or the only counter."""
         which = registers.get("Applicable Counters")
         if which is None:
             return tuple(self._counters.values()) if len(self._counters) == 1 else None

@@ -1,6 +1,8 @@
-"""Buffers of PT: what one look at their packets tells, and how much of each is whose.
+"""The AUX buffers of a recording: a summary of each, and the alignment of snapshots.
 
-Snapshots of a buffer: each has its last bytes, and two of them may share some, or miss some.
+`summarize_buffer` scans the packets of a stream once and counts synchronization points, losses and
+the bytes of each thread. `group_contiguous` and `align_snapshots` order snapshots: each snapshot
+has the last bytes of its buffer, so two of them can share bytes, or have a gap between them.
 """
 
 from __future__ import annotations
@@ -11,33 +13,33 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.perfdata import AuxChunk
-from rtit.sideband.scheduling import NOBODY, TurnList
-from rtit.trace.recording.byte_source import AuxBytes
-from rtit.trace.tables.packets import KINDS, clocks_of
-from rtit.trace.time.guest_time import HostTime
+from rtit.perfdata import Piece
+from rtit.sideband.scheduling import UNKNOWN, IntervalList
+from rtit.trace.recording.byte_source import AuxDataSource
+from rtit.trace.tables.packets import PACKET_KINDS, clock_settings
+from rtit.trace.time.guest_time import HostTimeSource
 
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.perfdata import TimeConversion
     from rtit.trace.stream import Stream
-    from rtit.trace.tables.packets import Clocks
+    from rtit.trace.tables.packets import ClockSettings
 
 
-_SPAN = 1 << 56
-_PACKETS = 1 << 16
-_MOST = 64
-"""Threads of a buffer that are listed by themselves."""
-_PSB, _PSBEND, _TSC, _OVF, _CYC = map(KINDS.index, ("PSB", "PSBEND", "TSC", "OVF", "CYC"))
-_Who = tuple[int, int]
-_UNKNOWN: _Who = (NOBODY, NOBODY)
+_TSC_RANGE = 1 << 56
+"""TSC packets have 56 bits."""
+_BATCH_PACKETS = 1 << 16
+_MAX_LISTED_THREADS = 64
+_PSB, _PSBEND, _TSC, _OVF, _CYC = map(PACKET_KINDS.index, ("PSB", "PSBEND", "TSC", "OVF", "CYC"))
+_UNKNOWN_THREAD = (UNKNOWN, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBytes:
-    """`size` bytes of a buffer were written in the turns of thread `tid` of process `pid`: 0 while
-    the CPU was idle, -1 where it is not known whose turn it was; both are None for `threads`
-    threads together.
+    """The bytes of a buffer that were written while thread `tid` of process `pid` had the CPU.
+
+    Thread 0 is the idle thread, -1 is unknown. `pid` and `tid` are None for several `threads`
+    together.
     """
 
     pid: int | None
@@ -48,24 +50,25 @@ class ThreadBytes:
 
     @property
     def title(self) -> str:
-        """How to call it."""
+        """The thread in words."""
         if self.tid is None:
             return f"{self.threads:,} other threads"
         if self.tid == 0:
-            return "nobody (idle)"
+            return "idle"
         if self.tid < 0:
-            return "not known whose"
+            return "unknown thread"
         return f"thread {self.tid}" + (f" ({self.name})" if self.name else "")
 
 
 @dataclass(slots=True)
-class Buffer:
-    """One buffer of PT: `pieces` are AUX records' data, `psbs` places to begin at, `overflows`
-    losses that the processor told, `bad` bytes that are no packet. `first` and `last` are the times
-    (ns of the perf clock, or TSC where that is not known) of its first and last TSC packet.
-    `threads`: how many bytes each thread has, the largest first, and all beyond 64 as one: their
-    sizes add up to `size`. A thread's begin with the first packet whose time is not before its
-    turn, those of a PSB+ with the PSB, and with the CYC before.
+class BufferSummary:
+    """One buffer of PT: `pieces` are AUX records, `psbs` synchronization points, `overflows` losses
+    that the processor reported, `bad` bytes that are no packet.
+
+    `first` and `last` are the times of the first and last TSC packet, in ns of the perf clock or in
+    TSC ticks without one. `threads` has the bytes of each thread, the largest first, and beyond 64
+    threads one entry for the rest; their sizes add up to `size`. A thread's bytes start at the
+    first packet after the start of its interval, at the PSB of a PSB+, and at a CYC before.
     """
 
     title: str
@@ -80,135 +83,148 @@ class Buffer:
     threads: list[ThreadBytes] = field(default_factory=list)
 
 
-def buffer_of(stream: Stream, clock: TimeConversion | None, names: Mapping[int, str]) -> Buffer:
-    """Look at all packets of a stream, once. `names` are those of threads."""
+def summarize_buffer(
+    stream: Stream, clock: TimeConversion | None, names: Mapping[int, str]
+) -> BufferSummary:
+    """Scan all packets of a stream, once. `names`: thread names by tid."""
     from rtit._core import PacketScan
 
     source = stream.source
-    source = source.source if isinstance(source, HostTime) else source
-    pieces = source.pieces if isinstance(source, AuxBytes) else []
-    found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
-    high = pieces[0].reference // _SPAN * _SPAN if pieces else 0
-    owners = _Owners.of(stream)
-    scan = PacketScan(stream.parts(), owners.clocks)
-    while (batch := scan.next(_PACKETS)) is not None:
-        # what is looked for in bytes is not worth loading NumPy
+    source = source.source if isinstance(source, HostTimeSource) else source
+    pieces = source.pieces if isinstance(source, AuxDataSource) else []
+    summary = BufferSummary(stream.title, stream.cpu, stream.size, len(pieces))
+    high_bits = pieces[0].reference // _TSC_RANGE * _TSC_RANGE if pieces else 0
+    threads = _ThreadSizes.of_stream(stream)
+    scan = PacketScan(stream.chunks(), threads.clocks)
+    while (batch := scan.next(_BATCH_PACKETS)) is not None:
+        # Bytes are searched without NumPy, which need not be loaded for this.
         kinds, payload, bad = bytes(batch[0]), memoryview(batch[3]), batch[5]
-        found.psbs += kinds.count(_PSB)
-        found.overflows += kinds.count(_OVF)
-        found.bad += bad[1] if bad is not None else 0
-        places = kinds.find(_TSC), kinds.rfind(_TSC)
-        if places[0] >= 0:
-            first, last = (high | payload[place] for place in places)
+        summary.psbs += kinds.count(_PSB)
+        summary.overflows += kinds.count(_OVF)
+        summary.bad += bad[1] if bad is not None else 0
+        rows = kinds.find(_TSC), kinds.rfind(_TSC)
+        if rows[0] >= 0:
+            first, last = (high_bits | payload[row] for row in rows)
             if clock is not None:
                 first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
-            found.first = first if found.first is None else found.first
-            found.last = last
+            summary.first = first if summary.first is None else summary.first
+            summary.last = last
         if batch[6] is not None:
-            owners.see(kinds, batch[2], batch[6])
-    # of a pipe only what has come is known
-    found.size = source.size
-    largest, count, more = owners.largest(found.size)
-    found.threads = [ThreadBytes(*who, names.get(who[1]), size) for who, size in largest]
+            threads.add_packets(kinds, batch[2], batch[6])
+    # The size of a pipe is known only now.
+    summary.size = source.size
+    largest, count, rest = threads.largest(summary.size)
+    summary.threads = [ThreadBytes(*each, names.get(each[1]), size) for each, size in largest]
     if count:
-        found.threads.append(ThreadBytes(None, None, None, more, count))
-    return found
+        summary.threads.append(ThreadBytes(None, None, None, rest, count))
+    return summary
 
 
-class _Owners:
-    """Adds up whose bytes those of a stream are: by turns, or all `itself`'s where there are
-    none.
-    """
+class _ThreadSizes:
+    """Adds up the bytes of each scheduling interval; without intervals all bytes are `itself`'s."""
 
-    def __init__(self, turns: TurnList, itself: _Who, clocks: Clocks | None) -> None:
+    def __init__(
+        self, intervals: IntervalList, itself: tuple[int, int], clocks: ClockSettings | None
+    ) -> None:
         self.clocks = clocks
-        self._turns = turns
+        """None: packets need no times."""
+        self._intervals = intervals
         self._itself = itself
-        self._sizes = array("Q", bytes(8)) * (len(turns) + 1)
-        self._number, self._from = 0, 0
-        self._group: int | None = None
+        self._sizes = array("Q", bytes(8)) * (len(intervals) + 1)
+        """By interval ordinal; 0 is the time before the first interval."""
+        self._ordinal, self._start = 0, 0
+        """The interval of the last packet, and the offset at which its bytes start."""
+        self._psb_plus: int | None = None
+        """Offset of the PSB+ that the last batch ended in."""
         self._cyc: int | None = None
-        self._timed = False
+        """Offset of a CYC at the end of the last batch."""
+        self._has_time = False
 
     @classmethod
-    def of(cls, stream: Stream) -> _Owners:
+    def of_stream(cls, stream: Stream) -> _ThreadSizes:
         settings, itself = stream.settings, (stream.pid, stream.tid)
-        if isinstance(settings, RtitError):  # also that nothing tells several apart
-            return cls(TurnList(), itself if stream.cpu < 0 else _UNKNOWN, None)
-        if stream.shares is None:
-            return cls(TurnList(), itself, None)
-        return cls(stream.shares.turns, _UNKNOWN, clocks_of(settings))
+        if isinstance(settings, RtitError):  # For example: nothing separates several threads.
+            return cls(IntervalList(), itself if stream.cpu < 0 else _UNKNOWN_THREAD, None)
+        if stream.thread_scope is None:
+            return cls(IntervalList(), itself, None)
+        intervals = stream.thread_scope.schedule.intervals
+        return cls(intervals, _UNKNOWN_THREAD, clock_settings(settings))
 
-    def see(self, kinds: bytes, offsets: _core.Column, times: Sequence[_core.Column]) -> None:
-        """Take the next packets, with their times."""
+    def add_packets(
+        self, kinds: bytes, offsets: _core.Column, times: Sequence[_core.Column]
+    ) -> None:
+        """Add the next packets with their times."""
         import numpy as np
 
-        since = np.asarray(self._turns.since)
-        numbers = np.searchsorted(since, np.asarray(times[0]), side="right")
-        if not self._timed:  # what is there before the first TSC is when a piece was written
+        starts = np.asarray(self._intervals.start)
+        ordinals = np.searchsorted(starts, np.asarray(times[0]), side="right")
+        if not self._has_time:  # Before the first TSC the time is that of the AUX record.
             first = kinds.find(_TSC)
-            numbers[: len(kinds) if first < 0 else first] = 0
-            self._timed = first >= 0
-        places = np.flatnonzero(np.diff(numbers, prepend=self._number))
+            ordinals[: len(kinds) if first < 0 else first] = 0
+            self._has_time = first >= 0
+        changes = np.flatnonzero(np.diff(ordinals, prepend=self._ordinal))
         kind, offset = np.frombuffer(kinds, np.uint8), np.asarray(offsets)
-        marks = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
+        psb_rows = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
 
-        def begin(place: int) -> int:
-            """With the CYC that is told right before."""
-            if kind[place] == _CYC:
-                return int(offset[place])
-            if not place:
-                return int(offset[place]) if self._cyc is None else self._cyc
-            return int(offset[place - (kind[place - 1] == _CYC)])
+        def start_with_cyc(row: int) -> int:
+            """The offset of the packet, or of a CYC directly before it."""
+            if kind[row] == _CYC:
+                return int(offset[row])
+            if not row:
+                return int(offset[row]) if self._cyc is None else self._cyc
+            return int(offset[row - (kind[row - 1] == _CYC)])
 
-        def group(marks_before: int) -> int | None:
-            """Where the PSB+ begins that goes on behind so many marks."""
-            if not marks_before:
-                return self._group
-            mark = marks[marks_before - 1]
-            return begin(int(mark)) if kind[mark] == _PSB else None
+        def open_psb_plus(count: int) -> int | None:
+            """The start of the PSB+ that is open after this many of `psb_rows`."""
+            if not count:
+                return self._psb_plus
+            row = psb_rows[count - 1]
+            return start_with_cyc(int(row)) if kind[row] == _PSB else None
 
-        for place, before in zip(places, np.searchsorted(marks, places, side="right"), strict=True):
-            start = group(before)
-            self._close(begin(int(place)) if start is None else start)
-            self._number = int(numbers[place])
-        self._group = group(len(marks))
+        counts = np.searchsorted(psb_rows, changes, side="right")
+        for row, count in zip(changes, counts, strict=True):
+            start = open_psb_plus(count)
+            self._end_interval(start_with_cyc(int(row)) if start is None else start)
+            self._ordinal = int(ordinals[row])
+        self._psb_plus = open_psb_plus(len(psb_rows))
         if kinds:
             self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
 
-    def largest(self, end: int) -> tuple[list[tuple[_Who, int]], int, int]:
-        """Of `end` bytes in all who has most, the largest first; how many more threads have some,
-        and how much.
+    def largest(self, end: int) -> tuple[list[tuple[tuple[int, int], int]], int, int]:
+        """The (pid, tid) and bytes of the largest threads, of `end` bytes in all; the number of
+        other threads, and their bytes.
         """
-        self._close(end)
-        if not self._turns:
+        self._end_interval(end)
+        if not self._intervals:
             return [(self._itself, end)] if end else [], 0, 0
         import numpy as np
 
         sizes = np.asarray(self._sizes)
-        had = np.flatnonzero(sizes)
-        who = np.full((len(had), 2), self._itself, np.int32)
-        ran = had > 0
-        for column, of in enumerate((self._turns.pid, self._turns.tid)):
-            who[ran, column] = np.asarray(of)[had[ran] - 1]
-        who[who[:, 1] == NOBODY] = _UNKNOWN
-        pairs, place = np.unique(who.view(np.int64).ravel(), return_inverse=True)
-        found = np.zeros(len(pairs), np.int64)
-        np.add.at(found, place.ravel(), sizes[had].astype(np.int64))
+        ordinals = np.flatnonzero(sizes)
+        ids = np.full((len(ordinals), 2), self._itself, np.int32)
+        has_interval = ordinals > 0
+        for column, values in enumerate((self._intervals.pid, self._intervals.tid)):
+            ids[has_interval, column] = np.asarray(values)[ordinals[has_interval] - 1]
+        ids[ids[:, 1] == UNKNOWN] = _UNKNOWN_THREAD
+        pairs, index = np.unique(ids.view(np.int64).ravel(), return_inverse=True)
+        totals = np.zeros(len(pairs), np.int64)
+        np.add.at(totals, index.ravel(), sizes[ordinals].astype(np.int64))
         threads = pairs.view(np.int32).reshape(-1, 2)
-        order = np.lexsort((threads[:, 1], threads[:, 0], -found))
-        first, rest = order[:_MOST], order[_MOST:]
-        rows = [((pid, tid), int(found[at])) for at in first for pid, tid in [threads[at].tolist()]]
-        return rows, len(rest), int(found[rest].sum())
+        order = np.lexsort((threads[:, 1], threads[:, 0], -totals))
+        first, rest = order[:_MAX_LISTED_THREADS], order[_MAX_LISTED_THREADS:]
+        rows = [
+            ((pid, tid), int(totals[at])) for at in first for pid, tid in [threads[at].tolist()]
+        ]
+        return rows, len(rest), int(totals[rest].sum())
 
-    def _close(self, end: int) -> None:
-        self._sizes[self._number] += end - self._from
-        self._from = end
+    def _end_interval(self, end: int) -> None:
+        self._sizes[self._ordinal] += end - self._start
+        self._start = end
 
 
-def connected(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
-    """Snapshots of one buffer in groups between which bytes are missing."""
-    groups: list[list[AuxChunk]] = []
+def group_contiguous(pieces: list[Piece]) -> list[list[Piece]]:
+    """The snapshots of one buffer in groups without missing bytes."""
+    groups: list[list[Piece]] = []
     end = 0
     for piece in pieces:
         if not groups or piece.aux_offset > end:
@@ -219,14 +235,14 @@ def connected(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
     return groups
 
 
-def placed(pieces: list[AuxChunk]) -> list[AuxChunk]:
-    """Pieces of which nothing tells where in the stream of their buffer they lie, in the order in
-    which they were taken: with an `aux_offset` that is right within each of the `connected` groups.
+def align_snapshots(pieces: list[Piece]) -> list[Piece]:
+    """Snapshots without a known stream offset, in order of time, with an `aux_offset` that is right
+    within each group of `group_contiguous`.
 
-    Two overlap as far as they are the same there and a PSB is in it: the TSC behind one is nowhere
-    else. What is before the first PSB of a piece cannot be read without the one before it.
+    Two snapshots overlap by their common bytes if these contain a PSB with its TSC, which makes
+    them unique. Bytes before the first PSB cannot be decoded without the snapshot before.
     """
-    found: list[AuxChunk] = []
+    found: list[Piece] = []
     end = 0
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:
@@ -241,19 +257,19 @@ def placed(pieces: list[AuxChunk]) -> list[AuxChunk]:
 
 
 def overlap(before: memoryview, after: memoryview) -> int:
-    """How many bytes at the end of `before` are the first ones of `after`: as many as can be, 0 if
-    there is no PSB with its TSC in them.
+    """The largest number of bytes at the end of `before` that are the first bytes of `after`; 0 if
+    they contain no PSB with its TSC.
     """
     from rtit.packets import encode
 
     psb = encode("PSB")
-    telling = len(psb) + len(encode("TSC", tsc=0))
+    unique_size = len(psb) + len(encode("TSC", tsc=0))
     old, new = bytes(before), bytes(after)
     first = new.find(psb)
     at = old.find(psb, max(first, 0))
     while first >= 0 and at >= 0:
         start = at - first
-        if at + telling <= len(old) and new.startswith(old[start:]):
+        if at + unique_size <= len(old) and new.startswith(old[start:]):
             return len(old) - start
         at = old.find(psb, at + 1)
     return 0

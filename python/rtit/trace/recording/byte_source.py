@@ -1,4 +1,8 @@
-"""Where a stream's bytes come from: in parts, so that no stream need be in memory as a whole."""
+"""Where the bytes of a stream come from.
+
+A `ByteSource` yields the bytes in chunks, so that no stream must be in memory as a whole. Streams
+can be decoded repeatedly, so `chunks` can be called repeatedly, except for a live stream.
+"""
 
 from __future__ import annotations
 
@@ -9,75 +13,74 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from rtit.errors import ClosedError, UsageError
-from rtit.perfdata import AuxChunk, PerfData
+from rtit.perfdata import PerfData, Piece
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_PART = 1 << 20
+_CHUNK_SIZE = 1 << 20
 
 
-class Source(Protocol):
-    """The bytes of one stream. `parts` can be asked for again and again."""
+class ByteSource(Protocol):
+    """The bytes of one stream."""
 
     @property
     def size(self) -> int:
-        """How many bytes."""
+        """The number of bytes."""
 
-    def parts(self) -> Iterator[memoryview]:
-        """All bytes, in parts, each good until the next is taken."""
+    def chunks(self) -> Iterator[memoryview]:
+        """All bytes in order. Each chunk is valid until the next one is requested."""
 
 
-class AuxBytes:
-    """AUX data of a perf.data file: the pieces of one buffer, without what two of them both claim:
-    padding, or what snapshots share.
+class AuxDataSource:
+    """The AUX data of one buffer of a perf.data file.
 
-    What is behind a part that was taken is let go of, so that memory does not grow with the file.
-    `parts` raises ClosedError once the file is closed.
+    `pieces` are the data of AUX records. Adjacent pieces may overlap: padding, or bytes that two
+    snapshots share. Pages of the mapped file are released as they are read, so that memory does not
+    grow with the file. `chunks` raises ClosedError after the file was closed.
     """
 
-    def __init__(self, data: PerfData, pieces: list[AuxChunk], *, snapshot: bool) -> None:
+    def __init__(self, data: PerfData, pieces: list[Piece], *, is_snapshot: bool) -> None:
         self._data = data
         self.pieces = pieces
-        self.snapshot = snapshot
+        self._is_snapshot = is_snapshot
 
     @property
     def size(self) -> int:
         """Bytes of PT."""
-        return sum(own for _, own in self._own())
+        return sum(size for _, size in self._sizes())
 
-    def parts(self) -> Iterator[memoryview]:
-        """All bytes, in parts of a megabyte at most."""
-        part, releaser = 0, open_data(self._data).page_releaser()
-        for piece, own in self._own():
-            if piece.file_index != part:
-                part, releaser = (
-                    piece.file_index,
-                    open_data(self._data).page_releaser(piece.file_index),
-                )
-            for start in range(0, own, _PART):
-                open_data(self._data).check_not_truncated()
-                releaser.advance_to(piece.file_offset + start)
-                yield piece.data[start : min(start + _PART, own)]
-        open_data(self._data).check_not_truncated()
+    def chunks(self) -> Iterator[memoryview]:
+        """All bytes, in chunks of at most one megabyte."""
+        part, reader = 0, open_data(self._data).behind()
+        for piece, size in self._sizes():
+            if piece.part != part:
+                part, reader = piece.part, open_data(self._data).behind(piece.part)
+            for start in range(0, size, _CHUNK_SIZE):
+                open_data(self._data).check()
+                reader.at(piece.file_offset + start)
+                yield piece.data[start : min(start + _CHUNK_SIZE, size)]
+        open_data(self._data).check()
 
-    def ends(self) -> list[int]:
-        """The stream's offsets behind each piece."""
-        return list(accumulate(own for _, own in self._own()))
+    def piece_ends(self) -> list[int]:
+        """The stream offset after each piece."""
+        return list(accumulate(size for _, size in self._sizes()))
 
-    def _own(self) -> Iterator[tuple[AuxChunk, int]]:
-        """The pieces, and how many bytes at the start of each are not the next one's, too."""
+    def _sizes(self) -> Iterator[tuple[Piece, int]]:
+        """The pieces, and the number of bytes at the start of each that are not in the next one."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
-            own = piece.size
-            # The later piece is right: perf pads a piece's end without counting the padding.
-            if following is not None and (following.aux_offset > piece.aux_offset or self.snapshot):
-                own = min(own, max(0, following.aux_offset - piece.aux_offset))
-            yield piece, own
+            size = piece.size
+            # The later piece is right: perf pads the end of a piece without counting the padding.
+            if following is not None and (
+                following.aux_offset > piece.aux_offset or self._is_snapshot
+            ):
+                size = min(size, max(0, following.aux_offset - piece.aux_offset))
+            yield piece, size
 
 
-class Bytes:
-    """A stream in memory. What changes it meanwhile changes what is read."""
+class MemorySource:
+    """A stream in one bytes-like object. Later changes of the object change the stream."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
@@ -87,63 +90,58 @@ class Bytes:
         """Bytes of PT."""
         return memoryview(self._data).nbytes
 
-    def parts(self) -> Iterator[memoryview]:
-        """All bytes, in parts of a megabyte at most."""
+    def chunks(self) -> Iterator[memoryview]:
+        """All bytes, in chunks of at most one megabyte."""
         with memoryview(self._data) as view, view.cast("B") as octets:
-            for start in range(0, len(octets), _PART):
-                yield octets[start : start + _PART]
+            for start in range(0, len(octets), _CHUNK_SIZE):
+                yield octets[start : start + _CHUNK_SIZE]
 
 
-def _size(piece: Buffer) -> int:
-    """In bytes; 0 of what is no buffer, which is an error when it is taken."""
+class ChunkedSource:
+    """A stream from an iterable of bytes-like objects."""
+
+    def __init__(self, chunks: Iterable[Buffer]) -> None:
+        self._chunks = chunks
+        self._bytes_read = 0
+        self._has_started = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of PT; unless the chunks are a list or tuple, those that were read so far."""
+        if isinstance(self._chunks, list | tuple):
+            return sum(map(_buffer_size, self._chunks))
+        return self._bytes_read
+
+    def chunks(self) -> Iterator[memoryview]:
+        """The chunks. Raises UsageError if an iterator was read before, or if a chunk is not
+        bytes-like.
+        """
+        if isinstance(self._chunks, Iterator) and self._has_started:
+            raise UsageError(
+                "the stream is an iterator, which was read before: pass a list, or keep the results"
+            )
+        self._has_started = True
+        size = 0
+        for number, chunk in enumerate(self._chunks):
+            try:
+                view = memoryview(chunk).cast("B")
+            except TypeError as error:
+                raise UsageError(f"piece {number} of the stream: {error}") from error
+            size += len(view)
+            self._bytes_read = max(self._bytes_read, size)
+            yield view
+
+
+def _buffer_size(chunk: Buffer) -> int:
+    """The size in bytes; 0 if the chunk is not bytes-like, which fails when it is read."""
     try:
-        return memoryview(piece).nbytes
+        return memoryview(chunk).nbytes
     except TypeError:
         return 0
 
 
-class Pieces:
-    """A stream that comes in pieces, as `pieces` gives them: as often as that can be iterated.
-
-    `size` is what was taken so far, if it cannot be known before.
-    """
-
-    def __init__(self, pieces: Iterable[Buffer]) -> None:
-        self._pieces = pieces
-        self._taken = 0
-        self._begun = False
-
-    @property
-    def size(self) -> int:
-        """Bytes of PT, as far as they have come."""
-        if isinstance(self._pieces, list | tuple):
-            return sum(map(_size, self._pieces))
-        return self._taken
-
-    def parts(self) -> Iterator[memoryview]:
-        """The pieces. Raises UsageError if they were taken and cannot be had again, or if one is no
-        buffer of bytes.
-        """
-        once = isinstance(self._pieces, Iterator)
-        if once and self._begun:
-            raise UsageError(
-                "the stream comes from an iterator, which was read before: give a list, or keep "
-                "what it gives"
-            )
-        self._begun = True
-        taken = 0
-        for number, piece in enumerate(self._pieces):
-            try:
-                view = memoryview(piece).cast("B")
-            except TypeError as error:
-                raise UsageError(f"piece {number} of the stream: {error}") from error
-            taken += len(view)
-            self._taken = max(self._taken, taken)
-            yield view
-
-
-class RawFile:
-    """A file of raw PT, read in parts each time."""
+class FileSource:
+    """A file of raw PT."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -153,35 +151,35 @@ class RawFile:
         """Bytes of PT. Raises OSError."""
         return self._path.stat().st_size
 
-    def parts(self) -> Iterator[memoryview]:
-        """All bytes, in parts of a megabyte at most. Raises OSError."""
+    def chunks(self) -> Iterator[memoryview]:
+        """All bytes, in chunks of at most one megabyte. Raises OSError."""
         with self._path.open("rb", buffering=0) as file:
-            while part := file.read(_PART):
-                yield memoryview(part)
+            while chunk := file.read(_CHUNK_SIZE):
+                yield memoryview(chunk)
 
 
-def source_of(data: Buffer | Iterable[Buffer] | Source) -> Source:
-    """The source of what a user gives. Raises UsageError if it is nothing that holds bytes."""
-    if hasattr(data, "parts"):
-        return cast(Source, data)
+def as_byte_source(data: Buffer | Iterable[Buffer] | ByteSource) -> ByteSource:
+    """Convert the `data` argument of `rtit.decode`. Raises UsageError for other types."""
+    if hasattr(data, "chunks"):
+        return cast(ByteSource, data)
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:
         pass
     else:
         if not view.c_contiguous:
-            raise UsageError("the bytes of the stream do not follow each other in memory")
-        return Bytes(data)  # type: ignore[arg-type]
+            raise UsageError("the bytes of the stream are not contiguous in memory")
+        return MemorySource(data)  # type: ignore[arg-type]
     if isinstance(data, str) or not isinstance(data, Iterable):
-        raise UsageError(f"a stream is bytes, or an iterable of such, not {type(data).__name__}")
-    return Pieces(data)
+        raise UsageError(f"a stream is bytes or an iterable of bytes, not {type(data).__name__}")
+    return ChunkedSource(data)
 
 
 def open_data(data: PerfData) -> PerfData:
-    """Raises ClosedError if it is closed."""
+    """The same file. Raises ClosedError if it was closed."""
     if data.closed:
         raise ClosedError(
-            f"{data.path} is closed: read what you need before the Trace is closed, which the end "
-            "of its `with` does"
+            f"{data.path} is closed: read what you need before the Trace is closed, which happens "
+            "at the end of its `with` block"
         )
     return data

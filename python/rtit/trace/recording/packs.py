@@ -1,23 +1,20 @@
-"""What a pack says is in it: `rtit-pack.json`, of which nothing is believed.
-
-Packs: a recording in one file with all the code that it ran, as `trace.packing` writes them.
+"""Packs: a recording in one file, with all the code that it executed.
 
 A pack is a zip archive:
 
-    rtit-pack.json          what is in it, see `Contents`
+    rtit-pack.json          the list of its members (`PackManifest`)
     recording/perf.data     the recording; or recording/data and so on, if it is a directory
-    files/0, files/1, ...   files that ran, and their debug files
-    kernel/...              kcore (what ran), kallsyms, vmlinux, modules/NAME.ko of the kernel
-    guest/..., guest-PID/.. those of virtual machines; listed: of /proc/modules
-    jit/0/jit-PID.dump      code that programs made; names of it: perf-PID.map
+    files/0, files/1, ...   executed files, and their debug files
+    kernel/...              kcore (executed code), kallsyms, vmlinux, modules/NAME.ko, listed
+    guest/..., guest-PID/.. the same of virtual machines; listed: of /proc/modules
+    jit/0/jit-PID.dump      JIT code; names of it: perf-PID.map
 
-Nothing in it is believed: no name in it becomes a path, and what it says it grows to is bounded by
-its size.
+`write_pack` packs whole files, since lines, symbols and code that did not run are needed too. The
+same trace gives the same bytes. `open_pack` recognizes a pack and unpacks it to a temporary
+folder.
 
-Writing packs (see `packed`): files as a whole, since lines, symbols and code that did not run
-are asked for, too. The same trace gives the same bytes.
-
-Whether what is opened is a pack: nothing that takes one apart is loaded for what is none.
+A pack is untrusted input: no name in it becomes a path without a check, and its unpacked size is
+bounded by the size of the archive.
 """
 
 from __future__ import annotations
@@ -37,52 +34,53 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, get_args
 
 from rtit.errors import InputError, RtitError
-from rtit.image.files import Key, Kind, PackedFile, Problem
+from rtit.image.files import Kept, Key, Kind, Problem
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import FOLDER, KernelFiles
-from rtit.image.mappings import KERNEL_START
-from rtit.readable import format_json, parse_json, text_to_name
+from rtit.image.mappings import UPPER
+from rtit.readable import as_name, json_text, json_value
 
 if TYPE_CHECKING:
     from rtit.image import Kernel
     from rtit.trace import Trace
 
 
-LIST = "rtit-pack.json"
+MANIFEST = "rtit-pack.json"
 FORMAT = 1
 RECORDING, FILES = "recording/", "files/"
 KERNEL, JIT = "kernel/", "jit/"
 GUEST = re.compile(r"guest(?:-([0-9]{1,10}))?/", re.ASCII)
-OF_RECORDING = re.compile(r"recording/(?:\w[\w.-]{0,99}/)?\w[\w.-]{0,99}", re.ASCII)
-OF_MORE = re.compile(
+RECORDING_MEMBER = re.compile(r"recording/(?:\w[\w.-]{0,99}/)?\w[\w.-]{0,99}", re.ASCII)
+EXTRA_MEMBER = re.compile(
     r"(?:kernel|guest(?:-[0-9]{1,10})?)/"
     r"(?:kcore|kallsyms|vmlinux|listed|modules/[\w-]{1,100}\.ko(?:\.(?:gz|xz|zst))?)"
     r"|jit/[0-9]{1,4}/(?:jit-[0-9]{1,10}\.dump|perf-[0-9]{1,10}\.map)",
     re.ASCII,
 )
-_PLAIN = re.compile(r"files/[0-9]{1,7}")
+_FILE_MEMBER = re.compile(r"files/[0-9]{1,7}")
 _KINDS = frozenset(get_args(Kind))
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What a pack says is in it. `recording` are the members that the recording is, `folder` if
-    that is a directory; `modified`: when it was (seconds since 1970); the `files` name members.
-    `more` are members of kernels and of code that programs made, with what they were called;
-    `problems` what was wrong with others of these, by KERNEL, what GUEST matches, and JIT;
-    `guest_processes` are those that were named.
+class PackManifest:
+    """The list of a pack's members.
+
+    `recording`: the files of the recording, in a directory if `folder`. `modified`: its time, in
+    seconds since 1970. `files`: executed files; their paths are members. `more`: members of kernels
+    and of JIT code, with their original names. `problems`: missing files, by KERNEL, a match of
+    GUEST, or JIT. `guest_processes`: the named processes of virtual machines.
     """
 
     recording: tuple[str, ...]
     folder: bool
     modified: float
-    files: dict[Key, PackedFile] = field(default_factory=dict)
+    files: dict[Key, Kept] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
     problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     guest_processes: tuple[GuestProcess, ...] = ()
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """The manifest as JSON."""
         rows = [
             {
                 "path": path,
@@ -96,7 +94,7 @@ class Contents:
             }
             for (path, build_id), kept in self.files.items()
         ]
-        said = {
+        document = {
             "format": FORMAT,
             "recording": self.recording,
             "folder": self.folder,
@@ -104,109 +102,116 @@ class Contents:
             "files": rows,
             "more": self.more,
             "problems": {
-                whose: [[each.kind, each.path, each.message, each.value] for each in told]
-                for whose, told in self.problems.items()
+                folder: [[each.kind, each.path, each.message, each.value] for each in problems]
+                for folder, problems in self.problems.items()
             },
             "guest_processes": [
                 [each.cr3, each.vmcs, each.machine, each.rows] for each in self.guest_processes
             ],
         }
-        return format_json(said, indent=1).encode()
+        return json_text(document, indent=1).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Contents:
-        """Back from JSON. Raises ValueError for anything else."""
-        said = parse_json(data)
-        version = _of(dict, said).get("format")
+    def decode(cls, data: bytes) -> PackManifest:
+        """Parse JSON. Raises ValueError, TypeError or KeyError if it is no manifest."""
+        document = json_value(data)
+        version = _expect_type(dict, document).get("format")
         if version != FORMAT:
-            raise ValueError(f"its format is {version!r}, and {FORMAT} is known")
-        recording = tuple(_name(OF_RECORDING, each) for each in _of(list, said["recording"]))
+            raise ValueError(f"its format is {version!r}, not {FORMAT}")
+        recording = tuple(
+            _expect_name(RECORDING_MEMBER, each)
+            for each in _expect_type(list, document["recording"])
+        )
         if not recording:
             raise ValueError("there is no recording in it")
-        files = dict(_row(each) for each in _of(list, said["files"]))
-        modified = float(_of((int, float), said["modified"]))
+        files = dict(_decode_file(each) for each in _expect_type(list, document["files"]))
+        modified = float(_expect_type((int, float), document["modified"]))
         more = {
-            _name(OF_MORE, member): _of(str, name)
-            for member, name in _of(dict, said.get("more", {})).items()
+            _expect_name(EXTRA_MEMBER, member): _expect_type(str, name)
+            for member, name in _expect_type(dict, document.get("more", {})).items()
         }
         problems = {
-            _of(str, whose): tuple(_problem(*_of(list, each)) for each in _of(list, told))
-            for whose, told in _of(dict, said.get("problems", {})).items()
+            _expect_type(str, name): tuple(
+                _decode_problem(*_expect_type(list, each)) for each in _expect_type(list, listed)
+            )
+            for name, listed in _expect_type(dict, document.get("problems", {})).items()
         }
-        processes = tuple(map(_process, _of(list, said.get("guest_processes", []))))
+        processes = tuple(
+            map(_decode_process, _expect_type(list, document.get("guest_processes", [])))
+        )
         if len({each.key for each in processes}) < len(processes):
-            raise ValueError("two processes of guests have one CR3")
-        folder = _of(bool, said["folder"])
+            raise ValueError("two guest processes have the same CR3")
+        folder = _expect_type(bool, document["folder"])
         return cls(recording, folder, modified, files, more, problems, processes)
 
 
-def _row(said: Any) -> tuple[Key, PackedFile]:
-    row = _of(dict, said)
-    path, build_id = _of(str, row["path"]), _of(str, row["build_id"])
-    file, debug = (_name(_PLAIN, row[key]) if row[key] else None for key in ("file", "debug"))
+def _decode_file(document: Any) -> tuple[Key, Kept]:
+    row = _expect_type(dict, document)
+    path, build_id = _expect_type(str, row["path"]), _expect_type(str, row["build_id"])
+    file, debug = (
+        _expect_name(_FILE_MEMBER, row[key]) if row[key] else None for key in ("file", "debug")
+    )
     problem = None
     if row["problem"] is not None:
-        kind, message, value = _of(list, row["problem"])
-        problem = _problem(kind, path, message, value)
-    return (path, build_id), PackedFile(_of(str, row["name"]), file, debug, problem)
+        kind, message, value = _expect_type(list, row["problem"])
+        problem = _decode_problem(kind, path, message, value)
+    return (path, build_id), Kept(_expect_type(str, row["name"]), file, debug, problem)
 
 
-def _process(said: Any) -> GuestProcess:
-    cr3, vmcs, machine, rows = _of(list, said)
+def _decode_process(document: Any) -> GuestProcess:
+    cr3, vmcs, machine, rows = _expect_type(list, document)
     places = []
-    for each in _of(list, rows):
-        start, end, offset, path = _of(list, each)
+    for each in _expect_type(list, rows):
+        start, end, offset, path = _expect_type(list, each)
         if (
-            not 0 <= _of(int, start) < _of(int, end) <= KERNEL_START
-            or not 0 <= _of(int, offset) < KERNEL_START
+            not 0 <= _expect_type(int, start) < _expect_type(int, end) <= UPPER
+            or not 0 <= _expect_type(int, offset) < UPPER
         ):
             raise ValueError(f"no mapping: {str(each)[:80]}")
-        places.append((start, end, offset, _of(str, path)))
+        places.append((start, end, offset, _expect_type(str, path)))
     for number in (cr3, machine, 0 if vmcs is None else vmcs):
-        if not 0 <= _of(int, number) < 1 << 64:
+        if not 0 <= _expect_type(int, number) < 1 << 64:
             raise ValueError(f"no CR3, VMCS pointer or process: {number}")
     return GuestProcess(cr3, vmcs, machine, tuple(places))
 
 
-def _problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
+def _decode_problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
     if kind not in _KINDS:
         raise ValueError(f"no kind of problem: {kind!r}")
-    value = None if value is None else _of((str, int), value)
-    return Problem(kind, _of(str, path), _of(str, message), value)
+    value = None if value is None else _expect_type((str, int), value)
+    return Problem(kind, _expect_type(str, path), _expect_type(str, message), value)
 
 
-def _of(kind: Any, value: Any) -> Any:
+def _expect_type(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
-    return text_to_name(value) if isinstance(value, str) else value
+    return as_name(value) if isinstance(value, str) else value
 
 
-def _name(form: re.Pattern[str], value: Any) -> str:
+def _expect_name(form: re.Pattern[str], value: Any) -> str:
     if not isinstance(value, str) or form.fullmatch(value) is None:
         raise ValueError(f"its list names {str(value)[:80]!r}")
     return value
 
 
-ALWAYS = 1 << 30
-RATIO = 256
-"""A pack grows to so many bytes, and so many times its size, at most."""
+MIN_SIZE_LIMIT = 1 << 30
+MAX_SIZE_RATIO = 256
+"""A pack may unpack to this many bytes, and beyond that to this many times its size."""
 
 _MODULES = "modules"
-_LARGEST_LIST = 1 << 24
-_LARGEST_DIRECTORY = 1 << 20
+_MAX_MANIFEST = 1 << 24
+_MAX_DIRECTORY = 1 << 20
 _READ_CHUNK = 1 << 18
 
 
 class Pack:
-    """A pack that is open: its files are in a folder of their own as long as somebody has one of
-    `files`, or until `close`.
+    """An open pack. Its files are in a temporary folder that exists until `close`, or until no user
+    of `files` is left.
 
-    `recording` is the path of the recording there, `files` are those that it ran; `kernel` those
-    of the kernel, None if nothing was known of it, `guests` those of virtual machines, by their
-    processes, 0: of all others, `guest_processes` what runs in them; `jit` are files that tell of
-    code that programs made, by their paths there, with their names, `jit_problems` what was wrong
-    with others. Raises InputError for what is no pack, contradicts itself, or grows beyond all
-    measure.
+    `recording`: path of the unpacked recording. `files`: executed files. `kernel`: files of the
+    kernel, None if there were none; `guests`: of virtual machines by process id, 0 for all others;
+    `guest_processes`: processes in them. `jit`: files with JIT code by unpacked path, with their
+    original names; `jit_problems`: missing ones. Raises InputError if the file is no valid pack.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -217,14 +222,16 @@ class Pack:
             found = _unpack(file, Path(self._folder))
         except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
             self.close()
-            raise InputError(f"no pack that can be read: {error}", source=name) from error
+            raise InputError(f"no readable pack: {error}", source=name) from error
         except (NotImplementedError, RuntimeError, OverflowError) as error:
-            # of zipfile: encrypted members, other ways to compress; of json: too deep
+            # zipfile: encrypted members, unknown compression; json: nested too deeply.
             self.close()
             raise InputError(f"no pack of rtit: {error}", source=name) from error
         except OSError as error:
             self.close()
-            message = f"cannot be unpacked to {tempfile.gettempdir()} (TMPDIR says where)"
+            message = (
+                f"cannot be unpacked to {tempfile.gettempdir()} (set TMPDIR to use another folder)"
+            )
             raise InputError(f"{message}: {error.strerror}", source=name) from error
         except BaseException:
             self.close()
@@ -232,12 +239,12 @@ class Pack:
         place = Path(self._folder, "recording" if found.folder else found.recording[0])
         self.recording = str(place)
         self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
-        self.kernel = self._kernel(found, KERNEL)
+        self.kernel = self._kernel_files(found, KERNEL)
         self.guest_processes = found.guest_processes
         self.guests: dict[int, KernelFiles] = {}
         for member in (*found.more, *found.problems):
             guest = GUEST.match(member)
-            files = self._kernel(found, guest[0]) if guest is not None else None
+            files = self._kernel_files(found, guest[0]) if guest is not None else None
             if guest is not None and files is not None:
                 self.guests[int(guest[1] or 0)] = files
         self.jit = {
@@ -247,27 +254,27 @@ class Pack:
         }
         self.jit_problems = found.problems.get(JIT, ())
 
-    def _kernel(self, found: Contents, whose: str) -> KernelFiles | None:
-        own = [member for member in found.more if member.startswith(whose)]
-        problems = found.problems.get(whose, ())
-        if not own and not problems:
+    def _kernel_files(self, manifest: PackManifest, folder_name: str) -> KernelFiles | None:
+        members = [member for member in manifest.more if member.startswith(folder_name)]
+        problems = manifest.problems.get(folder_name, ())
+        if not members and not problems:
             return None
-        folder = Path(self._folder, whose)
+        folder = Path(self._folder, folder_name)
         kcore, kallsyms, vmlinux, listed = (
-            str(folder / name) if whose + name in own else None
+            str(folder / name) if folder_name + name in members else None
             for name in ("kcore", "kallsyms", "vmlinux", "listed")
         )
-        has_modules = any(member.startswith(f"{whose}{_MODULES}/") for member in own)
+        has_modules = any(member.startswith(f"{folder_name}{_MODULES}/") for member in members)
         modules = str(folder / _MODULES) if has_modules else None
         return KernelFiles(kcore, kallsyms, vmlinux, modules, listed, problems=problems, owner=self)
 
 
-class _Bounded(io.RawIOBase):
-    """A file of which no part is read that is larger than what an archive's directory may be."""
+class _BoundedFile(io.RawIOBase):
+    """A file that rejects single reads beyond the limit for the directory of an archive."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.whole = os.fstat(file.fileno()).st_size
+        self.total_size = os.fstat(file.fileno()).st_size
 
     def seekable(self) -> bool:
         return True
@@ -280,20 +287,20 @@ class _Bounded(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or size < 0:
-            size = self.whole - self.tell()
-        if size > _LARGEST_DIRECTORY:
+            size = self.total_size - self.tell()
+        if size > _MAX_DIRECTORY:
             raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
         return self._file.read(size)
 
 
-def _unpack(file: BinaryIO, folder: Path) -> Contents:
-    bounded = _Bounded(file)
+def _unpack(file: BinaryIO, folder: Path) -> PackManifest:
+    bounded = _BoundedFile(file)
     with zipfile.ZipFile(bounded) as archive:
-        found = Contents.decode(_list(archive))
+        found = PackManifest.decode(_read_manifest(archive))
         wanted = [archive.getinfo(name) for name in dict.fromkeys(_members(found))]
         size = sum(each.file_size for each in wanted)
-        if size > ALWAYS + RATIO * bounded.whole:
-            raise ValueError(f"it would grow from {bounded.whole:,} to {size:,} bytes")
+        if size > MIN_SIZE_LIMIT + MAX_SIZE_RATIO * bounded.total_size:
+            raise ValueError(f"it would grow from {bounded.total_size:,} to {size:,} bytes")
         for member in wanted:
             place = folder / member.filename
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -302,67 +309,68 @@ def _unpack(file: BinaryIO, folder: Path) -> Contents:
     for name in found.recording:
         os.utime(folder / name, (found.modified, found.modified))
     there = {
-        key: PackedFile(
-            kept.name, _there(folder, kept.file), _there(folder, kept.debug), kept.problem
+        key: Kept(
+            kept.name,
+            _unpacked_path(folder, kept.file),
+            _unpacked_path(folder, kept.debug),
+            kept.problem,
         )
         for key, kept in found.files.items()
     }
     return replace(found, files=there)
 
 
-def _list(archive: zipfile.ZipFile) -> bytes:
-    with archive.open(LIST) as source:
-        data = source.read(_LARGEST_LIST + 1)
-    if len(data) > _LARGEST_LIST:
-        raise ValueError(f"its list has more than {_LARGEST_LIST:,} bytes")
+def _read_manifest(archive: zipfile.ZipFile) -> bytes:
+    with archive.open(MANIFEST) as source:
+        data = source.read(_MAX_MANIFEST + 1)
+    if len(data) > _MAX_MANIFEST:
+        raise ValueError(f"its list has more than {_MAX_MANIFEST:,} bytes")
     return data
 
 
-def _members(found: Contents) -> Iterator[str]:
+def _members(found: PackManifest) -> Iterator[str]:
     yield from found.recording
     yield from found.more
     for kept in found.files.values():
         yield from filter(None, (kept.file, kept.debug))
 
 
-def _there(folder: Path, member: str | None) -> str | None:
+def _unpacked_path(folder: Path, member: str | None) -> str | None:
     return None if member is None else str(folder / member)
 
 
 _COPY_CHUNK = 1 << 20
 _LEVEL = 6
-_BEGINNING = (1980, 1, 1, 0, 0, 0)
-_FOLDERS = 2
+_MEMBER_TIME = (1980, 1, 1, 0, 0, 0)
+_MAX_FOLDER_DEPTH = 2
 
-Parts = Callable[[], Iterator["bytes | memoryview"]]
+ChunkReader = Callable[[], Iterator["bytes | memoryview"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """What went into a pack: how many `files`, and `debug_files` of them; `missing` those whose
-    code is not known.
-    """
+class PackSummary:
+    """The number of `files` and `debug_files` in a pack, and of `missing` files without code."""
 
     files: int
     debug_files: int
     missing: int
 
 
-def write_pack(trace: Trace, file: IO[bytes]) -> Packed:
-    """Write the recording of `trace` to `file` with all files that it ran and their debug files,
-    and what tells of other code. Of a copy of the kernel's memory only what ran goes in.
+def write_pack(trace: Trace, file: IO[bytes]) -> PackSummary:
+    """Write the recording of `trace` to `file`, with all executed files, their debug files, and
+    files of the kernel and of JIT code. Of a copy of kernel memory only executed code is packed.
 
     Raises UnsupportedError for raw PT, InputError for a file that cannot be read, OSError.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        return _write(trace, _Writer(archive))
+        return _write_members(trace, _Writer(archive))
 
 
-def _write(trace: Trace, writer: _Writer) -> Packed:
+def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
     data = trace.data
-    used = trace.images.files.requested_files()
+    used = trace.images.files.used()
     recording = []
-    for name, parts in _recording(trace):
+    for name, parts in _recording_files(trace):
         recording.append(RECORDING + name)
         writer.add(RECORDING + name, parts)
     members: dict[str, str] = {}
@@ -370,8 +378,8 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         for path in filter(None, (kept.file, kept.debug)):
             if path not in members:
                 members[path] = f"{FILES}{len(members)}"
-                writer.add(members[path], _of_file(Path(path)))
-    files: dict[Key, PackedFile] = {
+                writer.add(members[path], _read_file(Path(path)))
+    files: dict[Key, Kept] = {
         key: replace(
             kept,
             file=members[kept.file] if kept.file is not None else None,
@@ -380,10 +388,10 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         for key, kept in used.items()
     }
     more: dict[str, str] = {}
-    for member, (name, parts) in _more(trace).items():
+    for member, (name, parts) in _extra_members(trace).items():
         more[member] = name
         writer.add(member, parts)
-    contents = Contents(
+    contents = PackManifest(
         tuple(recording),
         data.folder is not None,
         data.modified,
@@ -393,71 +401,73 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         tuple(trace.guest_processes),
     )
     listed = contents.encode()
-    writer.add(LIST, lambda: iter((listed,)))
+    writer.add(MANIFEST, lambda: iter((listed,)))
     there = [kept for kept in files.values() if kept.file is not None]
-    return Packed(
+    return PackSummary(
         len({kept.file for kept in there}),
         len({kept.debug for kept in there if kept.debug is not None}),
         len(files) - len(there),
     )
 
 
-def _kernels(trace: Trace) -> Iterator[tuple[str, Kernel]]:
+def _kernel_folders(trace: Trace) -> Iterator[tuple[str, Kernel]]:
     if trace.images.kernel is not None:
         yield KERNEL, trace.images.kernel
     for machine, guest in trace.images.guests.items():
         yield f"guest-{machine}/" if machine else "guest/", guest
 
 
-def _more(trace: Trace) -> dict[str, tuple[str, Parts]]:
-    """Names and contents, by member, of what is neither recorded nor a file that was mapped."""
-    found: dict[str, tuple[str, Parts]] = {}
+def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
+    """Original name and contents of each member for kernels and JIT code."""
+    found: dict[str, tuple[str, ChunkReader]] = {}
     beside = Path(trace.data.folder, FOLDER) if trace.data.folder is not None else None
-    for whose, kernel in _kernels(trace):
+    for folder, kernel in _kernel_folders(trace):
         for name, path in kernel.used.files.items():
-            if OF_MORE.fullmatch(whose + name) and Path(path).parent != beside:
-                found[whose + name] = name, _of_file(Path(path))
+            if EXTRA_MEMBER.fullmatch(folder + name) and Path(path).parent != beside:
+                found[folder + name] = name, _read_file(Path(path))
         kcore = kernel.used.kcore
         if kcore is not None and Path(kcore.path).parent != beside:
-            _run(trace)
-            if kcore.was_read:
-                found[f"{whose}kcore"] = "kcore", kcore.read_pages_core
+            _decode_all(trace)
+            if kcore.was_asked:
+                found[f"{folder}kcore"] = "kcore", kcore.part
     for number, (path, name) in enumerate(trace.images.jit_files.items()):
-        found[f"{JIT}{number}/{Path(path).name}"] = name, _of_file(Path(path))
+        found[f"{JIT}{number}/{Path(path).name}"] = name, _read_file(Path(path))
     return found
 
 
-def _run(trace: Trace) -> None:
-    """Go along all that ran, so that its code is asked for."""
+def _decode_all(trace: Trace) -> None:
+    """Decode everything, so that all executed kernel code is requested."""
     for stream in trace.streams:
         if not isinstance(stream.settings, RtitError):
-            stream.anew().counts()
+            stream.derive().counts()
 
 
 def _problems(trace: Trace) -> dict[str, tuple[Problem, ...]]:
-    found = {whose: kernel.problems for whose, kernel in _kernels(trace)}
+    found = {folder: kernel.problems for folder, kernel in _kernel_folders(trace)}
     found[JIT] = trace.images.jit_problems
-    return {whose: tuple(dict.fromkeys(told)) for whose, told in found.items() if told}
+    return {
+        folder: tuple(dict.fromkeys(problems)) for folder, problems in found.items() if problems
+    }
 
 
-def _recording(trace: Trace) -> Iterator[tuple[str, Parts]]:
-    """Names and contents of the files that a recording is: of a directory the regular ones."""
+def _recording_files(trace: Trace) -> Iterator[tuple[str, ChunkReader]]:
+    """Name and contents of each file of the recording; of a directory, of regular files."""
     data = trace.data
     if data.folder is None:
-        yield "perf.data", data.blocks
+        yield "perf.data", data.raw
         return
     top = Path(data.folder)
     for folder, folders, names in os.walk(top):
         below = Path(folder).relative_to(top)
-        folders[:] = sorted(folders) if len(below.parts) + 1 < _FOLDERS else []
+        folders[:] = sorted(folders) if len(below.parts) + 1 < _MAX_FOLDER_DEPTH else []
         for name in sorted(names):
             path = Path(folder, name)
-            known = OF_RECORDING.fullmatch(f"{RECORDING}{below / name}")
+            known = RECORDING_MEMBER.fullmatch(f"{RECORDING}{below / name}")
             if known and path.is_file() and not path.is_symlink():
-                yield str(below / name), _of_file(path)
+                yield str(below / name), _read_file(path)
 
 
-def _of_file(path: Path) -> Parts:
+def _read_file(path: Path) -> ChunkReader:
     def parts() -> Iterator[bytes]:
         try:
             with path.open("rb") as source:
@@ -471,29 +481,29 @@ def _of_file(path: Path) -> Parts:
 
 
 class _Writer:
-    """An archive that whoever opens it finds within bounds: what would shrink too well is not
-    compressed.
+    """Writes an archive within the limits of `open_pack`: a member that would compress too well is
+    stored.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self._size = 0
 
-    def add(self, name: str, parts: Parts) -> None:
+    def add(self, name: str, parts: ChunkReader) -> None:
         size = sum(map(len, parts()))
         self._size += size
-        stored = self._size > ALWAYS and _deflated(parts()) * RATIO < size
-        member = zipfile.ZipInfo(name, _BEGINNING)
+        stored = self._size > MIN_SIZE_LIMIT and _deflated_size(parts()) * MAX_SIZE_RATIO < size
+        member = zipfile.ZipInfo(name, _MEMBER_TIME)
         member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
         member.external_attr = 0o644 << 16
-        # Telling the size says whether numbers of 64 bits are needed.
+        # With the size zipfile knows whether it needs 64-bit fields.
         member.file_size = size
         with self._archive.open(member, "w") as copy:
             for part in parts():
                 copy.write(part)
 
 
-def _deflated(parts: Iterable[bytes | memoryview]) -> int:
+def _deflated_size(parts: Iterable[bytes | memoryview]) -> int:
     squeeze = zlib.compressobj(_LEVEL)
     return sum(len(squeeze.compress(part)) for part in parts) + len(squeeze.flush())
 
@@ -501,23 +511,24 @@ def _deflated(parts: Iterable[bytes | memoryview]) -> int:
 _MAGIC = b"PK\x03\x04"
 
 
-def pack_in(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
-    """The pack in a file, by its path or open for reading; None if it is something else, which may
-    be anything. Raises InputError for a pack that cannot be read.
+def open_pack(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
+    """The pack in a file, given by path or open for reading; None if it is not a pack.
+
+    Raises InputError for a pack that cannot be read.
     """
     if not isinstance(source, str | os.PathLike):
         name = getattr(source, "name", None)
-        return _pack(source, name if isinstance(name, str) else "a pack")
+        return _open_if_pack(source, name if isinstance(name, str) else "a pack")
     try:
         if not stat.S_ISREG(Path(source).stat().st_mode):
             return None
         with Path(source).open("rb") as file:
-            return _pack(file, os.fspath(source))
+            return _open_if_pack(file, os.fspath(source))
     except (OSError, ValueError):
-        return None  # who reads recordings says why
+        return None  # Opening it as a recording reports the error.
 
 
-def _pack(file: BinaryIO, name: str) -> Pack | None:
+def _open_if_pack(file: BinaryIO, name: str) -> Pack | None:
     try:
         descriptor = file.fileno()
         regular = stat.S_ISREG(os.fstat(descriptor).st_mode)

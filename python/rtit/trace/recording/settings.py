@@ -1,8 +1,8 @@
-"""What a decoder must be told that is not in the packets.
+"""Decoder settings that the packets do not contain, from perf.data or from a user.
 
-The address filters of a recording, as the ranges that its processor was given.
-
-The clocks of a recording, in words: what its times are, and how they belong together.
+`Settings` are the decoder's parameters: frequencies, errata, filter ranges. `settings_from_perf`
+reads them from a recording, `check_settings` validates numbers from a user. `traced_ranges`
+computes the ranges of IP filters. `describe_clocks` prints the clocks of a recording.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import PerfDataError, UsageError
 from rtit.image.mappings import Mapping
-from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.perfdata.filters import FILTER_EN, parse_address_filters
+from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
 
 if TYPE_CHECKING:
     from rtit.perfdata import PerfData, TimeConversion
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 MAX_RANGES = 4
 
 NO_SCALING = (0, 1 << 48)
-"""Guests see the TSC as it is."""
+"""The `guest_tsc` of a guest that sees the TSC of the host: offset 0, multiplier 1."""
 
 Cpu = tuple[int, int, int]
 """DisplayFamily, DisplayModel and stepping of an Intel processor."""
@@ -35,10 +34,10 @@ Cpu = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The state of tracing at the first byte of a stream, which begins a packet outside a block.
+    """The state at the first byte of a stream, where a packet starts, outside of a block.
 
-    `ip` is the next instruction, None: tracing is off; `bits` the mode of the code (16, 32, 64);
-    `last_ip` what IPs are compressed against (section 33.4.2.2).
+    `ip` is the next instruction, None if tracing is off; `bits` is the mode of the code (16, 32 or
+    64); `last_ip` is the address that IPs are compressed against (section 33.4.2.2).
     """
 
     ip: int | None = None
@@ -48,51 +47,55 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a stream was made, as plain values; 0 where it is not known, then MTCs or CYCs give no
-    time.
-
-    `mtc_freq`: IA32_RTIT_CTL.MTCFreq, 0..15; `tsc_ctc`: CPUID.15H (EBX, EAX), TSC ticks per crystal
-    tick as a fraction of 32-bit numbers; `max_nonturbo_ratio`: MSR_PLATFORM_INFO[15:8], 0..255;
-    `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets;
-    `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC; `cpu`: DisplayFamily, DisplayModel and
-    stepping of the Intel processor, None if not known (errata go by it); `guest_tsc`: offset and
-    multiplier by which guests see the TSC, the multiplier in units of 2**-48; `ranges`: the
-    IP filter ranges, each as first and last address, at most 4, empty if there was no filter or
-    they are not known; `start`: how things are at the first byte, None for a stream that is read
-    from its first PSB on; `walk`: decode each packet by itself, which takes longer and gives the
-    same; `threads`: how many threads may decode it, 1 to 255: each takes segments between PSBs, and
-    the results are those of one. 0: one for results in order, for others as many as the
-    machine runs at once, 8 at most. One alone decodes what threads share by turns, times with
-    their bounds, and listings as text. `places`: how many runs and how many edges have counts of
-    their own where they are added up, 0: by the size of the stream.
-    """
+    """How a stream was recorded, and how to decode it. 0 or None is unknown, unless stated."""
 
     mtc_freq: int = 0
+    """IA32_RTIT_CTL.MTCFreq, 0 to 15."""
     tsc_ctc: tuple[int, int] = (0, 0)
+    """CPUID.15H (EBX, EAX): TSC ticks for each crystal tick, a fraction of 32-bit numbers. If it is
+    unknown, MTCs and CYCs give no time.
+    """
     max_nonturbo_ratio: int = 0
+    """MSR_PLATFORM_INFO[15:8], 0 to 255."""
     start_time: int = 0
+    """Any TSC value near the beginning. It completes the 56 bits of TSC packets."""
     no_tnt: bool = False
+    """Recorded with DisTNT."""
     no_retcomp: bool = False
+    """Recorded with DisRETC."""
     cpu: Cpu | None = None
+    """The Intel processor, which selects the errata to work around."""
     guest_tsc: tuple[int, int] = NO_SCALING
+    """Offset and multiplier (units of 2**-48) by which guests see the TSC."""
     ranges: tuple[tuple[int, int], ...] = ()
+    """IP filter ranges, first and last address each, at most 4. Empty: no filter, or unknown."""
     start: Start | None = None
+    """The state at the first byte; None: decoding starts at the first PSB."""
     walk: bool = False
-    threads: int = 0
-    places: int = 0
+    """Decode each packet with the interpreter, which is slower and gives the same results."""
+    jobs: int = 0
+    """Decoder threads, 1 to 255; each decodes segments between PSBs. 0: one for ordered results,
+    otherwise one for each CPU, at most 8. One thread alone decodes streams of several program
+    threads, times with bounds, and listings.
+    """
+    max_counters: int = 0
+    """How many distinct runs, and how many distinct edges, are counted separately. 0: depends on
+    the size of the stream.
+    """
 
 
-def of_perf(
+def settings_from_perf(
     data: PerfData,
     start_time: int,
     cpu: Cpu | None = None,
     ranges: tuple[tuple[int, int], ...] = (),
-    threads: int = 0,
-    places: int = 0,
+    jobs: int = 0,
+    max_counters: int = 0,
 ) -> Settings:
-    """The settings of a perf.data file; `cpu` instead of the processor that it names, `ranges` as
-    the filters gave them; `threads` may decode, `places` have counts. Raises PerfDataError if
-    nothing in it describes the trace, or if a number has more bits than its register.
+    """The settings of a perf.data file. `cpu` replaces the processor that the file names; `ranges`
+    are the ranges of its filters.
+
+    Raises PerfDataError if the file does not describe the trace, or if a number exceeds its field.
     """
     info, event = data.info, data.intel_pt
     if info is None or event is None:
@@ -112,16 +115,16 @@ def of_perf(
         start_time=start_time,
         no_tnt=bool(config_value(config, "notnt")),
         no_retcomp=bool(config_value(config, "noretcomp")),
-        cpu=cpu or processor(data.cpuid),
+        cpu=cpu or parse_perf_cpuid(data.cpuid),
         ranges=ranges,
-        threads=threads,
-        places=places,
+        jobs=jobs,
+        max_counters=max_counters,
     )
 
 
-def processor(cpuid: str | None) -> Cpu | None:
-    """Family, model and stepping of an Intel processor as perf writes them (GenuineIntel,6,94,3,
-    perhaps with more behind); None for anything else.
+def parse_perf_cpuid(cpuid: str | None) -> Cpu | None:
+    """Parse perf's text for an Intel processor, GenuineIntel,FAMILY,MODEL,STEPPING, possibly with
+    more fields; None for other processors.
     """
     vendor, *numbers = (cpuid or "").split(",")
     if vendor != "GenuineIntel" or len(numbers) < 3:
@@ -132,8 +135,8 @@ def processor(cpuid: str | None) -> Cpu | None:
     return family, model, stepping
 
 
-def cpu_named(text: str) -> Cpu:
-    """`F/M/S` or `F/M`, decimal or with 0x, as a processor. Raises UsageError."""
+def parse_cpu(text: str) -> Cpu:
+    """Parse `FAMILY/MODEL/STEPPING` or `FAMILY/MODEL`, decimal or with 0x. Raises UsageError."""
     try:
         numbers = [int(word, 0) for word in text.split("/")]
     except ValueError:
@@ -144,8 +147,8 @@ def cpu_named(text: str) -> Cpu:
     return family, model, stepping
 
 
-def checked(settings: Settings) -> Settings:
-    """The same; raises UsageError for a number that its register or a stream cannot have."""
+def check_settings(settings: Settings) -> Settings:
+    """The same settings. Raises UsageError for a number that does not fit its field."""
     ebx, eax = _numbers("cpuid_15", settings.tsc_ctc, 2)
     offset, multiplier = _numbers("guest_tsc", settings.guest_tsc, 2)
     family, model, stepping = _numbers("cpu", settings.cpu or (0, 0, 0), 3)
@@ -162,8 +165,8 @@ def checked(settings: Settings) -> Settings:
         ("cpu family", family, 16),
         ("cpu model", model, 16),
         ("cpu stepping", stepping, 8),
-        ("threads", settings.threads, 8),
-        ("places", settings.places, 48),
+        ("jobs", settings.jobs, 8),
+        ("max_counters", settings.max_counters, 48),
         ("start ip", start.ip or 0, 64),
         ("start last_ip", start.last_ip, 64),
         *(("ranges", address, 64) for each in ranges for address in each),
@@ -178,8 +181,8 @@ def checked(settings: Settings) -> Settings:
     return settings
 
 
-def few(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Filter ranges as a user gives them, one more than there can be at most."""
+def limit_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The filter ranges of a user: no more than suffice to detect that there are too many."""
     return tuple(islice(ranges, MAX_RANGES + 1))
 
 
@@ -194,14 +197,14 @@ def _numbers(name: str, given: Iterable[int], count: int) -> tuple[int, ...]:
 
 
 def traced_ranges(text: str | None, mappings: Iterable[Mapping]) -> tuple[tuple[int, int], ...]:
-    """First and last address of all that a process with these `mappings` may have had traced
-    (section 33.2.5.2): wherever the files of the filters in `text` have ever been mapped.
+    """First and last address of each range that a process may have had traced (section 33.2.5.2):
+    all addresses at which the files of the filters in `text` were mapped at any time.
 
-    Empty if there was no filter, or if it is not known what it let through: the text is none, a
-    file was never mapped under its name, or there are more places than a processor has ranges.
+    Empty without a filter, or if the ranges are unknown: `text` is malformed, a file was never
+    mapped under its name, or there are more ranges than a processor has.
     """
     try:
-        filters = parse_address_filters(text) if text else []
+        filters = parse_kernel_form(text) if text else []
     except PerfDataError:
         return ()
     mapped = list(mappings)
@@ -209,45 +212,45 @@ def traced_ranges(text: str | None, mappings: Iterable[Mapping]) -> tuple[tuple[
     for each in filters:
         if each.addr_cfg != FILTER_EN:
             continue
-        places = {
+        addresses = {
             each.addresses(mapping.start, mapping.offset, mapping.end - mapping.start, mapping.path)
             for mapping in mapped
         }
         if not each.path:
-            places = {(each.offset, each.offset + each.size - 1)}
-        places.discard(None)
-        if not places:
+            addresses = {(each.offset, each.offset + each.size - 1)}
+        addresses.discard(None)
+        if not addresses:
             return ()
-        found.update(place for place in places if place is not None)
-    ranges = _joined(found)
+        found.update(pair for pair in addresses if pair is not None)
+    ranges = _merge_ranges(found)
     return tuple(ranges) if len(ranges) <= MAX_RANGES else ()
 
 
-def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that meet are one."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(places):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges sorted, with overlapping and adjacent ones merged."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
         else:
-            joined.append((first, last))
-    return joined
+            merged.append((first, last))
+    return merged
 
 
-_NAMES = {
+_CLOCK_NAMES = {
     0: "CLOCK_REALTIME",
     1: "CLOCK_MONOTONIC",
     4: "CLOCK_MONOTONIC_RAW",
     7: "CLOCK_BOOTTIME",
     11: "CLOCK_TAI",
 }
-"""include/uapi/linux/time.h; those that perf takes."""
+"""From include/uapi/linux/time.h; the clocks that perf supports."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = 10**9
 
 
-def clocks_in_words(data: PerfData) -> list[str]:
-    """Each clock of a recording, and how to get from one to another. Raises PerfDataError."""
+def describe_clocks(data: PerfData) -> list[str]:
+    """One line for each clock of a recording, with its conversion. Raises PerfDataError."""
     return list(_clocks(data))
 
 
@@ -257,10 +260,11 @@ def _clocks(data: PerfData) -> Iterator[str]:
         yield f"perf's, in ns = {_formula(clock)}"
     named = {each.attr.clockid for each in data.events if each.attr.flags & AttrFlag.USE_CLOCKID}
     for number in sorted(named):
-        yield f"records have times of {_name(number)}: not perf's, so that packets have others"
+        name = _clock_name(number)
+        yield f"records have times of {name}: not perf's, so that packets have others"
     wall = data.wall_clock
     if wall is not None:
-        yield f"{_name(wall.clockid)} {seconds(wall.clock)} was {_date(wall.wall)}"
+        yield f"{_clock_name(wall.clockid)} {format_seconds(wall.then)} was {_date(wall.wall)}"
 
 
 def _formula(clock: TimeConversion) -> str:
@@ -270,12 +274,12 @@ def _formula(clock: TimeConversion) -> str:
     return f"{clock.zero:#x} + ({tsc} * {clock.mult} >> {clock.shift})"
 
 
-def _name(number: int) -> str:
-    return _NAMES.get(number, f"clock {number}")
+def _clock_name(number: int) -> str:
+    return _CLOCK_NAMES.get(number, f"clock {number}")
 
 
-def seconds(nanoseconds: int) -> str:
-    """As perf prints it with --ns."""
+def format_seconds(nanoseconds: int) -> str:
+    """The format of perf's --ns."""
     return f"{nanoseconds // _SECOND}.{nanoseconds % _SECOND:09}"
 
 

@@ -1,6 +1,7 @@
-"""The settings of a recording in words.
+"""What `rtit info` prints: the recorder, settings, contents, losses and advice.
 
-What a recording is: who made it, where, with which settings, and what is in it.
+`summarize_recording` reads the records and scans all packets once. `describe_settings` and
+`describe_switches` put the settings of the trace into words.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
 from rtit.perfdata.records import AuxFlag
-from rtit.sideband.processes import LOSS_DESCRIPTIONS
-from rtit.trace.recording.buffers import Buffer, buffer_of
-from rtit.trace.recording.settings import clocks_in_words
+from rtit.sideband.processes import WORDS
+from rtit.trace.recording.buffers import BufferSummary, summarize_buffer
+from rtit.trace.recording.settings import describe_clocks
 
 if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _PSB_SHIFT = 11
-_MOST_MTC = 15
+_MAX_MTC_PERIOD = 15
 
 _SWITCHES = {
     0: "not recorded",
@@ -34,7 +35,7 @@ _SWITCHES = {
     3: "SWITCH_CPU_WIDE, of all threads",
 }
 
-_MORE = (
+_SETTING_TEXTS = (
     ("noretcomp", "every RET has its own packet (no RET compression)"),
     ("ptw", "PTWRITE"),
     ("fup_on_ptw", "PTWRITE with its address"),
@@ -44,20 +45,20 @@ _MORE = (
 )
 
 
-def switches_in_words(data: PerfData) -> str | None:
-    """How the file tells who had a CPU when; None for buffers of threads."""
+def describe_switches(data: PerfData) -> str | None:
+    """How the recording knows which thread had a CPU; None for buffers of threads."""
     info = data.info
     if info is None or not info.per_cpu_mmaps:
         return None
     return _SWITCHES.get(info.have_sched_switch, f"of kind {info.have_sched_switch}, not known")
 
 
-def settings_in_words(data: PerfData) -> list[str]:
-    """What was traced, and how; empty without Intel PT."""
-    return list(_settings(data))
+def describe_settings(data: PerfData) -> list[str]:
+    """The settings of the trace, one sentence each; empty without Intel PT."""
+    return list(_setting_lines(data))
 
 
-def _settings(data: PerfData) -> Iterator[str]:
+def _setting_lines(data: PerfData) -> Iterator[str]:
     info, event = data.info, data.intel_pt
     if info is None or event is None:
         return
@@ -70,22 +71,22 @@ def _settings(data: PerfData) -> Iterator[str]:
     }
     where = "a buffer a CPU" if info.per_cpu_mmaps else "a buffer a thread"
     kind = ", snapshots: the last of each" if info.snapshot_mode else ""
-    if data.has_aux_samples:
+    if data.samples_aux:
         kind = ", the last of each with every sample"
     yield f"{what.get((user, kernel), 'nothing')}, {where}{kind}"
     if info.filter:
         yield f"filter: {info.filter}"
     if not config_value(config, "branch") and config_value(config, "pt"):
         yield "no branches: what ran cannot be followed"
-    yield _time(data, info, config)
+    yield _describe_time(data, info, config)
     yield f"PSB about every {2 << _PSB_SHIFT - 1 + config_value(config, 'psb_period'):,} bytes"
-    yield from (text for term, text in _MORE if config_value(config, term))
+    yield from (text for term, text in _SETTING_TEXTS if config_value(config, term))
     for counter, of in sorted(data.pebs_counters.items()):
         yield f"PEBS records of counter {counter}: {of.name or 'an event without a name'}"
-    yield from _actions(data)
+    yield from _aux_actions(data)
 
 
-def _actions(data: PerfData) -> Iterator[str]:
+def _aux_actions(data: PerfData) -> Iterator[str]:
     if any(each.attr.aux_action & AuxAction.START_PAUSED for each in data.events):
         yield "the trace begins paused"
     for action, text in ((AuxAction.PAUSE, "pause"), (AuxAction.RESUME, "resume")):
@@ -94,7 +95,7 @@ def _actions(data: PerfData) -> Iterator[str]:
             yield f"samples that {text} the trace: {', '.join(names)}"
 
 
-def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
+def _describe_time(data: PerfData, info: IntelPtInfo, config: int) -> str:
     if not config_value(config, "tsc"):
         return "time: none (no TSC packets)"
     clock = data.time_conversion
@@ -104,7 +105,7 @@ def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
         text += f" ({float(1000 / tick):,.0f} MHz)"
     if config_value(config, "mtc"):
         period = info.mtc_period(config)
-        if period > _MOST_MTC:
+        if period > _MAX_MTC_PERIOD:
             return f"{text}, MTC of a period that no processor has ({period:#x})"
         ticks = 1 << period
         text += f", MTC every {ticks} crystal clocks"
@@ -116,12 +117,12 @@ def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
     return text
 
 
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
-    """A file that ran: its build id where one is known, and why its code is not known."""
+class MappedFile:
+    """A mapped file: its build id if known, and why its code is unknown."""
 
     path: str
     build_id: str | None
@@ -129,46 +130,53 @@ class Mapped:
 
 
 @dataclass(slots=True)
-class Contents:
-    """All of a recording; `machine` are facts by name, the rest is in words, a sentence each.
-    `losses` has what is missing but for `files`.
+class RecordingSummary:
+    """A recording in words: `machine` has facts by name, the other lists one sentence each.
+
+    `losses` has all missing data except for `files`.
     """
 
     path: str
     machine: dict[str, str]
     settings: list[str]
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: list[BufferSummary] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
-    files: list[Mapped] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
+    files: list[MappedFile] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
 
     @property
-    def missing(self) -> list[Mapped]:
-        """Files whose code is not known."""
+    def missing(self) -> list[MappedFile]:
+        """Files without known code."""
         return [each for each in self.files if each.problem is not None]
 
 
-def contents(trace: Trace) -> Contents:
-    """Look at all of a recording or of raw PT, at its packets once. Raises PerfDataError,
+def summarize_recording(trace: Trace) -> RecordingSummary:
+    """Summarize a recording or raw PT. Scans all packets once. Raises PerfDataError and
     UnsupportedError.
     """
     if trace.is_raw:
-        found = Contents(trace.path, {"what": "raw PT: packets alone"}, [])
+        found = RecordingSummary(trace.path, {"what": "raw PT: packets alone"}, [])
     else:
-        found = Contents(
-            trace.path, dict(_machine(trace.data, trace.guest_comms)), settings_in_words(trace.data)
+        found = RecordingSummary(
+            trace.path,
+            dict(_machine_facts(trace.data, trace.guest_comms)),
+            describe_settings(trace.data),
         )
-        found.losses.extend(_told(trace))
-        found.files.extend(_files(trace))
-    found.buffers.extend(buffer_of(stream, trace.clock, trace.comms) for stream in trace.streams)
-    found.losses.extend(_seen(found.buffers))
+        found.losses.extend(_losses_in_records(trace))
+        found.files.extend(_mapped_files(trace))
+    found.buffers.extend(
+        summarize_buffer(stream, trace.clock, trace.comms) for stream in trace.streams
+    )
+    found.losses.extend(_losses_in_packets(found.buffers))
     known = {each.path for each in found.files}
     found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
-    found.hints.extend(_hints(trace, found))
+    found.advice.extend(_advice(trace, found))
     return found
 
 
-def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str]]:
+def _machine_facts(
+    data: PerfData, comms: Mapping[tuple[int, int], str]
+) -> Iterator[tuple[str, str]]:
     facts = data.facts
     writer = "rtit" if facts else "perf"
     rows = (
@@ -179,7 +187,7 @@ def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[t
         ("machine", data.arch),
         ("processor", data.cpuid),
         ("", data.cpu_description if not facts else None),
-        ("switches", switches_in_words(data)),
+        ("switches", describe_switches(data)),
         *facts.items(),
     )
     yield from ((name, text) for name, text in rows if text)
@@ -187,38 +195,38 @@ def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[t
     for machine, vcpu in data.guest_ids.values():
         machines.setdefault(machine, set()).add(vcpu)
     named: dict[int, list[str]] = {}
-    for (whose, _), name in comms.items():
-        named.setdefault(whose, []).append(name)
+    for (machine, _), name in comms.items():
+        named.setdefault(machine, []).append(name)
     for machine, vcpus in sorted(machines.items()):
         names = named.get(machine, [])
-        shown = ", ".join(sorted(set(names))[:_MOST_NAMES])
-        more = ", ..." if len(set(names)) > _MOST_NAMES else ""
+        shown = ", ".join(sorted(set(names))[:_MAX_NAMES])
+        more = ", ..." if len(set(names)) > _MAX_NAMES else ""
         threads = f"; {len(names):,} threads: {shown}{more}" if names else ""
         yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs{threads}"
-    for number, text in enumerate(clocks_in_words(data)):
+    for number, text in enumerate(describe_clocks(data)):
         yield "clock" + (f" {number + 1}" if number else ""), text
 
 
-def _told(trace: Trace) -> Iterator[str]:
-    """Losses that the records tell of."""
+def _losses_in_records(trace: Trace) -> Iterator[str]:
+    """The losses that records report."""
     flags: Counter[AuxFlag] = Counter()
     events = 0
     for record in trace.data.records():
         if isinstance(record, perf.Aux):
-            flags.update(flag for flag in LOSS_DESCRIPTIONS if record.flags & flag)
+            flags.update(flag for flag in WORDS if record.flags & flag)
         elif isinstance(record, perf.Lost | perf.LostSamples):
             events += record.lost
     if trace.incomplete:
         yield f"the file is incomplete: {trace.incomplete}"
-    for flag, text in LOSS_DESCRIPTIONS.items():
+    for flag, text in WORDS.items():
         if flags[flag]:
             yield f"{flags[flag]:,} times {text}"
     if events:
         yield f"{events:,} records beside the trace were lost: names, mappings or switches may be"
 
 
-def _seen(buffers: list[Buffer]) -> Iterator[str]:
-    """Losses that the packets show."""
+def _losses_in_packets(buffers: list[BufferSummary]) -> Iterator[str]:
+    """The losses that packets report."""
     for each in buffers:
         if each.overflows:
             yield f"{each.title}: {each.overflows:,} times the processor dropped packets (OVF)"
@@ -226,28 +234,28 @@ def _seen(buffers: list[Buffer]) -> Iterator[str]:
             yield f"{each.title}: {each.bad:,} bytes are no packet"
 
 
-def _files(trace: Trace) -> Iterator[Mapped]:
+def _mapped_files(trace: Trace) -> Iterator[MappedFile]:
     build_ids = trace.data.build_ids
-    found: dict[str, Mapped] = {}
+    found: dict[str, MappedFile] = {}
     for mappings in trace.mappings().values():
         for each in mappings:
             if not has_file(each.path) and each.problem is None:
                 continue
-            build_id = each.build_id or build_ids.get(_bare(each.path)) or b""
+            build_id = each.build_id or build_ids.get(_without_symbol(each.path)) or b""
             text = build_id.hex() if any(build_id) else None
             problem = each.problem.message if each.problem is not None else None
             if each.path not in found or problem is not None:
-                found[each.path] = Mapped(each.path, text, problem)
+                found[each.path] = MappedFile(each.path, text, problem)
     return iter(found.values())
 
 
-def _bare(path: str) -> str:
-    """Of the kernel without the symbol that its record has beside it."""
+def _without_symbol(path: str) -> str:
+    """The path; for the kernel without the symbol that its record appends."""
     end = path.find("]") + 1
     return path[:end] if path.startswith("[") and end else path
 
 
-def _hints(trace: Trace, found: Contents) -> Iterator[str]:
+def _advice(trace: Trace, found: RecordingSummary) -> Iterator[str]:
     if not trace.is_raw and trace.data.info is None:
         yield "nothing in it was traced: record with -e intel_pt//"
         return
@@ -263,14 +271,14 @@ def _hints(trace: Trace, found: Contents) -> Iterator[str]:
         )
     used = trace.images.kernel.used if trace.images.kernel is not None else None
     if used is not None and used.as_linked:
-        keys = f" and {used.static_keys:,} static keys" if used.static_keys else ""
+        keys = f" and {used.keys:,} static keys" if used.keys else ""
         yield (
             f"kernel code is as it was linked: what boot patches by the processor{keys} is not in "
             "it; where the path breaks off in the kernel, a copy of /proc/kcore would help"
         )
     if len(found.missing) > len(kernel):
         yield (
-            "code is missing: bring the files, and name them (--map RECORDED=LOCAL, --symfs DIR), "
+            "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "
             "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
             "all from where it was recorded"
         )

@@ -1,7 +1,10 @@
-"""What the small numbers in columns stand for. A column compares with a member
-(`rows.end == End.RETURN`), and a number becomes one (`End(rows.end[0]).label`).
+"""Columns of decoded data: `Batch` holds some rows, `Table` produces the batches of a stream.
 
-Columns with names, in batches: for NumPy, for Arrow, and one by one.
+Small numbers in columns are members of a `Category`. A column compares with a member
+(`rows.end == End.RETURN`), and a number converts to one (`End(rows.end[0]).label`).
+
+NumPy is imported inside the functions that need it, so that commands which only print do not load
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_WORDS = {
+_LABELS = {
     "MODE_EXEC": "mode.exec",
     "MODE_TSX": "mode.tsx",
     "DISAGREEMENT": "trace and code disagree",
@@ -25,19 +28,19 @@ _WORDS = {
 
 
 class Category(IntEnum):
-    """A number with a name."""
+    """A number with a name and a printed label."""
 
     @property
     def label(self) -> str:
-        """The name in words, as it is printed."""
-        return _WORDS.get(self.name, self.name.lower().replace("_", " "))
+        """The printed name."""
+        return _LABELS.get(self.name, self.name.lower().replace("_", " "))
 
     @classmethod
-    def labelled(cls, label: str) -> Self:
-        """The one of this label. Raises ValueError."""
+    def from_label(cls, label: str) -> Self:
+        """The member with this label. Raises ValueError."""
         found: Self | None = _by_label(cls).get(label)
         if found is None:
-            raise ValueError(f"no {cls.__name__} is called {label!r}")
+            raise ValueError(f"no {cls.__name__} has the label {label!r}")
         return found
 
 
@@ -50,45 +53,45 @@ def _by_label(kind: type[_C]) -> dict[str, _C]:
 
 
 class End(Category):
-    """Why a run of instructions ended: what its last instruction did, or what came between."""
+    """Why a run of instructions ended: the kind of its last instruction, or an interruption."""
 
-    CUT = 0  # for no reason in the program: the run goes on in the next row
+    CUT = 0  # no reason in the program: the run continues in the next row
     CONDITIONAL = 1  # taken
     JUMP = 2
     CALL = 3
     INDIRECT_JUMP = 4
     INDIRECT_CALL = 5
     RETURN = 6
-    FAR = 7  # far JMP, CALL, RET, IRET and their kin
+    FAR = 7  # far JMP, CALL, RET, IRET and similar
     SYSCALL = 8
-    EVENT = 9  # struck before the next instruction
-    OFF = 10  # tracing was turned off after an instruction that is no transfer
-    LOST = 11  # what followed is
+    EVENT = 9  # before the next instruction
+    OFF = 10  # tracing was disabled after an instruction that is not a branch
+    LOST = 11  # the next instructions are lost
     END_OF_STREAM = 12
     VM_ENTRY = 13  # VMLAUNCH, VMRESUME
 
 
 class EventKind(Category):
-    """What happened, and what an event's `ip` and `value` are then; 0 where nothing is said."""
+    """Kind of an event, and the meaning of its `ip` and `value`; 0 where nothing is stated."""
 
     ENABLED = 1
-    """TIP.PGE: tracing goes on at `ip`."""
+    """TIP.PGE: tracing continues at `ip`."""
     DISABLED = 2
-    """TIP.PGD at a branch: `ip` the last instruction, `value` where it went, 0 if not known."""
+    """TIP.PGD at a branch: `ip` the last instruction, `value` its target, 0 if unknown."""
     ASYNC = 3
-    """FUP and TIP: struck before `ip`, went on at `value`."""
+    """FUP and TIP: an event before the instruction at `ip`; execution continued at `value`."""
     ASYNC_DISABLED = 4
-    """FUP and TIP.PGD: struck before `ip`; `value` where it went, 0 if not known."""
+    """FUP and TIP.PGD: an event before `ip`; `value` is the target, 0 if unknown."""
     OVERFLOW = 5
-    """OVF: the processor lost packets."""
+    """OVF: the parse_perf_cpuid lost packets."""
     STOPPED = 6
     """TraceStop."""
     RESUMED = 7
-    """Decoding went on after a loss, at `ip`."""
+    """Decoding continued after a loss, at `ip`."""
     ERROR = 8
-    """`ip` the bad value, `value` its `ErrorClass`; the ledger has the rest."""
+    """`ip` the bad value, `value` its `ErrorClass`. The ledger has the details."""
     PSB = 9
-    """`ip` that of its FUP, 0 if tracing is off."""
+    """`ip` of its FUP, 0 if tracing is off."""
     PAGING = 10
     """PIP: `value` CR3, bit 0 NR."""
     VMCS = 11
@@ -98,7 +101,7 @@ class EventKind(Category):
     MODE_TSX = 13
     """`value` bit 0 InTX, bit 1 TXAbort."""
     PTWRITE = 14
-    """PTW: `value` the operand, `ip` the PTWRITE, 0 if not known."""
+    """PTW: `value` the operand, `ip` of the PTWRITE, 0 if unknown."""
     EXSTOP = 15
     MWAIT = 16
     """`value` hints, extensions << 32."""
@@ -121,13 +124,13 @@ class EventKind(Category):
     MNT = 25
     """`value` the payload."""
     TRIG = 26
-    """TRIG, later than the chapter: `value` TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip` before
-    which instruction, 0 if not known.
+    """TRIG (newer than the chapter): `value` TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip` of the
+    next instruction, 0 if unknown.
     """
 
 
 class ErrorClass(Category):
-    """What kind of error made bytes of a stream lost."""
+    """Kind of a decoding error."""
 
     BAD_BYTES = 1
     CODE_NOT_FOUND = 2
@@ -136,31 +139,30 @@ class ErrorClass(Category):
     UNSUPPORTED = 5
     INCOMPLETE = 6
     REPEATS_UNKNOWN = 7
-    """How often a loop without packets went round; once is told. Nothing is lost."""
+    """The number of iterations of a loop without packets; one is reported. Nothing is lost."""
     TURN_UNKNOWN = 8
-    """Whether code ran before or after another thread came to have the CPU; it is told as that of
-    the thread before. Nothing is lost.
+    """Whether code ran before or after a context switch; it is attributed to the thread before.
+    Nothing is lost.
     """
 
 
 class Trust(Category):
-    """What is known of bytes of a stream."""
+    """Status of bytes of a stream in the coverage ledger."""
 
     EXACT = 0
     RESUMED = 1
-    """Decoded from an IP that a packet gave after a loss; no PSB has confirmed the state since."""
+    """Decoded from the IP of a packet after a loss; no PSB has confirmed the state since."""
     LOST = 2
-    """Not decoded into code that ran."""
+    """Not decoded."""
     ELSEWHERE = 3
-    """What another thread did, of whom nobody has asked."""
+    """Packets of other threads, which were not requested."""
 
 
 Field = tuple[str, str, "type[Category] | tuple[str, ...] | None"]
-"""The name of a column, its dtype (u1, u4, u8, i4, f8), and what its numbers stand for, or their
-names.
+"""A column: its name, its dtype (u1, u4, u8, i4 or f8), and the category or labels of its numbers.
 """
 
-MORE: dict[str, Field] = {
+EXTRA_COLUMNS: dict[str, Field] = {
     "time": ("time", "u8", None),
     "earliest": ("earliest", "u8", None),
     "latest": ("latest", "u8", None),
@@ -176,61 +178,73 @@ MORE: dict[str, Field] = {
     "target_space": ("target_space", "u4", None),
     "perf_time": ("perf_time", "u8", None),
 }
-"""Columns that a table has if they are asked for.
+"""Columns that a table has on request, or only for some recordings.
 
-With `timing`: `earliest` and `latest`, TSC values between which all of a row ran, as TSCs and MTCs
-bound it and CYCs between them (sections 33.3.6.2, 33.8.3), 0 and 2**64-1 where nothing does
-(`time` is then kept within them); `cycles`: core cycles that
-CYCs had counted when it began; `frequency`: core cycles in a tick of the TSC then, as measured last
-or as CBR says, NaN where neither does. Instructions and blocks have `ipc` as well: instructions
-a core cycle, of all rows that have the same `cycles`, up to the cycle of the next row that has
-more: the stretch between two CYCs; cycles in which nothing was traced, or another thread ran,
-count. NaN before the first CYC and behind the last, and where cycles were not all counted (sleep,
-loss, another CBR). Packets have `time`, the estimate after each, and the bounds of when it was
-made.
-Instructions and branches have `perf_time` if it is asked for: the TSC that perf's printed time is
-(`perf_times.py`).
-Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
-share `tid` and `pid` of who ran. Where records of virtual machines say who ran in there, `tid` and
-`pid` are those of the host, and `guest_tid` and `guest_pid` the guest's, -1 in the host.
-Of a stream of several address spaces `space`: the one in which a row's code is, 0 for what is in
-none of `Stream.others`, which are counted from 1 (those of `spaces` come first); of branches and
-edges it is that of the source, and `target_space` that of the target.
+Times, with `timing=True`:
+
+* `earliest`, `latest`: TSC values between which all of a row ran, from TSC and MTC packets and the
+  CYCs between them (sections 33.3.6.2, 33.8.3). Without a bound they are 0 and 2**64-1. `time` is
+  then clipped to this range.
+* `cycles`: core cycles that CYC packets had counted when the row began.
+* `frequency`: core cycles for each TSC tick at that time, as last measured or as CBR says; NaN if
+  neither is known.
+* `ipc` (instructions and blocks): instructions for each core cycle, over all rows with the same
+  `cycles`, up to the cycle of the next row with more. Cycles without tracing, or of another thread,
+  count. NaN before the first CYC and after the last, and where not all cycles were counted (sleep,
+  loss, a change of CBR).
+
+Packets have `time`, the estimate after each packet, and the bounds of the time at which the packet
+was generated. With `perf_time=True` instructions and branches have `perf_time`: the TSC value of
+the time that perf prints (`rtit.trace.time.perf_time`).
+
+Threads: tables of a `Trace` have the `tid` and `cpu` of the stream, -1 if it has none. If threads
+share a CPU, `tid` and `pid` are those of the thread that ran, -1 if unknown. If records say which
+thread of a virtual machine ran, `guest_tid` and `guest_pid` have it, and -1 in the host.
+
+Address spaces: `space` is the address space of a row's code, 0 for code in no space of
+`Stream.other_spaces`, which count from 1. Branches and edges have it for the source, and
+`target_space` for the target.
 """
 
 
 class Batch:
-    """Columns of one length, NumPy arrays with the names in `FIELDS`, and behind them those of
-    `more`, which are attributes as well. Whatever takes Arrow's C data interface (pyarrow, polars,
-    DuckDB, pandas) takes it as it is, without a copy; categories are dictionaries of their labels
-    there.
+    """Columns of equal length, with the names in `FIELDS`, and after them `extra_columns`.
+
+    A column is an attribute, a NumPy array. Consumers of Arrow's C data interface (pyarrow, polars,
+    DuckDB, pandas) accept a batch without copying; categories become dictionaries of their labels.
+    A batch is immutable.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]]
-    WHEN: ClassVar[str | None] = "time"
-    """The column of times, by which rows are chosen."""
-    WHERE: ClassVar[tuple[str, str] | None] = None
-    """The columns of a row's lowest and highest address; None: rows have no address."""
-    more: Mapping[str, NDArray[Any]]
+    TIME_COLUMN: ClassVar[str | None] = "time"
+    """The column by which rows are selected by time; None: rows have no time."""
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
+    """The columns with a row's lowest and highest address; None: rows have no address."""
+    extra_columns: Mapping[str, NDArray[Any]]
     _buffers: dict[str, Any]
 
     def __init__(
-        self, *columns: Sized, more: Mapping[str, NDArray[Any]] | None = None, **named: Sized
+        self,
+        *columns: Sized,
+        extra_columns: Mapping[str, NDArray[Any]] | None = None,
+        **named: Sized,
     ) -> None:
-        """`columns` in the order of `FIELDS`, or by their names: arrays, or buffers of numbers,
-        which become arrays when they are asked for.
+        """`columns` in the order of `FIELDS`, or by name: arrays, or buffers of numbers that become
+        arrays on first use.
         """
         names = (name for name, _, _ in self.FIELDS)
         buffers = {**dict(zip(names, columns, strict=False)), **named}
         if len(columns) + len(named) != len(self.FIELDS) or len(buffers) != len(self.FIELDS):
             raise TypeError(f"{type(self).__name__} has {len(self.FIELDS)} columns")
-        self.__dict__.update(_buffers=buffers, more={} if more is None else more)
+        self.__dict__.update(
+            _buffers=buffers, extra_columns={} if extra_columns is None else extra_columns
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} stays as it is: {name} is not set")
+        raise AttributeError(f"{type(self).__name__} is immutable: cannot set {name}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Arrays travel, and buffers of native code do not."""
+        """For pickle: arrays in place of native buffers."""
         return {**self.__dict__, "_buffers": {name: getattr(self, name) for name in self._buffers}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -243,65 +257,69 @@ class Batch:
         return f"<{type(self).__name__}: {len(self):,}>"
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        found = self.__dict__
-        if name in found.get("_buffers", ()):
+        attributes = self.__dict__
+        if name in attributes.get("_buffers", ()):
             import numpy as np
 
-            column: NDArray[Any] = np.asarray(found["_buffers"][name])
-            found[name] = column
+            column: NDArray[Any] = np.asarray(attributes["_buffers"][name])
+            attributes[name] = column
             return column
-        if name in MORE and name in found.get("more", ()):
-            more: NDArray[Any] = found["more"][name]
-            return more
+        if name in EXTRA_COLUMNS and name in attributes.get("extra_columns", ()):
+            extra: NDArray[Any] = attributes["extra_columns"][name]
+            return extra
         raise AttributeError(f"{type(self).__name__} has no column {name!r}")
 
     def buffer(self, name: str) -> memoryview:
-        """A column of `FIELDS` as a buffer, for a look at some numbers: it loads no NumPy."""
+        """A column of `FIELDS` as a buffer, without loading NumPy."""
         return memoryview(self._buffers[name])
 
-    def lists(self) -> Iterator[list[Any]]:
-        """The columns of `FIELDS` as lists of numbers; this loads no NumPy either."""
+    def column_lists(self) -> Iterator[list[Any]]:
+        """The columns of `FIELDS` as lists of numbers, without loading NumPy."""
         return (self.buffer(name).tolist() for name, _, _ in self.FIELDS)
-
-    def replaced(self, **changes: Any) -> Self:
-        """The same, but for these columns or other attributes."""
-        found = object.__new__(type(self))
-        own = {name: changes[name] for name in changes.keys() & self._buffers.keys()}
-        kept = {name: value for name, value in self.__dict__.items() if name not in own}
-        found.__dict__.update(kept, _buffers={**self._buffers, **own})
-        found.__dict__.update((name, value) for name, value in changes.items() if name not in own)
-        return found
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What columns it has."""
-        return *self.FIELDS, *(MORE[name] for name in self.more)
+        """All columns of the batch, extra columns included."""
+        return *self.FIELDS, *(EXTRA_COLUMNS[name] for name in self.extra_columns)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns by name."""
-        return {name: getattr(self, name) for name, _, _ in self.FIELDS} | dict(self.more)
+        """All columns by name."""
+        return {name: getattr(self, name) for name, _, _ in self.FIELDS} | dict(self.extra_columns)
 
-    def take(self, which: NDArray[Any] | slice) -> Self:
-        """Some of the rows: a mask, or a slice."""
-        own = {name: getattr(self, name)[which] for name, _, _ in self.FIELDS}
-        more = {name: column[which] for name, column in self.more.items()}
-        return self.replaced(**own, more=more)
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these columns or other attributes changed."""
+        copy = object.__new__(type(self))
+        columns = {name: changes[name] for name in changes.keys() & self._buffers.keys()}
+        kept = {name: value for name, value in self.__dict__.items() if name not in columns}
+        copy.__dict__.update(kept, _buffers={**self._buffers, **columns})
+        copy.__dict__.update(
+            (name, value) for name, value in changes.items() if name not in columns
+        )
+        return copy
+
+    def select_rows(self, selector: NDArray[Any] | slice) -> Self:
+        """The rows of a mask or slice."""
+        columns = {name: getattr(self, name)[selector] for name, _, _ in self.FIELDS}
+        extra = {name: column[selector] for name, column in self.extra_columns.items()}
+        return self.replace(**columns, extra_columns=extra)
 
     def with_columns(self, **columns: NDArray[Any]) -> Self:
-        """The same with more columns, named in `MORE`."""
-        return self.replaced(more={**self.more, **columns})
+        """A copy with more extra columns, which are named in `EXTRA_COLUMNS`."""
+        return self.replace(extra_columns={**self.extra_columns, **columns})
 
-    def without(self, names: Iterable[str]) -> Self:
-        """The same without these columns of `more`."""
-        more = {name: column for name, column in self.more.items() if name not in names}
-        return self.replaced(more=more)
+    def without_columns(self, names: Iterable[str]) -> Self:
+        """A copy without these extra columns."""
+        extra = {name: each for name, each in self.extra_columns.items() if name not in names}
+        return self.replace(extra_columns=extra)
 
     @classmethod
-    def joined(cls, batches: Iterator[Self], more: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-        """The columns of all batches, each in one piece; of `more` those that are named."""
+    def concatenate(
+        cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """The columns of all batches, concatenated, with the named extra columns."""
         import numpy as np
 
-        fields = (*cls.FIELDS, *(MORE[name] for name in more))
+        fields = (*cls.FIELDS, *(EXTRA_COLUMNS[name] for name in extra_columns))
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name, _, _ in fields}
         for batch in batches:
             columns = batch.columns()
@@ -312,16 +330,16 @@ class Batch:
         }
 
     def __arrow_c_schema__(self) -> object:
-        """A struct of the columns (Arrow PyCapsule interface)."""
+        """The schema: a struct of the columns (Arrow PyCapsule interface)."""
         from rtit import _core
 
-        return _core.arrow_schema(native_fields(self.fields))
+        return _core.arrow_schema(arrow_fields(self.fields))
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """The schema and the columns; another schema is not heeded (Arrow PyCapsule interface)."""
+        """The schema and the columns (Arrow PyCapsule interface). `requested_schema` is ignored."""
         from rtit import _core
 
-        fields = native_fields(self.fields)
+        fields = arrow_fields(self.fields)
         return _core.arrow_schema(fields), _core.arrow_array(fields, list(self.columns().values()))
 
 
@@ -329,56 +347,60 @@ B = TypeVar("B", bound=Batch)
 
 
 class Table(Generic[B]):
-    """Batches of a stream, made as they are taken: iterated it decodes from the start each time.
+    """Batches of one type, decoded while they are iterated, from the start each time.
 
-    `rows` gives what is in the batches one by one, `columns` has all in memory. Whatever takes an
-    Arrow stream takes the table as it is, a batch at a time. `more` are the columns of `MORE` that
-    it has.
+    `rows` yields single rows, `columns` loads all into memory. Consumers of Arrow streams accept
+    the table itself, one batch at a time. `extra_columns` names the extra columns of the batches.
     """
 
     def __init__(
-        self, kind: type[B], batches: Callable[[], Iterator[B]], more: tuple[str, ...] = ()
+        self,
+        batch_type: type[B],
+        batches: Callable[[], Iterator[B]],
+        extra_columns: tuple[str, ...] = (),
     ) -> None:
-        self.kind = kind
-        self.more = more
+        self.batch_type = batch_type
+        self.extra_columns = extra_columns
         self._batches = batches
 
     def __iter__(self) -> Iterator[B]:
         return self._batches()
 
     def __repr__(self) -> str:
-        return f"<Table of {self.kind.__name__}: {', '.join(name for name, _, _ in self.fields)}>"
+        names = ", ".join(name for name, _, _ in self.fields)
+        return f"<Table of {self.batch_type.__name__}: {names}>"
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What columns its batches have."""
-        return *self.kind.FIELDS, *(MORE[name] for name in self.more)
+        """All columns of the batches, extra columns included."""
+        return *self.batch_type.FIELDS, *(EXTRA_COLUMNS[name] for name in self.extra_columns)
 
     def rows(self) -> Iterator[Any]:
-        """One by one, as named values (`Block`, `Instruction`, ...), without the columns of `more`:
-        for a look at some; columns are hundreds of times as fast.
+        """The rows one by one as named tuples (`Block`, `Instruction`, ...), without extra columns.
+
+        Columns are some hundred times faster.
         """
         return chain.from_iterable(iter(batch) for batch in self)  # type: ignore[call-overload]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Each column in one piece."""
-        return self.kind.joined(iter(self), self.more)
+        """All rows: each column as one array."""
+        return self.batch_type.concatenate(iter(self), self.extra_columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """All batches; another schema is not heeded (Arrow PyCapsule interface)."""
+        """All batches (Arrow PyCapsule interface). `requested_schema` is ignored."""
         from rtit import _core
 
         parts = (list(batch.columns().values()) for batch in self)
-        return _core.arrow_stream(native_fields(self.fields), parts)
+        return _core.arrow_stream(arrow_fields(self.fields), parts)
 
 
-def native_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
-    """As native code has them: labels instead of a category."""
-    return [(name, dtype, labels(words)) for name, dtype, words in fields]
+def arrow_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
+    """The columns as the native Arrow functions take them: labels in place of a category."""
+    return [(name, dtype, category_labels(category)) for name, dtype, category in fields]
 
 
-def labels(category: type[Category] | tuple[str, ...] | None) -> list[str]:
-    """The label of each number from 0 on; of a number that stands for nothing it is empty."""
+def category_labels(category: type[Category] | tuple[str, ...] | None) -> list[str]:
+    """The label of each number from 0 on; empty for numbers without a meaning."""
     if category is None or isinstance(category, tuple):
         return list(category or ())
     known = {each.value: each.label for each in category}

@@ -1,4 +1,10 @@
-"""Blocks by number: one number for each block that ran, and a table of what the numbers mean."""
+"""Executed blocks as ids: one small number for each block that ran, and a table of the blocks.
+
+A program executes few distinct blocks very often. `BlockIds` has the sequence of executions as
+numbers of 32 bits, `BlockTable` has each distinct block once. Together they contain the whole path
+in a tenth of the memory of `Rows`. Which block gets which id depends on which decoder thread
+reaches it first, so ids differ between runs with several jobs.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +20,33 @@ if TYPE_CHECKING:
     from rtit import _core
 
 
-NUMBERS = 1 << 16
-"""Of a batch, about."""
+_BATCH_IDS = 1 << 16
+"""Approximate number of ids of a batch."""
 
 
-class Numbers(Batch):
-    """What ran, in order: `id` is the place of a block in `Numbered.blocks`. A batch has whole
-    runs.
+class BlockIds(Batch):
+    """Executed blocks in order: `id` is an index into `BlockIdTable.blocks`.
+
+    A batch has whole runs of instructions.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (("id", "u4", None),)
-    WHEN: ClassVar[str | None] = None
+    TIME_COLUMN: ClassVar[str | None] = None
     id: NDArray[np.uint32]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.buffer("id").tolist())
 
 
-class KnownBlocks(Batch):
-    """Instructions one after the other in memory, up to a branch, taken or not, or to where
-    something came between. `start`, `last`: IPs of the first and the last; `instructions`: how
-    many; `end`: why the run ended, a number of `End`, and CUT where `goes_on` is 1: then the block
-    that ran next goes on with the run in memory; `bits`: the mode of the code, 16, 32 or 64.
+class BlockTable(Batch):
+    """Distinct blocks: instructions that follow each other in memory, up to a branch, taken or not,
+    or to an event.
+
+    * `start`, `last`: IP of the first and the last instruction
+    * `instructions`: their number
+    * `end`: why the run ended, an `End`; CUT if `continues` is 1
+    * `continues`: 1 if the next executed block continues the same run
+    * `bits`: mode of the code, 16, 32 or 64
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -43,21 +54,21 @@ class KnownBlocks(Batch):
         ("last", "u8", None),
         ("instructions", "u4", None),
         ("end", "u1", End),
-        ("goes_on", "u1", None),
+        ("continues", "u1", None),
         ("bits", "u1", None),
     )
-    WHEN: ClassVar[str | None] = None
-    WHERE: ClassVar[tuple[str, str] | None] = ("start", "last")
+    TIME_COLUMN: ClassVar[str | None] = None
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: NDArray[np.uint64]
     last: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     end: NDArray[np.uint8]
-    goes_on: NDArray[np.uint8]
+    continues: NDArray[np.uint8]
     bits: NDArray[np.uint8]
 
 
-class Runs(Batch):
-    """Runs of instructions, as `Rows` has them, without what the trace tells of each."""
+class InstructionRuns(Batch):
+    """Runs of instructions as in `Rows`, without times, offsets and events."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         ("start", "u8", None),
@@ -66,8 +77,8 @@ class Runs(Batch):
         ("end", "u1", End),
         ("bits", "u1", None),
     )
-    WHEN: ClassVar[str | None] = None
-    WHERE: ClassVar[tuple[str, str] | None] = ("start", "last")
+    TIME_COLUMN: ClassVar[str | None] = None
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     last: NDArray[np.uint64]
@@ -75,64 +86,58 @@ class Runs(Batch):
     bits: NDArray[np.uint8]
 
 
-class Numbered(Table[Numbers]):
-    """The blocks of a stream by number, made as batches are taken: iterated it decodes from the
-    start each time, and numbers begin anew. `blocks` is what they mean, `runs` makes rows of a
-    batch. Which block has which number depends on who met it first: several threads do not always
-    number alike.
+class BlockIdTable(Table[BlockIds]):
+    """The block ids of a stream. `blocks` has the blocks, `runs` converts a batch to runs.
+
+    Iterating decodes from the start each time, with new ids.
     """
 
-    def __init__(self, native: Callable[[], _core.Flow]) -> None:
-        super().__init__(Numbers, self._decoded)
-        self._native = native
-        self._flow: _core.Flow | None = None
-        self._known: KnownBlocks | None = None
+    def __init__(self, new_decoder: Callable[[], _core.Flow]) -> None:
+        super().__init__(BlockIds, self._decode)
+        self._new_decoder = new_decoder
+        self._decoder: _core.Flow | None = None
+        self._blocks: BlockTable | None = None
 
-    def _decoded(self) -> Iterator[Numbers]:
+    def _decode(self) -> Iterator[BlockIds]:
         import numpy as np
 
-        flow = self._native()
-        self._flow, self._known = flow, None
-        while (numbers := flow.block_ids(NUMBERS)) is not None:
-            if len(numbers):
-                yield Numbers(np.asarray(numbers))
+        decoder = self._new_decoder()
+        self._decoder, self._blocks = decoder, None
+        while (ids := decoder.numbers(_BATCH_IDS)) is not None:
+            if len(ids):
+                yield BlockIds(np.asarray(ids))
 
     @property
-    def blocks(self) -> KnownBlocks:
-        """The blocks that have been met so far since it was last iterated, by number; none before
-        the first batch.
-        """
+    def blocks(self) -> BlockTable:
+        """The blocks that the current iteration has reached so far, by id."""
         import numpy as np
 
-        known = self._known or _known([np.zeros(0, dtype) for _, dtype, _ in KnownBlocks.FIELDS])
-        if self._flow is not None:
-            more = [np.asarray(column) for column in self._flow.blocks(len(known))]
-            if len(more[0]):
-                before = known.columns().values()
-                joined = map(np.concatenate, zip(before, more, strict=True))
-                known = self._known = _known(list(joined))
-        return known
+        blocks = self._blocks or BlockTable(
+            *(np.zeros(0, dtype) for _, dtype, _ in BlockTable.FIELDS)
+        )
+        if self._decoder is not None:
+            new = [np.asarray(column) for column in self._decoder.blocks(len(blocks))]
+            if len(new[0]):
+                old: list[NDArray[Any]] = [*blocks.columns().values()]
+                blocks = BlockTable(*map(np.concatenate, zip(old, new, strict=True)))
+                self._blocks = blocks
+        return blocks
 
-    def runs(self, batch: Numbers) -> Runs:
-        """The runs of a batch of this table."""
+    def runs(self, batch: BlockIds) -> InstructionRuns:
+        """The runs of a batch of the current iteration."""
         import numpy as np
 
         blocks, ids = self.blocks, batch.id
-        ends = np.flatnonzero(blocks.goes_on[ids] == 0)
-        begins = np.concatenate([np.zeros(min(len(ends), 1), np.intp), ends[:-1] + 1])
-        first, last = ids[begins], ids[ends]
+        ends = np.flatnonzero(blocks.continues[ids] == 0)
+        starts = np.concatenate([np.zeros(min(len(ends), 1), np.intp), ends[:-1] + 1])
+        first, last = ids[starts], ids[ends]
         count = blocks.instructions[ids]
-        # without a run there is nothing to begin at
-        instructions = np.add.reduceat(count, begins) if len(begins) else count[:0]
-        return Runs(
+        # `reduceat` rejects an empty batch.
+        instructions = np.add.reduceat(count, starts) if len(starts) else count[:0]
+        return InstructionRuns(
             start=blocks.start[first],
             instructions=instructions.astype(np.uint32, copy=False),
             last=blocks.last[last],
             end=blocks.end[last],
             bits=blocks.bits[first],
         )
-
-
-def _known(columns: list[NDArray[Any]]) -> KnownBlocks:
-    start, last, instructions, end, goes_on, bits = columns
-    return KnownBlocks(start, last, instructions, end, goes_on, bits)

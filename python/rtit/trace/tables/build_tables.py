@@ -1,18 +1,22 @@
-"""What a stream decodes to as tables, and which part of it."""
+"""From the native decoder's columns to tables: decode, filter, count and concatenate.
+
+`rtit.trace.stream` chains these functions into the tables of a stream. The `decode_*` functions
+yield each batch with, for every row, the stream offset of the packet that reported it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.image import KERNEL_PID
-from rtit.image.mappings import KERNEL_START
+from rtit.image import KERNEL
+from rtit.image.mappings import UPPER
 from rtit.trace.tables.batch import Batch, EventKind, Table
-from rtit.trace.tables.counts import EdgeTotals, RunTotals, Sums, Totals
+from rtit.trace.tables.counts import BoundedCounter, EdgeTotals, RunTotals, Totals
 from rtit.trace.tables.ledger import Ledger
 from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
-from rtit.trace.tables.selection import Filter
-from rtit.trace.threads.address_spaces import COLUMNS, filled
+from rtit.trace.tables.selection import RowFilter
+from rtit.trace.threads.address_spaces import SPACE_COLUMNS, space_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,176 +25,206 @@ if TYPE_CHECKING:
 
 
 B = TypeVar("B", bound=Batch)
-_WHOSE = ("tid", "pid")
-ROWS = 1 << 16
-"""Of a batch, about."""
 
+BATCH_ROWS = 1 << 16
+"""Approximate number of rows of a batch."""
 
-def table(
-    kind: type[B],
-    batches: Callable[[], Iterator[B]],
-    wanted: Filter | None,
-    more: tuple[str, ...] = (),
-) -> Table[B]:
-    """What `wanted` takes of the batches, which have the columns `more`; None: nothing. Raises
-    UsageError for what rows of this kind cannot be chosen by.
-    """
-    if wanted is None:
-        return Table(kind, lambda: iter(()), more)
-    wanted.check(kind)
-    if wanted == Filter():
-        return Table(kind, batches, more)
-    if COLUMNS[0] in more or wanted.by_space is None:
-        return Table(kind, lambda: wanted.apply(batches()), more)
-    # rows were chosen by it
-    return Table(kind, lambda: (each.without(COLUMNS) for each in wanted.apply(batches())), more)
-
-
-def of_rows(rows: Iterator[Rows]) -> Iterator[Events]:
-    """The events between rows."""
-    return (each.events for each in rows if len(each.events))
-
-
-def sync_points(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
-    """The PSBs among the events."""
-    for events in of_rows(rows):
-        here = events.kind == EventKind.PSB
-        if here.any():
-            chosen = events.take(here)
-            yield SyncPoints(chosen.offset, chosen.ip, chosen.time, more=chosen.more)
-
-
-Placed = Iterator[tuple[B, Sized]]
-"""Batches, and for each row the offset of the packet that told of it, if the decoder has them: an
-array of u64, or a buffer.
+BatchesWithOffsets = Iterator[tuple[B, Sized]]
+"""Batches, and for each row the offset of the packet that reported it: an array or buffer of u64.
 """
 
+_THREAD_COLUMNS = ("tid", "pid")
 
-def instructions(flow: _core.Flow, *, spaced: bool = False) -> Placed[Instructions]:
-    """All of a decoder; `spaced`: with `space`."""
-    while (columns := flow.instructions(ROWS)) is not None:
+
+def decode_rows(decoder: _core.Flow, *, with_spaces: bool = False) -> BatchesWithOffsets[Rows]:
+    """Decode all blocks and events. `with_spaces`: with the column `space`."""
+    first = 0
+    while (columns := decoder.next(BATCH_ROWS)) is not None:
+        rows = Rows.from_native(columns, first, with_spaces=with_spaces)
+        yield rows, rows.buffer("offset")
+        first += len(rows)
+
+
+def decode_instructions(
+    decoder: _core.Flow, *, with_spaces: bool = False
+) -> BatchesWithOffsets[Instructions]:
+    """Decode all instructions. `with_spaces`: with the column `space`."""
+    while (columns := decoder.instructions(BATCH_ROWS)) is not None:
         ip, size, time, bits, in_tx, offset = columns[:6]
-        more = {"space": filled(columns[6], len(ip))} if spaced else {}
-        yield Instructions(ip, size, time, bits, in_tx, more=more), offset
+        extra = {"space": space_column(columns[6], len(ip))} if with_spaces else {}
+        yield Instructions(ip, size, time, bits, in_tx, extra_columns=extra), offset
 
 
-def branches(flow: _core.Flow, *, spaced: bool = False) -> Placed[Branches]:
-    """All of a decoder; `spaced`: with `space` and `target_space`."""
-    while (columns := flow.branches(ROWS)) is not None:
+def decode_branches(
+    decoder: _core.Flow, *, with_spaces: bool = False
+) -> BatchesWithOffsets[Branches]:
+    """Decode all branches. `with_spaces`: with the columns `space` and `target_space`."""
+    while (columns := decoder.branches(BATCH_ROWS)) is not None:
         source, target, kind, time, offset = columns[:5]
-        more = {}
-        if spaced:
-            space = filled(columns[5], len(source))
-            other = filled(columns[6], len(source)) if len(columns[6]) else space
-            more = {"space": space, "target_space": other}
-        yield Branches(source, target, kind, time, more=more), offset
+        extra = {}
+        if with_spaces:
+            space = space_column(columns[5], len(source))
+            target_space = space_column(columns[6], len(source)) if len(columns[6]) else space
+            extra = {"space": space, "target_space": target_space}
+        yield Branches(source, target, kind, time, extra_columns=extra), offset
 
 
-def totals(flow: _core.Flow) -> Totals:
-    """All of a decoder."""
+def decode_totals(decoder: _core.Flow) -> Totals:
+    """Decode the counts of all runs and edges."""
     import numpy as np
 
-    columns = flow.totals()
+    columns = decoder.totals()
     runs = RunTotals(
         np.frombuffer(columns["run_start"], np.uint64),
         np.frombuffer(columns["run_instructions"], np.uint32),
         np.frombuffer(columns["run_count"], np.uint64),
-    ).replaced(others=columns["other_runs"])
+    ).replace(uncounted=columns["other_runs"])
     edges = EdgeTotals(
         np.frombuffer(columns["edge_from"], np.uint64),
         np.frombuffer(columns["edge_to"], np.uint64),
         np.frombuffer(columns["edge_kind"], np.uint8),
         np.frombuffer(columns["edge_count"], np.uint64),
-    ).replaced(others_of=dict(enumerate(columns["other_edges"])))
+    ).replace(uncounted_by_kind=dict(enumerate(columns["other_edges"])))
     return Totals(runs, edges)
 
 
-def edges_of(found: Table[Branches], most: int = 0, *, by_process: bool = False) -> EdgeTotals:
-    """Branches added up: the first `most` edges in their order, as `Sums` has them; `by_process`:
-    with `pid`.
+def filtered_table(
+    batch_type: type[B],
+    batches: Callable[[], Iterator[B]],
+    row_filter: RowFilter | None,
+    extra_columns: tuple[str, ...] = (),
+) -> Table[B]:
+    """A table of the selected rows; empty if `row_filter` is None.
+
+    `extra_columns`: the extra columns that the batches have. Raises UsageError if rows of this type
+    lack the time or address that the filter needs.
     """
-    names, dtypes = _of_spaces(found)
+    if row_filter is None:
+        return Table(batch_type, lambda: iter(()), extra_columns)
+    row_filter.check_batch_type(batch_type)
+    if row_filter == RowFilter():
+        return Table(batch_type, batches, extra_columns)
+    if SPACE_COLUMNS[0] in extra_columns or row_filter.ranges_by_space is None:
+        return Table(batch_type, lambda: row_filter.filter(batches()), extra_columns)
+    # The filter needs the address space, but the table does not have this column.
+    return Table(
+        batch_type,
+        lambda: (each.without_columns(SPACE_COLUMNS) for each in row_filter.filter(batches())),
+        extra_columns,
+    )
+
+
+def events_from_rows(rows: Iterator[Rows]) -> Iterator[Events]:
+    """The events of batches of rows."""
+    return (each.events for each in rows if len(each.events))
+
+
+def sync_points_from_rows(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
+    """The PSB events of batches of rows, as sync points."""
+    for events in events_from_rows(rows):
+        is_psb = events.kind == EventKind.PSB
+        if is_psb.any():
+            psbs = events.select_rows(is_psb)
+            yield SyncPoints(psbs.offset, psbs.ip, psbs.time, extra_columns=psbs.extra_columns)
+
+
+def count_runs(blocks: Table[Rows], max_counters: int = 0) -> RunTotals:
+    """Count equal runs. Keeps the first `max_counters` of them, as `BoundedCounter` does."""
+    spaces, dtypes = _space_columns(blocks)
+    counter = BoundedCounter(f"u8 u4{dtypes}", max_counters)
+    for each in blocks:
+        counter.add(each.start, each.instructions, *(each.extra_columns[name] for name in spaces))
+    start, instructions, *extra, count = counter.columns()
+    runs = RunTotals(
+        start, instructions, count, extra_columns=dict(zip(spaces, extra, strict=True))
+    )
+    return runs.replace(uncounted=counter.uncounted)
+
+
+def count_edges(
+    branches: Table[Branches], max_counters: int = 0, *, by_process: bool = False
+) -> EdgeTotals:
+    """Count equal edges. Keeps the first `max_counters` of them, as `BoundedCounter` does.
+
+    `by_process`: each process separately, with the column `pid`.
+    """
+    names, dtypes = _space_columns(branches)
     if by_process:
         names, dtypes = [*names, "pid"], f"{dtypes} i4"
-    sums = Sums(f"u8 u8 u1{dtypes}", most, kind=2)
-    for each in found:
-        more = {name: each.more[name] for name in names}
+    counter = BoundedCounter(f"u8 u8 u1{dtypes}", max_counters, kind_column=2)
+    for each in branches:
+        extra = {name: each.extra_columns[name] for name in names}
         if by_process:
-            more["pid"] = _of_kernel(each, more["pid"])
-        sums.add(each.source, each.target, each.kind, *more.values())
-    source, target, kind, *columns, count = sums.columns()
-    edges = EdgeTotals(source, target, kind, count, more=dict(zip(names, columns, strict=True)))
-    return edges.replaced(others_of=sums.others_of)
+            extra["pid"] = _merge_kernel_pids(each, extra["pid"])
+        counter.add(each.source, each.target, each.kind, *extra.values())
+    source, target, kind, *columns, count = counter.columns()
+    edges = EdgeTotals(
+        source, target, kind, count, extra_columns=dict(zip(names, columns, strict=True))
+    )
+    return edges.replace(uncounted_by_kind=counter.uncounted_by_kind)
 
 
-def _of_kernel(found: Branches, pids: NDArray[Any]) -> NDArray[Any]:
-    """The processes of branches, and KERNEL_PID for those that are in no process's half at all."""
+def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
+    """The process of each branch; KERNEL for branches within the kernel."""
     import numpy as np
 
-    upper = np.minimum(found.source, found.target) >= np.uint64(KERNEL_START)
-    return np.where(upper, np.int32(KERNEL_PID), pids)
+    is_kernel = np.minimum(branches.source, branches.target) >= np.uint64(UPPER)
+    return np.where(is_kernel, np.int32(KERNEL), pids)
 
 
-def runs_of(found: Table[Rows], most: int = 0) -> RunTotals:
-    """Rows added up: the first `most` runs in their order, as `Sums` has them."""
-    spaces, dtypes = _of_spaces(found)
-    sums = Sums(f"u8 u4{dtypes}", most)
-    for each in found:
-        sums.add(each.start, each.instructions, *(each.more[name] for name in spaces))
-    start, instructions, *more, count = sums.columns()
-    runs = RunTotals(start, instructions, count, more=dict(zip(spaces, more, strict=True)))
-    return runs.replaced(others=sums.others)
+def _space_columns(table: Table[B]) -> tuple[list[str], str]:
+    """The address space columns of a table, and their dtypes."""
+    names = [name for name in SPACE_COLUMNS if name in table.extra_columns]
+    return names, " u4" * len(names)
 
 
-def _of_spaces(found: Table[B]) -> tuple[list[str], str]:
-    """The columns that say in which space its rows are, and their dtypes."""
-    spaces = [name for name in COLUMNS if name in found.more]
-    return spaces, " u4" * len(spaces)
-
-
-def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -> Table[B]:
-    """Tables of several streams as one, with `tid` and `cpu` of each stream as columns."""
+def concatenate_tables(parts: list[tuple[Table[B], int, int]], batch_type: type[B]) -> Table[B]:
+    """One table of several streams: (table, tid, cpu) each. Adds the columns `tid` and `cpu`."""
     import numpy as np
 
-    every = parts[0][0].more if parts else ()
-    # a space is not told of where one stream has several and another has not
-    every = tuple(name for name in every if all(name in part.more for part, _, _ in parts))
-    dropped = (*_WHOSE, *(name for name in COLUMNS if name not in every))
+    common = parts[0][0].extra_columns if parts else ()
+    # Space numbers are dropped unless all streams have them.
+    common = tuple(
+        name for name in common if all(name in table.extra_columns for table, _, _ in parts)
+    )
+    dropped = (*_THREAD_COLUMNS, *(name for name in SPACE_COLUMNS if name not in common))
 
     def batches() -> Iterator[B]:
-        for part, tid, cpu in parts:
-            for batch in part:
-                shape = len(batch)
-                whose = batch.more.get("tid", np.full(shape, tid, np.int32))
-                yield batch.without(dropped).with_columns(
-                    tid=whose, cpu=np.full(shape, cpu, np.int32)
+        for table, tid, cpu in parts:
+            for batch in table:
+                rows = len(batch)
+                tids = batch.extra_columns.get("tid", np.full(rows, tid, np.int32))
+                yield batch.without_columns(dropped).with_columns(
+                    tid=tids, cpu=np.full(rows, cpu, np.int32)
                 )
 
-    more = [name for name in every if name not in _WHOSE]
-    return Table(kind, batches, (*more, "tid", "cpu"))
+    kept = [name for name in common if name not in _THREAD_COLUMNS]
+    return Table(batch_type, batches, (*kept, "tid", "cpu"))
 
 
-def ledgers(parts: list[tuple[Ledger, int, int]]) -> Ledger:
-    """Those of several streams as one, with `tid` and `cpu` of each stream as columns."""
+def concatenate_ledgers(parts: list[tuple[Ledger, int, int]]) -> Ledger:
+    """One ledger of several streams: (ledger, tid, cpu) each. Adds the columns `tid` and `cpu`."""
     import numpy as np
 
     texts: dict[str, int] = {"": 0}
-    numbers = [
-        np.array([texts.setdefault(text, len(texts)) for text in part.texts], np.uint32)[part.error]
-        for part, _, _ in parts
+    error_columns = [
+        np.array([texts.setdefault(text, len(texts)) for text in ledger.texts], np.uint32)[
+            ledger.error
+        ]
+        for ledger, _, _ in parts
     ]
     columns = [
-        part.columns() | {"error": error}
-        for (part, _, _), error in zip(parts, numbers, strict=True)
+        ledger.columns() | {"error": error}
+        for (ledger, _, _), error in zip(parts, error_columns, strict=True)
     ]
-    own = {
+    fields = {
         name: np.concatenate([np.zeros(0, dtype), *(each[name] for each in columns)])
         for name, dtype, _ in Ledger.FIELDS
     }
-    more = {
+    extra = {
         name: np.concatenate(
             [np.zeros(0, np.int32), *(np.full(len(each[0]), each[at], np.int32) for each in parts)]
         )
         for at, name in ((1, "tid"), (2, "cpu"))
     }
-    return Ledger(**own, texts=tuple(texts), more=more)
+    return Ledger(**fields, texts=tuple(texts), extra_columns=extra)

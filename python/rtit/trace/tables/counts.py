@@ -1,14 +1,9 @@
-"""What ran and how often, whatever the order.
+"""How often code ran, without the order: counts of runs, edges, packets and branches.
 
-Totals of a stream.
-
-Counts by what is counted, however many rows there are, up to an end.
-
-How long loops without packets took, of which the trace does not tell how often they went round.
-
-A round takes time, but how much no packet says. What can be said is how much time all of them had:
-after what the last packet of the path before tells, until the packet that tells where the loop was
-left. The way into the loop is in it, too.
+`RunTotals` and `EdgeTotals` are tables with one row for each distinct run or edge. A stream can
+have more distinct runs or edges than fit into memory, so their number is limited (`max_counters`).
+`BoundedCounter` enforces the limit: it keeps the first keys in sorted order and adds up the rest,
+which makes the result independent of the order in which the rows arrive.
 """
 
 from __future__ import annotations
@@ -16,32 +11,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.errors import UsageError
-from rtit.trace.tables.batch import Batch, End, ErrorClass, Field
-from rtit.trace.tables.packets import KINDS
-from rtit.trace.tables.selection import LATEST
+from rtit.trace.tables.batch import Batch, End, Field
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from rtit._core import FlowCounts
-    from rtit.trace.stream import Stream
-    from rtit.trace.tables.packets import Packets
-    from rtit.trace.trace import Trace
 
 
-BEYOND = "beyond --max-edges: they are only in the total"
-"""What is said of `others`."""
+UNCOUNTED_EXPLANATION = (
+    "at too many places: they are in no count by place (--max-edges N keeps more)"
+)
+"""Follows the number of `uncounted` runs or edges in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotal:
-    """One run; see `RunTotals`."""
+    """One row of `RunTotals`."""
 
     start: int
     instructions: int
@@ -50,7 +40,7 @@ class RunTotal:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One edge; see `EdgeTotals`."""
+    """One row of `EdgeTotals`."""
 
     source: int
     target: int
@@ -59,11 +49,11 @@ class Edge:
 
 
 class RunTotals(Batch):
-    """Runs of instructions that follow each other in memory, as columns of one length, sorted by
-    `start` (IP of the first) and `instructions` (how many); `count`: how often they ran.
+    """Distinct runs of instructions that follow each other in memory: `start` (IP of the first),
+    `instructions` (how many), `count` (how often). Sorted by `start` and `instructions`.
 
-    Runs overlap: an instruction ran as often as all runs that hold it. Of more than the
-    trace's `places` the first are there; `others`: how often the rest ran.
+    Runs overlap: the count of an instruction is the sum over all runs that contain it. `uncounted`
+    is the total of the runs beyond `max_counters`.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -71,24 +61,23 @@ class RunTotals(Batch):
         ("instructions", "u4", None),
         ("count", "u8", None),
     )
-    WHEN: ClassVar[str | None] = None
+    TIME_COLUMN: ClassVar[str | None] = None
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     count: NDArray[np.uint64]
-    others: int = 0
+    uncounted: int = 0
 
     def __iter__(self) -> Iterator[RunTotal]:
-        return map(RunTotal, *self.lists())
+        return map(RunTotal, *self.column_lists())
 
 
 class EdgeTotals(Batch):
-    """Transfers, as columns of one length, sorted by `source` (IP of the instruction), `target`
-    (where it went) and `kind`; `count`: how often.
+    """Distinct transfers: `source` (IP of the instruction), `target`, `kind` (an `End`; CUT is a
+    conditional branch that was not taken), `count`. Sorted by `source`, `target` and `kind`.
 
-    `kind`: an `End`; CUT is a conditional branch that was not taken. A transfer counts where code
-    or trace tell its target, also if tracing ended with it, or if an event struck before the first
-    instruction there. Of more edges than the trace's `places` the first are there; `others`: how
-    often the rest was taken, `others_of` by `End`.
+    A transfer counts if the code or the trace gives its target, also if tracing ended with it or an
+    event occurred before the first instruction there. `uncounted` is the total of the edges beyond
+    `max_counters`, `uncounted_by_kind` the same by `End`.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -97,21 +86,21 @@ class EdgeTotals(Batch):
         ("kind", "u1", End),
         ("count", "u8", None),
     )
-    WHEN: ClassVar[str | None] = None
-    WHERE: ClassVar[tuple[str, str] | None] = ("source", "source")
+    TIME_COLUMN: ClassVar[str | None] = None
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
-    others_of: Mapping[int, int] = MappingProxyType({})
+    uncounted_by_kind: Mapping[int, int] = MappingProxyType({})
 
     @property
-    def others(self) -> int:
-        """All of `others_of`."""
-        return sum(self.others_of.values())
+    def uncounted(self) -> int:
+        """The sum of `uncounted_by_kind`."""
+        return sum(self.uncounted_by_kind.values())
 
     def __iter__(self) -> Iterator[Edge]:
-        for source, target, kind, count in zip(*self.lists(), strict=True):
+        for source, target, kind, count in zip(*self.column_lists(), strict=True):
             yield Edge(source, target, End(kind), count)
 
 
@@ -125,18 +114,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was decoded: `packets` by name, `errors` by the label of their `ErrorClass`; `errata`:
-    how often the stream was read as an erratum of its processor asks, by its name; bytes of the
-    stream by what is known of them; instructions; branches by kind: conditional ones, indirect
-    ones with far transfers among them, returns, of these those that were compressed into a TNT bit;
-    asynchronous events; core cycles, 0 without CYC packets; of these the `measured_cycles`, which
-    lie between two known times, and TSC ticks that they took; TSC ticks in which nothing was traced
-    (section 33.3.6).
-    """
+    """Totals of a stream."""
 
     packets: Mapping[str, int]
+    """By packet name."""
     errors: Mapping[str, int]
+    """By the label of their `ErrorClass`."""
     errata: Mapping[str, int]
+    """How often the decoder worked around each erratum."""
     exact_bytes: int
     resumed_bytes: int
     lost_bytes: int
@@ -144,36 +129,43 @@ class Counts:
     instructions: int
     conditional: int
     indirect: int
+    """Indirect branches and far transfers."""
     returns: int
     compressed_returns: int
+    """Returns that are a TNT bit, a part of `returns`."""
     asynchronous: int
+    """Asynchronous events."""
     cycles: int
+    """Core cycles; 0 without CYC packets."""
     measured_cycles: int
+    """Core cycles between known times, a part of `cycles`."""
     measured_ticks: int
+    """TSC ticks of the measured cycles."""
     inactive_ticks: int
+    """TSC ticks in which nothing was traced (section 33.3.6)."""
 
     @property
     def branches(self) -> int:
-        """Conditional, indirect and return branches, and far transfers."""
+        """Conditional branches, indirect branches, returns and far transfers."""
         return self.conditional + self.indirect + self.returns
 
     @property
     def ipc(self) -> float | None:
-        """Instructions for a core cycle, as perf has it: None without CYC packets. Cycles count
-        outside of the traced code, too.
+        """Instructions for each core cycle, as perf computes it; None without CYC packets. Cycles
+        outside of the traced code count.
         """
         return self.instructions / self.cycles if self.cycles else None
 
     @property
     def frequency(self) -> float | None:
-        """Core cycles in a tick of the TSC, as measured between TSCs and MTCs (section 33.8.3.4);
-        None without a measure.
+        """Core cycles for each TSC tick, measured between TSCs and MTCs (section 33.8.3.4); None if
+        not measured.
         """
         return self.measured_cycles / self.measured_ticks if self.measured_ticks else None
 
     @classmethod
-    def of(cls, counts: FlowCounts) -> Counts:
-        """From what the native decoder counts."""
+    def from_native(cls, counts: FlowCounts) -> Counts:
+        """Convert the counts of the native decoder."""
         return cls(
             packets=counts["packets"],
             errors=counts["errors"],
@@ -195,237 +187,120 @@ class Counts:
         )
 
 
-_LEAST = 1 << 19
-_BYTES = 1 << 10
-"""Of PT, for each place beyond those."""
-_WAITING = 1 << 17
-"""Rows that wait to be added up, beside half of those that are kept."""
-_PART = 64
-"""Rows as which the columns of a few count: of thousands of streams each may have run little."""
+_MIN_COUNTERS = 1 << 19
+_BYTES_PER_COUNTER = 1 << 10
+"""Bytes of PT for each counter beyond the minimum."""
+_MAX_PENDING_ROWS = 1 << 17
+"""Rows that are not yet added up, beside half as many as there are counters."""
+_BATCH_OVERHEAD = 64
+"""Rows that the columns of a small batch count as: each of thousands of streams may have few."""
 
 
-def places_of(size: int) -> int:
-    """Of how many places, runs and edges each, a recording of so many bytes of PT has counts; 0: it
-    is not known how many bytes.
-    """
+def default_max_counters(size: int) -> int:
+    """The number of counters for runs, and for edges, of so many bytes of PT; 0 bytes: unknown."""
     from rtit import _core
 
-    return min(_LEAST + size // _BYTES, _core.MOST_PLACES) if size else _core.MOST_PLACES
+    maximum = _core.MOST_PLACES
+    return min(_MIN_COUNTERS + size // _BYTES_PER_COUNTER, maximum) if size else maximum
 
 
-class Sums:
-    """How often each combination of numbers came, of the first `most` in their order, as many as
-    native code keeps by default; `others`: how often the rest came, of the rows that were added up,
-    `others_of` by what they have in the column `kind`, where there is one.
+class BoundedCounter:
+    """Counts rows by key. Keeps the `max_counters` smallest keys; the rest is one total.
 
-    Whatever is beyond `most` in a part is so in the whole: neither parts nor order show.
+    A key beyond the limit in a part of the rows is beyond it in the whole. The result therefore
+    depends neither on the order of the rows nor on their division into batches.
+
+    `dtypes` has the dtype of each key column. `kind_column`: index of the key column by which
+    `uncounted_by_kind` is divided.
     """
 
     def __init__(
-        self, dtypes: str, most: int = 0, *, kind: int | None = None, waiting: int = _WAITING
+        self,
+        dtypes: str,
+        max_counters: int = 0,
+        *,
+        kind_column: int | None = None,
+        max_pending_rows: int = _MAX_PENDING_ROWS,
     ) -> None:
-        self.others_of: Counter[int] = Counter()
-        self._kind = kind
+        self.uncounted_by_kind: Counter[int] = Counter()
+        self._kind_column = kind_column
         self._dtypes = dtypes.split()
-        self._most = most or places_of(0)
-        self._waits = waiting
-        # the first is in order, each key once, if nothing else has come
+        self._max_counters = max_counters or default_max_counters(0)
+        self._max_pending_rows = max_pending_rows
         self._parts: list[list[NDArray[Any]]] = []
-        self._known = self._waiting = 0
+        """Columns of keys and counts. The first part is sorted and has each key once, if
+        `_counters` is not 0.
+        """
+        self._counters = self._pending_rows = 0
+
+    @property
+    def uncounted(self) -> int:
+        """The sum of `uncounted_by_kind`."""
+        return self.uncounted_by_kind.total()
 
     def add(self, *columns: NDArray[Any], count: NDArray[Any] | None = None) -> None:
-        """Rows more, a column each, which came `count` times each, or once; all are kept as they
-        are until they are added up.
+        """Add rows, one array for each key column. `count`: how often each row occurred, or once.
+
+        The arrays are kept until they are added up, so they must not change.
         """
         import numpy as np
 
         count = np.ones(len(columns[0]), np.uint64) if count is None else count
         self._parts.append([*columns, count])
-        self._waiting += len(count) + _PART
-        if self._waiting > self._known // 2 + self._waits:
-            self._join()
+        self._pending_rows += len(count) + _BATCH_OVERHEAD
+        if self._pending_rows > self._counters // 2 + self._max_pending_rows:
+            self._merge()
 
     def columns(self) -> list[NDArray[Any]]:
-        """In order, the counts last; they are let go of."""
+        """The sorted key columns and the counts. Empties the counter."""
         import numpy as np
 
-        if self._waiting:
-            self._join()
-        kept, self._parts, self._known = self._parts, [], 0
-        return kept[0] if kept else [np.zeros(0, each) for each in (*self._dtypes, "u8")]
+        if self._pending_rows:
+            self._merge()
+        parts, self._parts, self._counters = self._parts, [], 0
+        return parts[0] if parts else [np.zeros(0, each) for each in (*self._dtypes, "u8")]
 
-    def _join(self) -> None:
+    def _merge(self) -> None:
         import numpy as np
 
         parts, self._parts = self._parts, []
-        # a column after the other: there may be much of them
+        # Column by column, so that each part's column is freed at once.
         *keys, counts = [
-            _joined([part.pop(0) for part in parts]) for _ in range(len(self._dtypes) + 1)
+            _concatenate([part.pop(0) for part in parts]) for _ in range(len(self._dtypes) + 1)
         ]
         order = np.lexsort(keys[::-1])
-        new = np.zeros(len(order), np.bool_)
-        new[:1] = True
+        is_new = np.zeros(len(order), np.bool_)
+        is_new[:1] = True
         for at in range(len(keys)):
             keys[at] = key = keys[at][order]
-            new[1:] |= key[1:] != key[:-1]
+            is_new[1:] |= key[1:] != key[:-1]
         counts = counts[order]
         del order
-        if not new.all():
-            first = np.flatnonzero(new)
+        if not is_new.all():
+            first = np.flatnonzero(is_new)
             counts = np.add.reduceat(counts, first)
             for at in range(len(keys)):
                 keys[at] = keys[at][first]
-        kept = [*keys, counts]
-        if len(counts) > self._most:
-            self._tell(keys, counts)
-            # no views: what is beyond would stay in memory
-            kept = [column[: self._most].copy() for column in kept]
-        self._parts, self._known, self._waiting = [kept], len(kept[-1]), 0
+        columns = [*keys, counts]
+        if len(counts) > self._max_counters:
+            self._add_uncounted(keys, counts)
+            # Copies: views would keep the dropped rows in memory.
+            columns = [column[: self._max_counters].copy() for column in columns]
+        self._parts, self._counters, self._pending_rows = [columns], len(columns[-1]), 0
 
-    @property
-    def others(self) -> int:
-        """All of `others_of`."""
-        return self.others_of.total()
-
-    def _tell(self, keys: list[NDArray[Any]], counts: NDArray[Any]) -> None:
+    def _add_uncounted(self, keys: list[NDArray[Any]], counts: NDArray[Any]) -> None:
         import numpy as np
 
-        beyond = counts[self._most :]
-        if self._kind is None:
-            self.others_of[0] += int(beyond.sum())
+        dropped = counts[self._max_counters :]
+        if self._kind_column is None:
+            self.uncounted_by_kind[0] += int(dropped.sum())
             return
-        kinds = keys[self._kind][self._most :]
+        kinds = keys[self._kind_column][self._max_counters :]
         for kind in np.unique(kinds).tolist():
-            self.others_of[kind] += int(beyond[kinds == kind].sum())
+            self.uncounted_by_kind[kind] += int(dropped[kinds == kind].sum())
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
     import numpy as np
 
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
-_RESULTS = tuple(map(KINDS.index, ("TNT", "TNT.64")))
-_NOWHERE = None, 0
-_MOST_LOOPS = 1000
-_PATH = (*_RESULTS, *map(KINDS.index, ("TIP", "TIP.PGE", "TIP.PGD", "FUP")))
-
-
-class Repeats(NamedTuple):
-    """A loop without a packet, left at instruction `ip`, as the packet at `offset` tells. Since the
-    path's packet before, at least `least` and at most `most` TSC ticks had passed; `most` is None
-    where no time is known behind it, or time went back.
-    """
-
-    offset: int
-    ip: int
-    least: int
-    most: int | None
-
-    def __str__(self) -> str:
-        most = f"at most {self.most:,}" if self.most is not None else "any number of"
-        return f"at least {self.least:,} and {most} ticks passed meanwhile"
-
-
-class _Told(NamedTuple):
-    """A packet of the path: between which times it came, and whether it has results of branches,
-    the first of which may be as old as the packet before.
-    """
-
-    earliest: int
-    latest: int
-    has_results: bool = False
-
-
-def repeats(stream: Stream) -> list[Repeats]:
-    """Those of which the ledger of `stream` says that nothing tells how often, in order. Looks at
-    the packets once more if there is one.
-    """
-    return [*_repeats(stream)]
-
-
-def sentences(stream: Stream) -> Iterator[str]:
-    """One for each loop without packets in the ledger of `stream`: where it was left, how often if
-    that was more than once, and how much time there was, where that is known and the packets can be
-    had once more.
-    """
-    spans = (span for span in stream.spans() if span.cause == ErrorClass.REPEATS_UNKNOWN)
-    times = _repeats(stream)
-    try:
-        first = list(islice(times, 1))
-    except UsageError:  # of a pipe
-        first = []
-    loops: dict[str, _Loop] = {}
-    others = 0
-    for span, each in zip(spans, chain(first, times, repeat(None)), strict=False):
-        text, _, place = span.error.rpartition(" at offset ")
-        if text in loops or len(loops) < _MOST_LOOPS:
-            loops.setdefault(text, _Loop(place)).add(each)
-        else:
-            others += 1
-    yield from (f"{text}{loop}" for text, loop in loops.items())
-    if others:
-        yield f"{others:,} more times such loops were left"
-
-
-def further_rounds(trace: Trace, stream: Stream, counted: int) -> int | None:
-    """How many instructions ran in rounds of such loops beyond the `counted` ones of the decoded
-    path; None if the recording does not say it, or if the path has other gaps.
-    """
-    traced = trace.traced_instructions.get(stream.tid) if stream.cpu < 0 else None
-    if traced is None or any(span.is_gap for span in stream.spans()):
-        return None
-    return max(0, traced - counted)
-
-
-class _Loop:
-    """A loop, over all times that it was left."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._times = self._least = 0
-        self._most: int | None = 0
-
-    def add(self, each: Repeats | None) -> None:
-        """It was left once more."""
-        self._times += 1
-        if each is None or each.most is None:
-            self._most = None
-        elif self._most is not None:
-            self._most += each.most
-        self._least += each.least if each is not None else 0
-
-    def __str__(self) -> str:
-        often = f", {self._times:,} times, first" if self._times > 1 else ""
-        text = f"{often} at offset {self._place}"
-        ticks = Repeats(0, 0, self._least, self._most)
-        return f"{text}; {ticks}" if self._least or self._most is not None else text
-
-
-def _repeats(stream: Stream) -> Iterator[Repeats]:
-    import numpy as np
-
-    places = stream.places_of(ErrorClass.REPEATS_UNKNOWN)
-    offset, ip = next(places, _NOWHERE)
-    last = [_Told(0, LATEST)] * 2
-    for batch in stream.packets(timing=True) if offset is not None else ():
-        among = np.flatnonzero(np.isin(batch.kind, _PATH))
-        while offset is not None:
-            at = int(np.searchsorted(batch.offset, np.uint64(offset)))
-            if at == len(batch):
-                break
-            number = int(np.searchsorted(among, at))
-            before, newest = (last + [_told(batch, place) for place in among[:number][-2:]])[-2:]
-            begin = before.earliest if newest.has_results else newest.earliest
-            end = _told(batch, at)
-            most = end.latest - begin if begin <= end.latest < LATEST else None
-            yield Repeats(offset, ip, max(0, end.earliest - newest.latest), most)
-            offset, ip = next(places, _NOWHERE)
-        if offset is None:
-            return
-        last = (last + [_told(batch, place) for place in among[-2:]])[-2:]
-
-
-def _told(packets: Packets, index: int) -> _Told:
-    earliest, latest = (int(packets.more[name][index]) for name in ("earliest", "latest"))
-    return _Told(earliest, latest, int(packets.kind[index]) in _RESULTS)

@@ -1,4 +1,9 @@
-"""The account of a stream's bytes."""
+"""The coverage ledger: what became of every byte of a stream.
+
+The native decoder divides a stream into spans without gaps between them. A span is decoded exactly,
+resumed (decoded after a loss, not yet confirmed by a PSB), lost, or elsewhere (packets of threads
+that were not requested). An error says why a span is not exact. `Ledger` has the spans as columns.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rtit.trace.tables.batch import MORE, Batch, ErrorClass, Field, Trust
+from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,32 +21,30 @@ if TYPE_CHECKING:
     from rtit import _core
 
 
-Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
-"""As the native decoder gives them: start, end, trust; class of the error, text, offset, value."""
+LedgerRow = tuple[int, int, str, str | None, str | None, int | None, int | None]
+"""A span as the native decoder reports it: start, end, status; error class, text, offset, value."""
+
+_GAP_LABELS = (Trust.RESUMED.label, Trust.LOST.label)
+_MAX_SHOWN_SPANS = 10
+"""In the `repr`: a damaged stream may have millions of spans."""
+_ROWS_AT_ONCE = 1 << 12
 
 
-_GAPS = (Trust.RESUMED.label, Trust.LOST.label)
-_SHOWN = 10
-"""Spans that the text of a ledger has: that of a damaged stream may have millions."""
-_AT_ONCE = 1 << 12
-
-
-def account(native: _core.Flow | _core.Decoder) -> Iterator[Row]:
-    """The rows of a decoder's account, some at a time: each takes ten times the room that it has
-    in there.
-    """
-    first, rows = 0, native.ledger(0, _AT_ONCE)
+def native_ledger_rows(decoder: _core.Flow | _core.Decoder) -> Iterator[LedgerRow]:
+    """The spans of a decoder, fetched in portions: as tuples they take ten times the memory."""
+    first, rows = 0, decoder.ledger(0, _ROWS_AT_ONCE)
     while rows:
         yield from rows
         first += len(rows)
-        rows = native.ledger(first, _AT_ONCE) if len(rows) == _AT_ONCE else []
+        rows = decoder.ledger(first, _ROWS_AT_ONCE) if len(rows) == _ROWS_AT_ONCE else []
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed, lost, or
-    elsewhere for what another thread did; `error` says why, `cause` what kind of error that is,
-    None where there is none.
+    """The status of the bytes from `start` up to `end`.
+
+    `kind` is the label of a `Trust`: exact, resumed, lost or elsewhere. `error` says why, and
+    `cause` has the class of the error; "" and None without one.
     """
 
     start: int
@@ -52,49 +55,54 @@ class Span:
 
     @property
     def is_gap(self) -> bool:
-        """Whether something of what ran may be missing in it."""
-        return self.kind in _GAPS
+        """Whether executed code may be missing from it."""
+        return self.kind in _GAP_LABELS
 
     @classmethod
-    def of(cls, row: Row) -> Self:
-        """From a row of the native decoder's account."""
+    def from_row(cls, row: LedgerRow) -> Self:
+        """Convert a row of the native decoder."""
         start, end, trust, cause, text, _, _ = row
-        return cls(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
+        return cls(start, end, trust, text or "", ErrorClass.from_label(cause) if cause else None)
 
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
         return f"{text}: {self.error}" if self.error else text
 
 
-def with_losses(rows: Iterable[Row], losses: Iterable[tuple[int, str]]) -> Iterator[Row]:
-    """The rows of an account, and between them what is missing at these offsets: nothing of the
-    stream, so that no byte more is lost.
+def insert_losses(
+    rows: Iterable[LedgerRow], losses: Iterable[tuple[int, str]]
+) -> Iterator[LedgerRow]:
+    """Insert an empty lost span at the offset of each loss: (offset, reason).
+
+    The data was lost before it reached the file, so no byte of the stream changes its status.
     """
-    waiting = sorted(losses, key=lambda loss: loss[0])[::-1]
+    pending = sorted(losses, key=lambda loss: loss[0])[::-1]
     end = 0
     for begin, end, *rest in rows:
         start = begin
-        while waiting and waiting[-1][0] < end:
-            at, reason = waiting.pop()
+        while pending and pending[-1][0] < end:
+            at, reason = pending.pop()
             if start < at:
                 yield start, at, *rest  # type: ignore[misc]
                 start = at
-            yield _missing(start, reason)
+            yield _empty_lost_span(at, reason)
         yield start, end, *rest  # type: ignore[misc]
-    for _, reason in reversed(waiting):
-        yield _missing(end, reason)
+    for _, reason in reversed(pending):
+        yield _empty_lost_span(end, reason)
 
 
-def _missing(at: int, reason: str) -> Row:
+def _empty_lost_span(at: int, reason: str) -> LedgerRow:
     return at, at, Trust.LOST.label, ErrorClass.HARDWARE_LOSS.label, reason, at, 0
 
 
 class Ledger(Batch):
-    """Spans of a stream, without gaps between them, as columns of one length; iterated and by
-    number they are `Span`s.
+    """The spans of a stream as columns. Iteration and indexing give `Span` objects.
 
-    `start`, `end`: offsets; `kind`: a `Trust`; `cause`: an `ErrorClass`, 0 where nothing is wrong;
-    `value`: the bad value, 0 if there is none; `error`: a place in `texts`, which say why.
+    * `start`, `end`: stream offsets
+    * `kind`: a `Trust`
+    * `cause`: an `ErrorClass`, 0 without an error
+    * `value`: the bad value, 0 if there is none
+    * `error`: an index into `texts`, the reasons
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -105,7 +113,7 @@ class Ledger(Batch):
         ("value", "u8", None),
         ("error", "u4", ()),
     )
-    WHEN: ClassVar[str | None] = None
+    TIME_COLUMN: ClassVar[str | None] = None
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
     kind: NDArray[np.uint8]
@@ -118,23 +126,23 @@ class Ledger(Batch):
         self,
         *columns: Sized,
         texts: tuple[str, ...] = ("",),
-        more: Mapping[str, NDArray[Any]] | None = None,
+        extra_columns: Mapping[str, NDArray[Any]] | None = None,
         **named: Sized,
     ) -> None:
-        super().__init__(*columns, more=more, **named)
+        super().__init__(*columns, extra_columns=extra_columns, **named)
         self.__dict__.update(texts=texts)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns; the words of `error` are this ledger's own."""
-        own = (*self.FIELDS[:-1], ("error", "u4", self.texts))
-        return *own, *(MORE[name] for name in self.more)
+        """The columns; each ledger has its own labels of `error`."""
+        fields = (*self.FIELDS[:-1], ("error", "u4", self.texts))
+        return *fields, *(EXTRA_COLUMNS[name] for name in self.extra_columns)
 
     def __iter__(self) -> Iterator[Span]:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Span:
-        """Span `index`; raises IndexError."""
+        """The span at an index. Raises IndexError."""
         cause = int(self.cause[index])
         return Span(
             int(self.start[index]),
@@ -145,21 +153,23 @@ class Ledger(Batch):
         )
 
     def __repr__(self) -> str:
-        spans = [str(self[index]) for index in range(min(len(self), _SHOWN))]
-        more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        spans = [str(self[index]) for index in range(min(len(self), _MAX_SHOWN_SPANS))]
+        more = (
+            [f"and {len(self) - _MAX_SHOWN_SPANS:,} more"] if len(self) > _MAX_SHOWN_SPANS else []
+        )
         return f"<Ledger: {', '.join(spans + more)}>"
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Self:
-        """From the account of the native decoder."""
+    def from_rows(cls, rows: Iterable[LedgerRow]) -> Self:
+        """Build a ledger from rows of the native decoder."""
         texts: dict[str, int] = {"": 0}
         start, end, value = array("Q"), array("Q"), array("Q")
         kind, cause, error = array("B"), array("B"), array("I")
         for begin, until, trust, why, text, _, bad in rows:
             start.append(begin)
             end.append(until)
-            kind.append(Trust.labelled(trust))
-            cause.append(ErrorClass.labelled(why) if why else 0)
+            kind.append(Trust.from_label(trust))
+            cause.append(ErrorClass.from_label(why) if why else 0)
             value.append(bad or 0)
             error.append(texts.setdefault(text or "", len(texts)))
         return cls(start, end, kind, cause, value, error, texts=tuple(texts))

@@ -1,4 +1,8 @@
-"""The packets of a stream as columns, for whoever looks at millions of them."""
+"""The packets of a stream as columns: hundreds of times faster than single packet objects.
+
+Each packet is four numbers. `packet_fields` turns them into the named fields of
+`rtit.packets.Packet`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
 from rtit.trace.tables.batch import Batch, Field
-from rtit.trace.time.samples import COLUMNS, clocked
+from rtit.trace.time.samples import BOUND_COLUMNS, add_time_bounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +24,14 @@ if TYPE_CHECKING:
     from rtit.trace.recording.settings import Settings
 
 
-KINDS = PACKETS
-"""Names of the numbers in the column `kind`."""
-_PACKETS = 1 << 14
-"""Of a batch: its columns then are small enough for the allocator to use their memory again."""
+PACKET_KINDS = PACKETS
+"""Packet names, by the numbers in the column `kind`."""
+_BATCH_PACKETS = 1 << 14
+"""Columns of this size are small enough for the allocator to reuse their memory."""
 
 
 class PacketRow(NamedTuple):
-    """One packet: the offset of its first byte, its name and its fields; see `Packets`."""
+    """One row of `Packets`: the stream offset, the packet's name and its fields."""
 
     offset: int
     name: str
@@ -35,17 +39,20 @@ class PacketRow(NamedTuple):
 
 
 class Packets(Batch):
-    """Packets of a stream as columns of one length, in order (section 33.4.2).
+    """Packets of a stream in order (section 33.4.2).
 
-    `kind`: which packet, a place in `KINDS`. `offset`: of its first byte. `payload`:
-    its largest field, 0 if it has none; `detail`: the others (`packet_fields` has all by name).
-    TNT: `payload` holds the results below a stop bit, the oldest highest. TIP, TIP.PGE, TIP.PGD,
-    FUP: the IP payload, not yet joined with LastIP, and IPBytes. `end`: offset behind the last
-    packet. `bad`: bytes from there on that are no packet, before the next batch.
+    * `kind`: the packet, an index into `PACKET_KINDS`
+    * `offset`: stream offset of its first byte
+    * `payload`: its largest field, 0 if it has none. TNT: the results below a stop bit, the oldest
+      highest. TIP, TIP.PGE, TIP.PGD and FUP: the IP payload, without LastIP.
+    * `detail`: the other fields; IPBytes for packets with an IP
+
+    `end` is the stream offset after the last packet. `bad`: the bytes from there on that are no
+    packet, up to the next batch.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("kind", "u1", KINDS),
+        ("kind", "u1", PACKET_KINDS),
         ("detail", "u1", None),
         ("offset", "u8", None),
         ("payload", "u8", None),
@@ -62,9 +69,9 @@ class Packets(Batch):
         *columns: Sized,
         end: int,
         bad: BadBytes | None,
-        more: Mapping[str, NDArray[Any]] | None = None,
+        extra_columns: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        super().__init__(*columns, more=more)
+        super().__init__(*columns, extra_columns=extra_columns)
         self.__dict__.update(end=end, bad=bad)
 
     def __iter__(self) -> Iterator[PacketRow]:
@@ -72,62 +79,74 @@ class Packets(Batch):
             yield PacketRow(offset, self.name(index), self.packet_fields(index))
 
     def size(self) -> NDArray[np.uint64]:
-        """Bytes of each packet."""
+        """The size of each packet in bytes."""
         import numpy as np
 
         return np.diff(self.offset, append=np.uint64(self.end))
 
     def name(self, index: int) -> str:
         """The name of packet `index`. Raises IndexError."""
-        return KINDS[int(self.kind[index])]
+        return PACKET_KINDS[int(self.kind[index])]
 
     def packet_fields(self, index: int) -> dict[str, Value]:
         """The fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
         IndexError.
         """
-        take = _FIELDS.get(self.name(index))
-        return take(int(self.detail[index]), int(self.payload[index])) if take else {}
+        decode = _FIELD_DECODERS.get(self.name(index))
+        return decode(int(self.detail[index]), int(self.payload[index])) if decode else {}
 
 
-Clocks = tuple[int, tuple[int, int], int, int, tuple[int, int]]
-"""As `Settings` has them: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
-TIMES = ("time", "cycles", "frequency")
-"""Columns that packets have with clocks; see `batch.MORE`."""
-TIMED = ("time", *COLUMNS)
-"""Those that they have with bounds."""
+ClockSettings = tuple[int, tuple[int, int], int, int, tuple[int, int]]
+"""From `Settings`: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
+PACKET_TIME_COLUMNS = ("time", "cycles", "frequency")
+"""Extra columns of packets that are scanned with clock settings (see `EXTRA_COLUMNS`)."""
+PACKET_BOUND_COLUMNS = ("time", *BOUND_COLUMNS)
+"""Extra columns of `timed_packet_batches`."""
 
 
-def clocks_of(known: Settings) -> Clocks:
-    """What the times of a stream's packets take."""
-    ratio, start = known.max_nonturbo_ratio, known.start_time
-    return known.mtc_freq, known.tsc_ctc, ratio, start, known.guest_tsc
+def clock_settings(settings: Settings) -> ClockSettings:
+    """The settings that packet times depend on."""
+    return (
+        settings.mtc_freq,
+        settings.tsc_ctc,
+        settings.max_nonturbo_ratio,
+        settings.start_time,
+        settings.guest_tsc,
+    )
 
 
-def packets(stream: Buffer | Iterable[Buffer], clocks: Clocks | None = None) -> Iterator[Packets]:
-    """The packets of raw PT, bytes or an iterable of parts of a stream, from its first byte on;
-    after bytes that are no packet from the next PSB on. With `clocks` they have `TIMES`.
+def packet_batches(
+    stream: Buffer | Iterable[Buffer], clocks: ClockSettings | None = None
+) -> Iterator[Packets]:
+    """Scan raw PT, bytes or an iterable of chunks, from its first byte on.
+
+    After bytes that are no packet, scanning continues at the next PSB. With `clocks` the batches
+    have `PACKET_TIME_COLUMNS`.
     """
     from rtit._core import PacketScan
 
-    return _batches(PacketScan(stream, clocks))
+    return _scan(PacketScan(stream, clocks))
 
 
-def timed_packets(stream: Buffer | Iterable[Buffer], clocks: Clocks) -> Iterator[Packets]:
-    """As `packets`, with `TIMED`."""
+def timed_packet_batches(
+    stream: Buffer | Iterable[Buffer], clocks: ClockSettings
+) -> Iterator[Packets]:
+    """As `packet_batches`, with `PACKET_BOUND_COLUMNS`."""
     from rtit._core import PacketScan
 
     scan = PacketScan(stream, clocks, points=True)
     start_time = clocks[3]
-    batches = ((batch, batch.offset) for batch in _batches(scan))
-    return (batch for batch, _ in clocked(scan, start_time, batches, own=True))
+    batches = ((batch, batch.offset) for batch in _scan(scan))
+    timed = add_time_bounds(scan, start_time, batches, rows_are_packets=True)
+    return (each.batch for each in timed)
 
 
-def _batches(scan: _core.PacketScan) -> Iterator[Packets]:
+def _scan(scan: _core.PacketScan) -> Iterator[Packets]:
     import numpy as np
 
     from rtit.packets import BadBytes
 
-    while (batch := scan.next(_PACKETS)) is not None:
+    while (batch := scan.next(_BATCH_PACKETS)) is not None:
         kind, detail, offset, payload, end, bad, times = batch
         yield Packets(
             kind,
@@ -136,7 +155,9 @@ def _batches(scan: _core.PacketScan) -> Iterator[Packets]:
             payload,
             end=end,
             bad=None if bad is None else BadBytes(*bad),
-            more=dict(zip(TIMES, map(np.asarray, times or ()), strict=False)),
+            extra_columns=dict(
+                zip(PACKET_TIME_COLUMNS, map(np.asarray, times or ()), strict=False)
+            ),
         )
 
 
@@ -152,12 +173,12 @@ def _flag(detail: int, _payload: int) -> dict[str, Value]:
     return {"ip": detail}
 
 
-def _only(name: str) -> Callable[[int, int], dict[str, Value]]:
+def _single_field(name: str) -> Callable[[int, int], dict[str, Value]]:
     return lambda _detail, payload: {name: payload}
 
 
 _LETTERS = {ord("0"): "N", ord("1"): "T"}
-_FIELDS: dict[str, Callable[[int, int], dict[str, Value]]] = {
+_FIELD_DECODERS: dict[str, Callable[[int, int], dict[str, Value]]] = {
     "TNT": _tnt,
     "TNT.64": _tnt,
     "TIP": _ip,
@@ -171,13 +192,13 @@ _FIELDS: dict[str, Callable[[int, int], dict[str, Value]]] = {
         "iflag": detail >> 2,
     },
     "MODE.TSX": lambda detail, _: {"in_tx": detail & 1, "tx_abort": detail >> 1},
-    "CBR": _only("ratio"),
-    "TSC": _only("tsc"),
-    "MTC": _only("ctc"),
+    "CBR": _single_field("ratio"),
+    "TSC": _single_field("tsc"),
+    "MTC": _single_field("ctc"),
     "TMA": lambda _, payload: {"ctc": payload & 0xFFFF, "fast_counter": payload >> 16},
-    "CYC": _only("cycles"),
-    "VMCS": _only("pointer"),
-    "MNT": _only("payload"),
+    "CYC": _single_field("cycles"),
+    "VMCS": _single_field("pointer"),
+    "MNT": _single_field("payload"),
     "PTW": lambda detail, payload: {
         "ip": detail & 1,
         "payload_bytes": detail >> 1,

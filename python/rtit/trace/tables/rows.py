@@ -1,6 +1,7 @@
-"""What decoding gives: rows as columns, and the events between them.
+"""The tables that decoding produces: blocks with events, instructions, branches, sync points.
 
-What ran, as batches: instructions, branches, sync points.
+Each is a `Batch` of NumPy columns. Iterating a batch gives one named tuple for each row. Times are
+estimates in TSC ticks: a lower bound of the time at which a row ran.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from rtit.trace.tables.batch import Batch, End, EventKind, Field
-from rtit.trace.threads.address_spaces import filled
+from rtit.trace.threads.address_spaces import space_column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. `row` rows of the stream had begun before it by what its packets had told until
-    then: it came during the last of them, or between it and the next. What `ip` and `value` are
-    depends on `kind` (see `EventKind`); `time` is the TSC estimate, a lower bound; `offset` the
-    packet's place in the stream.
+    """One event that a packet reported.
+
+    `row` is the number of rows of the stream that had started before the event. The event occurred
+    during the last of them, or between it and the next row. `EventKind` says what `ip` and `value`
+    contain; `offset` is the stream offset of the packet.
     """
 
     row: int
@@ -37,10 +39,7 @@ class Event:
 
 
 class Events(Batch):
-    """Events as columns of one length, in the order of the stream; iterated they are `Event`s.
-
-    The columns are those of `Event`; the numbers of `kind` are those of `EventKind`.
-    """
+    """Events in stream order. The columns are the fields of `Event`."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         ("row", "u8", None),
@@ -50,7 +49,7 @@ class Events(Batch):
         ("time", "u8", None),
         ("offset", "u8", None),
     )
-    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     row: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     ip: NDArray[np.uint64]
@@ -59,12 +58,12 @@ class Events(Batch):
     offset: NDArray[np.uint64]
 
     def __iter__(self) -> Iterator[Event]:
-        for row, kind, *rest in zip(*self.lists(), strict=True):
+        for row, kind, *rest in zip(*self.column_lists(), strict=True):
             yield Event(row, EventKind(kind), *rest)
 
 
 class Block(NamedTuple):
-    """One row; see `Rows`."""
+    """One row of `Rows`."""
 
     start: int
     instructions: int
@@ -77,17 +76,21 @@ class Block(NamedTuple):
 
 
 class Rows(Batch):
-    """Runs of instructions that followed each other in memory, as columns of one length.
+    """Blocks: runs of instructions that follow each other in memory, in the order of execution.
 
-    `start`: IP of the first instruction; `instructions`: how many; `last`: IP of the last; `end`:
-    why the run ended, a number of `End`; `bits`: the mode of the code, 16, 32 or 64; `in_tx`: 1 if
-    it ran in a transaction as far as the trace tells (a run is cut where one begins or ends);
-    `time`: TSC estimate at its start, a lower bound; `offset`: place in the stream of the packet
-    that ended it. A run of more than 2**31 instructions goes on in the next row, `end` being CUT.
-    `events` is what came between, and `first` how many rows the stream has before
-    these: `events.row - first` is a place among these.
-    Rows that were chosen from others have no events.
-    Those of a CPU that threads share have columns `tid` and `pid`: who ran, -1 where not known.
+    * `start`, `last`: IP of the first and the last instruction
+    * `instructions`: their number, at most 2**31; a longer run continues in the next row, with
+      `end` CUT
+    * `end`: why the run ended, an `End`
+    * `bits`: mode of the code, 16, 32 or 64
+    * `in_tx`: 1 in a transaction, as far as the trace shows; runs are cut where a transaction
+      begins or ends
+    * `time`: TSC estimate at the start, a lower bound
+    * `offset`: stream offset of the packet that ended the run
+
+    `events` are the events between these rows, and `first` is the number of rows of the stream
+    before this batch, so that `events.row - first` counts rows of this batch. Selected rows have no
+    events.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -100,7 +103,7 @@ class Rows(Batch):
         ("time", "u8", None),
         ("offset", "u8", None),
     )
-    WHERE: ClassVar[tuple[str, str] | None] = ("start", "last")
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     last: NDArray[np.uint64]
@@ -117,14 +120,14 @@ class Rows(Batch):
         *columns: Sized,
         events: Events,
         first: int = 0,
-        more: Mapping[str, NDArray[Any]] | None = None,
+        extra_columns: Mapping[str, NDArray[Any]] | None = None,
         **named: Sized,
     ) -> None:
-        super().__init__(*columns, more=more, **named)
+        super().__init__(*columns, extra_columns=extra_columns, **named)
         self.__dict__.update(events=events, first=first)
 
     def __iter__(self) -> Iterator[Block]:
-        for start, instructions, last, end, *rest in zip(*self.lists(), strict=True):
+        for start, instructions, last, end, *rest in zip(*self.column_lists(), strict=True):
             yield Block(start, instructions, last, End(end), *rest)
 
     def __repr__(self) -> str:
@@ -134,13 +137,16 @@ class Rows(Batch):
             f"{instructions:,} instructions, {len(self.events):,} events>"
         )
 
-    def take(self, which: NDArray[Any] | slice) -> Self:
-        """Some of the rows: a mask, or a slice."""
-        return super().take(which).replaced(events=self.events.take(slice(0, 0)))
+    def select_rows(self, selector: NDArray[Any] | slice) -> Self:
+        """The rows of a mask or slice, without events."""
+        return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
-    def of(cls, columns: RowColumns, first: int, *, spaced: bool = False) -> Rows:
-        """From what the native decoder gives; nothing is copied. `spaced`: with `space`."""
+    def from_native(cls, columns: RowColumns, first: int, *, with_spaces: bool = False) -> Rows:
+        """Wrap the native decoder's columns without copying. `with_spaces`: with `space`."""
+        extra = {}
+        if with_spaces:
+            extra["space"] = space_column(columns["space"], len(columns["start"]))
         return cls(
             start=columns["start"],
             instructions=columns["instructions"],
@@ -151,20 +157,20 @@ class Rows(Batch):
             time=columns["time"],
             offset=columns["offset"],
             events=Events(
-                row=_wide(columns["event_row"]),
+                row=_u64_column(columns["event_row"]),
                 kind=memoryview(columns["event_kind"]),
-                ip=_wide(columns["event_ip"]),
-                value=_wide(columns["event_value"]),
-                time=_wide(columns["event_time"]),
-                offset=_wide(columns["event_offset"]),
+                ip=_u64_column(columns["event_ip"]),
+                value=_u64_column(columns["event_value"]),
+                time=_u64_column(columns["event_time"]),
+                offset=_u64_column(columns["event_offset"]),
             ),
             first=first,
-            more={"space": filled(columns["space"], len(columns["start"]))} if spaced else {},
+            extra_columns=extra,
         )
 
 
-def _wide(data: bytes) -> Sized:
-    """A column of little-endian u64."""
+def _u64_column(data: bytes) -> Sized:
+    """A column of little-endian u64 numbers."""
     if sys.byteorder == "little":
         return memoryview(data).cast("Q")
     import numpy as np
@@ -173,7 +179,7 @@ def _wide(data: bytes) -> Sized:
 
 
 class Instruction(NamedTuple):
-    """One instruction; see `Instructions`."""
+    """One row of `Instructions`."""
 
     ip: int
     size: int
@@ -183,9 +189,8 @@ class Instruction(NamedTuple):
 
 
 class Instructions(Batch):
-    """Instructions that ran, in order. `ip`: address; `size`: bytes; `time`: TSC estimate at the
-    start of its run, a lower bound; `bits`: the mode of its code, 16, 32 or 64; `in_tx`: 1 if it
-    ran in a transaction, as far as the trace tells.
+    """Executed instructions in order: `ip`, `size` in bytes, `time` (TSC estimate at the start of
+    the run, a lower bound), `bits` (mode of the code: 16, 32 or 64), `in_tx` (1 in a transaction).
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -195,7 +200,7 @@ class Instructions(Batch):
         ("bits", "u1", None),
         ("in_tx", "u1", None),
     )
-    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     ip: NDArray[np.uint64]
     size: NDArray[np.uint8]
     time: NDArray[np.uint64]
@@ -203,11 +208,11 @@ class Instructions(Batch):
     in_tx: NDArray[np.uint8]
 
     def __iter__(self) -> Iterator[Instruction]:
-        return map(Instruction, *self.lists())
+        return map(Instruction, *self.column_lists())
 
 
 class Branch(NamedTuple):
-    """One branch; see `Branches`."""
+    """One row of `Branches`."""
 
     source: int
     target: int
@@ -216,9 +221,9 @@ class Branch(NamedTuple):
 
 
 class Branches(Batch):
-    """Branches and other transfers, in order, direct ones as well. `source`: IP of the instruction;
-    `target`: where it went; `kind`: an `End`, CUT for a conditional branch that was not taken;
-    `time`: TSC estimate, a lower bound.
+    """Branches and other transfers in order, direct ones included: `source` (IP of the
+    instruction), `target`, `kind` (an `End`; CUT is a conditional branch that was not taken),
+    `time` (TSC estimate, a lower bound).
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -227,19 +232,19 @@ class Branches(Batch):
         ("kind", "u1", End),
         ("time", "u8", None),
     )
-    WHERE: ClassVar[tuple[str, str] | None] = ("source", "source")
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     time: NDArray[np.uint64]
 
     def __iter__(self) -> Iterator[Branch]:
-        for source, target, kind, time in zip(*self.lists(), strict=True):
+        for source, target, kind, time in zip(*self.column_lists(), strict=True):
             yield Branch(source, target, End(kind), time)
 
 
 class SyncPoint(NamedTuple):
-    """One PSB+; see `SyncPoints`."""
+    """One row of `SyncPoints`."""
 
     offset: int
     ip: int
@@ -247,8 +252,8 @@ class SyncPoint(NamedTuple):
 
 
 class SyncPoints(Batch):
-    """PSB+ that were read: decoding can begin there. `offset`: of the PSB in the stream; `ip`:
-    where the program was, 0 if tracing was off; `time`: TSC estimate, a lower bound.
+    """The decoded PSB+ sequences, where decoding can start: `offset` of the PSB in the stream, `ip`
+    (0 if tracing was off), `time` (TSC estimate, a lower bound).
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -256,10 +261,10 @@ class SyncPoints(Batch):
         ("ip", "u8", None),
         ("time", "u8", None),
     )
-    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
+    ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     offset: NDArray[np.uint64]
     ip: NDArray[np.uint64]
     time: NDArray[np.uint64]
 
     def __iter__(self) -> Iterator[SyncPoint]:
-        return map(SyncPoint, *self.lists())
+        return map(SyncPoint, *self.column_lists())

@@ -1,18 +1,15 @@
-"""Which part of what ran is wanted: a plain value, the same for every command and view.
+"""Which rows of a trace a user wants: options, address ranges and row filters.
 
-Streams are chosen first, by thread, process, CPU and name: one is taken if each kind that is given
-names it. Of their instructions those count that are within `time` and, if `ranges` or `functions`
-are given, in any of these. `head` or `tail` are then the first or the last ones of each stream; of
-streams merged by time, of all of them together.
+* `Selection` holds the options of a command: threads, times, address ranges, functions, head and
+  tail. It is a plain value without reference to a recording.
+* `SelectedRanges` translates ranges and function names to addresses, process by process.
+* `RowFilter` is a selection for one stream. It selects the rows of any table.
 
-An instruction's time is that of its run (`Rows.time`): the TSC estimate at the run's start, a lower
-bound.
-
-Where the code is that a selection names.
-
-How many instructions ran in each function.
-
-Which rows of a table a selection takes.
+A stream must match each given option of `tids`, `pids`, `cpus` and `comms`. Its instructions are
+selected if they are within `time` and, if `ranges` or `functions` are given, inside of one of them.
+`head` and `tail` then limit the number of instructions of each stream, or of all streams together
+if they are merged by time. An instruction's time is that of its run (`Rows.time`): the TSC estimate
+at the run's start, a lower bound.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.readable import name_to_text
+from rtit.readable import as_text
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:
@@ -38,8 +35,8 @@ if TYPE_CHECKING:
     from rtit.trace.stream import Stream
 
 
-class Chosen(Protocol):
-    """A stream, as far as it is chosen by it."""
+class SelectableStream(Protocol):
+    """The properties of a stream that a selection tests."""
 
     @property
     def tid(self) -> int: ...  # noqa: D102 - see `Stream`
@@ -53,31 +50,32 @@ class Chosen(Protocol):
     def title(self) -> str: ...  # noqa: D102
 
 
-S = TypeVar("S", bound=Chosen)
+S = TypeVar("S", bound=SelectableStream)
 
 LATEST = (1 << 64) - 1
 """The last TSC value, and the last address."""
 
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _SECONDS = re.compile(r"([0-9]{1,20})\.([0-9]{1,9})")
-_TIME_FORM = "expected FROM,TO (either may be empty)"
-_TIME_HINT = "examples: --time 1000,2000   --time 1.5,   --time ,0.25"
+_TIME_SYNTAX = (
+    "--time takes A,B: nanoseconds, or seconds with a point in them; A or B may be left out"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """From `first` to `last`, both included, in nanoseconds of the perf clock; None has no bound.
+    """A time range from `first` to `last`, both included, in nanoseconds of the perf clock.
 
-    Where a recording does not say how TSC ticks become nanoseconds, the numbers are TSC ticks;
-    `seconds` tells that they were given in seconds, which ticks cannot be.
+    None is no bound. If a recording has no conversion between TSC and nanoseconds, the numbers are
+    TSC ticks. `seconds`: they were given in seconds, and cannot be ticks.
     """
 
     first: int | None = None
     last: int | None = None
     seconds: bool = False
 
-    def ticks(self, clock: TimeConversion | None) -> tuple[int, int]:
-        """The first and the last TSC value within, 0..2**64-1; (1, 0) if there is none.
+    def to_ticks(self, clock: TimeConversion | None) -> tuple[int, int]:
+        """The first and the last TSC value in the range, 0 to 2**64-1; (1, 0) if it is empty.
 
         Raises UsageError for seconds without a clock.
         """
@@ -89,21 +87,20 @@ class Times:
             first = 0 if self.first is None else self.first
             last = LATEST if self.last is None else self.last
         else:
-            # The tick of the first nanosecond, and the tick before that of the one after the last.
-            first = 0 if self.first is None else _tick(clock, self.first)
-            last = LATEST if self.last is None else _tick(clock, self.last + 1) - 1
+            # `last` is included: the last tick is the one before the next nanosecond's.
+            first = 0 if self.first is None else _first_tick(clock, self.first)
+            last = LATEST if self.last is None else _first_tick(clock, self.last + 1) - 1
         first, last = max(first, 0), min(last, LATEST)
         return (first, last) if first <= last else (1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; an empty field leaves nothing out.
+    """The selection options. An empty field excludes nothing.
 
-    `ranges` are addresses, (start, end) with the end left out; `functions` are names as `report`
-    prints them, `NAME@FILE` for those of one file (see `Places`); `comms` are names of threads.
-    `head` and `tail` count instructions, 0 or more; at most one of them is given. Raises UsageError
-    if both are.
+    `ranges` are addresses, (start, end) without the end. `functions` are names as `report` prints
+    them, or `NAME@FILE` (see `SelectedRanges`). `comms` are thread names. `head` and `tail` count
+    instructions; raises UsageError if both are given.
     """
 
     tids: tuple[int, ...] = ()
@@ -121,13 +118,13 @@ class Selection:
             raise UsageError("--head and --tail are the first or the last instructions, not both")
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it takes every instruction of the streams that it takes."""
+    def selects_all_rows(self) -> bool:
+        """Whether every instruction of a matching stream is selected."""
         partial = (self.ranges, self.functions, self.time, self.head is not None)
         return not any(partial) and self.tail is None
 
-    def takes(self, stream: Chosen) -> bool:
-        """Whether a stream is among those chosen."""
+    def matches(self, stream: SelectableStream) -> bool:
+        """Whether a stream has a selected thread, process, CPU and name."""
         return (
             (not self.tids or stream.tid in self.tids)
             and (not self.pids or stream.pid in self.pids)
@@ -135,25 +132,26 @@ class Selection:
             and (not self.comms or stream.name in self.comms)
         )
 
-    def streams(self, streams: Iterable[S]) -> list[S]:
-        """Those that are chosen, in their order. Raises UsageError if some are asked for and there
-        are none.
+    def select_streams(self, streams: Iterable[S]) -> list[S]:
+        """The matching streams, in their order.
+
+        Raises UsageError if the selection names streams and none matches.
         """
-        have = list(streams)
-        found = [each for each in have if self.takes(each)]
-        if not found and (self.tids or self.pids or self.cpus or self.comms):
-            there = ", ".join(each.title for each in have) or "none"
-            raise UsageError(f"no such stream; the recording has: {there}")
-        return found
+        all_streams = list(streams)
+        matching = [each for each in all_streams if self.matches(each)]
+        if not matching and (self.tids or self.pids or self.cpus or self.comms):
+            titles = ", ".join(each.title for each in all_streams) or "none"
+            raise UsageError(f"no such stream; the recording has: {titles}")
+        return matching
 
 
 def parse_times(text: str) -> Times:
-    """`FROM,TO` as `Times`: whole numbers are nanoseconds, as rtit prints them, numbers with a
-    point seconds, as perf prints them. Raises UsageError.
+    """Parse `A,B`. Whole numbers are nanoseconds, as rtit prints them; numbers with a point are
+    seconds, as perf prints them. Raises UsageError.
     """
     words = text.split(",")
     if len(words) != 2:
-        raise UsageError(f"--time {text}: {_TIME_FORM}", hint=_TIME_HINT)
+        raise UsageError(f"--time {text}: {_TIME_SYNTAX}")
     bounds: list[int | None] = []
     seconds = False
     for word in map(str.strip, words):
@@ -165,9 +163,7 @@ def parse_times(text: str) -> Times:
         elif _DECIMAL.fullmatch(word):
             bounds.append(int(word))
         else:
-            raise UsageError(
-                f"--time {text}: {word!r} is not a time; {_TIME_FORM}", hint=_TIME_HINT
-            )
+            raise UsageError(f"--time {text}: {word!r} is no time; {_TIME_SYNTAX}")
     first, last = bounds
     if any(bound is not None and bound > LATEST for bound in bounds):
         raise UsageError(f"--time {text}: times have 64 bits")
@@ -177,12 +173,11 @@ def parse_times(text: str) -> Times:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """`START-END` as addresses, hexadecimal with or without 0x, END excluded. Raises UsageError."""
+    """Parse `A-B`: hexadecimal addresses with or without 0x, without B. Raises UsageError."""
     words = [word.strip().lower().removeprefix("0x") for word in text.split("-")]
     if len(words) != 2 or not all(re.fullmatch("[0-9a-f]{1,16}", word) for word in words):
         raise UsageError(
-            f"--range {text}: expected START-END in hexadecimal, END excluded",
-            hint="example: --range 401000-401080",
+            f"--range {text}: it takes A-B, hexadecimal addresses, up to and without B"
         )
     start, end = (int(word, 16) for word in words)
     if start >= end:
@@ -191,23 +186,21 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Numbers joined by commas. Raises UsageError."""
+    """Parse numbers separated by commas. Raises UsageError."""
     words = text.split(",")
     for word in words:
         if not _DECIMAL.fullmatch(word) or int(word) >> 31:
-            raise UsageError(
-                f"{option} {text}: expected numbers, separated by commas; got {word!r}"
-            )
+            raise UsageError(f"{option} takes numbers joined by commas, not {word!r}")
     return tuple(map(int, words))
 
 
-def _tick(clock: TimeConversion, nanoseconds: int) -> int:
-    """The first TSC value at `nanoseconds` or later; may be negative, or beyond 64 bits."""
+def _first_tick(clock: TimeConversion, nanoseconds: int) -> int:
+    """The first TSC value at `nanoseconds` or later. May be negative or exceed 64 bits."""
     zero = clock.zero - (1 << 64) if clock.zero >> 63 else clock.zero
     return -(-((nanoseconds - zero) << clock.shift) // clock.mult)
 
 
-class Place(NamedTuple):
+class SelectedRange(NamedTuple):
     """Addresses from `start` up to `end`, from time `since` up to `until` (TSC)."""
 
     start: int
@@ -216,12 +209,12 @@ class Place(NamedTuple):
     until: int = LATEST
 
 
-class Places:
-    """The ranges and functions of a selection, process by process.
+class SelectedRanges:
+    """The address ranges of a selection's `ranges` and `functions`, process by process.
 
-    A function is named as it is printed, or as its file spells it (C++ and Rust); `@FILE` behind
-    the name takes that of one file only, a path or its last part. A file alone stands for what in
-    it belongs to no function, as it does in a report.
+    A function has the name that rtit prints, or the one in its file (C++ and Rust). `NAME@FILE`
+    selects the function of one file, given by its path or the last part of it. A file alone stands
+    for all code in it that belongs to no function, as in a report.
     """
 
     def __init__(self, selection: Selection, images: Images) -> None:
@@ -229,50 +222,49 @@ class Places:
         self._images = images
         self._offsets: dict[tuple[str, str, bytes | None], list[tuple[int, int]]] = {}
 
-    def of(self, *pids: int) -> list[Place] | None:
-        """Those in any of some processes, sorted; they may overlap. None if the selection has
-        neither ranges nor functions: then all places are wanted. A function that is not there adds
-        nothing: see `check`.
+    def in_processes(self, *pids: int) -> list[SelectedRange] | None:
+        """The ranges in any of the processes, sorted; they may overlap.
+
+        None if the selection has neither ranges nor functions. Unknown functions add nothing: see
+        `check`.
         """
         if not self._selection.ranges and not self._selection.functions:
             return None
-        found = {Place(start, end) for start, end in self._selection.ranges}
+        found = {SelectedRange(start, end) for start, end in self._selection.ranges}
         for mapping in (each for pid in pids for each in self._images.mappings(pid)):
             for name in self._selection.functions:
                 found.update(self._in_mapping(name, mapping))
         return sorted(found)
 
-    def by_space(self, pids: Sequence[int]) -> tuple[list[Place], ...] | None:
-        """As `of`, of each process by itself."""
-        found = [each for pid in pids if (each := self.of(pid)) is not None]
+    def by_process(self, pids: Sequence[int]) -> tuple[list[SelectedRange], ...] | None:
+        """As `in_processes`, for each process separately."""
+        found = [each for pid in pids if (each := self.in_processes(pid)) is not None]
         return tuple(found) if len(found) == len(pids) else None
 
     def check(self, pids: Iterable[int]) -> None:
-        """Raises UsageError for a function that is nowhere in these processes; it lists names near
-        it.
-        """
+        """Raise UsageError for a function that no process has. The error lists similar names."""
         mappings = [mapping for pid in pids for mapping in self._images.mappings(pid)]
         for name in self._selection.functions:
             if any(True for mapping in mappings for _ in self._in_mapping(name, mapping)):
                 continue
             files = {(each.path, each.build_id): each for each in mappings}
-            known = {each for mapping in files.values() for each in self._names(mapping)}
+            names = {each for mapping in files.values() for each in self._names(mapping)}
             import difflib
 
-            near = difflib.get_close_matches(name_to_text(name), known, n=5, cutoff=0.5)
-            hint = f"; near it: {', '.join(near)}" if near else ""
-            raise UsageError(f"--function {name}: nothing that was mapped has it{hint}")
+            similar = difflib.get_close_matches(as_text(name), names, n=5, cutoff=0.5)
+            hint = f"; similar names: {', '.join(similar)}" if similar else ""
+            raise UsageError(f"--function {name}: no mapped file has this function{hint}")
 
-    def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[Place]:
+    def _in_mapping(self, name: str, mapping: Mapping) -> Iterator[SelectedRange]:
         key = (name, mapping.path, mapping.build_id)
         if key not in self._offsets:
-            self._offsets[key] = list(_offsets(name, mapping.path, self._symbols(mapping)))
+            self._offsets[key] = list(_function_offsets(name, mapping.path, self._symbols(mapping)))
         size = mapping.end - mapping.start
         for start, end in self._offsets[key]:
             low, high = max(start - mapping.offset, 0), min(end - mapping.offset, size)
             if low < high:
                 base = mapping.start
-                yield Place(base + low, base + high, mapping.since, mapping.until)
+                yield SelectedRange(base + low, base + high, mapping.since, mapping.until)
 
     def _symbols(self, mapping: Mapping) -> FileSymbols | None:
         return self._images.files.symbols(mapping.path, mapping.build_id)
@@ -280,196 +272,207 @@ class Places:
     def _names(self, mapping: Mapping) -> Iterator[str]:
         symbols = self._symbols(mapping)
         if symbols is not None:
-            yield from map(_readable, symbols.names)
+            yield from map(_demangled, symbols.names)
 
 
-def _offsets(name: str, path: str, symbols: FileSymbols | None) -> Iterator[tuple[int, int]]:
-    """Ranges of a file's offsets that belong to a name."""
+def _function_offsets(
+    name: str, path: str, symbols: FileSymbols | None
+) -> Iterator[tuple[int, int]]:
+    """The ranges of file offsets that belong to a function name."""
     bare, at, file = name.rpartition("@")
-    names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
-    behind = 0
+    names = set(map(as_text, (name, bare) if at and _is_file(file, path) else (name,)))
+    end_of_last = 0
     if symbols is not None:
         functions = symbols.functions
-        # One that has several names is there once, under the best.
-        wanted = {
-            each.offset for each in functions if each.name in names or _readable(each.name) in names
+        # A function with several names is listed once, under the best one.
+        matching = {
+            each.offset
+            for each in functions
+            if each.name in names or _demangled(each.name) in names
         }
-        for start, end, owner in zip(*symbols.owned_ranges, strict=True):
-            if functions[owner].offset in wanted:
+        for start, end, owner in zip(*symbols.pieces, strict=True):
+            if functions[owner].offset in matching:
                 yield start, end
-            if _is_file(name, path) and behind < start:
-                yield behind, start
-            behind = max(behind, end)
+            if _is_file(name, path) and end_of_last < start:
+                yield end_of_last, start
+            end_of_last = max(end_of_last, end)
     if _is_file(name, path):
-        yield behind, LATEST
+        yield end_of_last, LATEST
 
 
 def _is_file(name: str, path: str) -> bool:
     return bool(name) and name in (path, PurePath(path).name)
 
 
-def _readable(name: str) -> str:
+def _demangled(name: str) -> str:
     from rtit._core import demangle
 
     return demangle(name)
 
 
-def functions(stream: Stream, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
-    """(name, path of the file, instructions) of a stream, decoded to its end; "" where nothing is
-    known. One function may come more than once.
+def instructions_by_function(stream: Stream, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
+    """Count the instructions of each function: (name, path of the file, instructions).
+
+    Decodes the stream to its end. Name and path are "" if unknown. A function may occur repeatedly.
     """
-    if not stream.is_taken_out:
-        names, *others = map(symbols.names, (stream.tid, *stream.pids[1:]))
-        yield from stream.native().functions(names, others)
+    if not stream.needs_extraction:
+        names, *others = map(symbols.names, (stream.tid, *stream.space_pids[1:]))
+        yield from stream.native_decoder().functions(names, others)
         return
     import numpy as np
 
     for batch in stream.instructions():
-        tids = batch.more["tid"]
+        tids = batch.extra_columns["tid"]
         for tid in np.unique(tids).tolist():
-            own = tids == tid
-            numbers, _ = symbols.lookup_many(tid, batch.time[own], batch.ip[own])
-            counted = np.bincount(numbers)
-            for number in counted.nonzero()[0].tolist():
-                yield *symbols.table[number], int(counted[number])
+            is_tid = tids == tid
+            indices, _ = symbols.lookup_many(tid, batch.time[is_tid], batch.ip[is_tid])
+            counts = np.bincount(indices)
+            for index in counts.nonzero()[0].tolist():
+                yield *symbols.table[index], int(counts[index])
 
 
 B = TypeVar("B", bound=Batch)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """What a selection means for one stream: times (TSC, the first and the last), places (None:
-    all), those of each address space by its number, if there are several, and how many rows at
-    either end. Rows without a column `space` are chosen by the places of all.
+class RowFilter:
+    """A selection for one stream. Selects rows of any table.
+
+    `times`: first and last TSC value. `ranges`: None selects all addresses. `ranges_by_space`: the
+    ranges of each address space by its number, if there are several; rows without a column `space`
+    use `ranges`. `head`, `tail`: number of rows.
     """
 
     times: tuple[int, int] = (0, LATEST)
-    places: list[Place] | None = None
-    by_space: tuple[list[Place], ...] | None = None
+    ranges: list[SelectedRange] | None = None
+    ranges_by_space: tuple[list[SelectedRange], ...] | None = None
     head: int | None = None
     tail: int | None = None
 
     @classmethod
-    def meant(
+    def from_selection(
         cls,
         selection: Selection,
         pids: Sequence[int],
         images: Images | None,
         clock: TimeConversion | None,
-    ) -> Filter:
-        """By a selection, of a stream with the code of these processes, an address space each.
+    ) -> RowFilter:
+        """The filter of a selection for a stream with these processes, one for each address space.
+
         Raises UsageError for times in seconds without a clock.
         """
-        places = Places(selection, Images() if images is None else images)
+        ranges = SelectedRanges(selection, Images() if images is None else images)
         return cls(
-            selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
-            places.of(*pids),
-            places.by_space(pids) if len(pids) > 1 else None,
+            selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
+            ranges.in_processes(*pids),
+            ranges.by_process(pids) if len(pids) > 1 else None,
             selection.head,
             selection.tail,
         )
 
     @property
-    def is_timed(self) -> bool:
-        """Whether rows are chosen by their time."""
+    def selects_by_time(self) -> bool:
+        """Whether the filter excludes any time."""
         return self.times != (0, LATEST)
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether it takes rows by when they came."""
-        return self.is_timed or self.head is not None or self.tail is not None
+    def depends_on_order(self) -> bool:
+        """Whether the filter needs the order or the times of rows."""
+        return self.selects_by_time or self.head is not None or self.tail is not None
 
-    def of(self, batch: B) -> B:
-        """What it takes of a batch, whatever comes before or after."""
-        keep = self.mask(batch)
-        return batch if keep is None or keep.all() else batch.take(keep)
+    def check_batch_type(self, batch_type: type[Batch]) -> None:
+        """Raise UsageError if rows of this type lack the time or address that the filter needs."""
+        if batch_type.ADDRESS_COLUMNS is None and self.ranges is not None:
+            raise UsageError(f"rows of {batch_type.__name__} have no address to be selected by")
+        if batch_type.TIME_COLUMN is None and self.selects_by_time:
+            raise UsageError(f"rows of {batch_type.__name__} have no time to be selected by")
 
-    def check(self, kind: type[Batch]) -> None:
-        """Raises UsageError for what rows of this kind cannot be chosen by."""
-        if kind.WHERE is None and self.places is not None:
-            raise UsageError(f"rows of {kind.__name__} have no address to be chosen by")
-        if kind.WHEN is None and self.is_timed:
-            raise UsageError(f"rows of {kind.__name__} have no time to be chosen by")
-
-    def apply(self, batches: Iterator[B]) -> Iterator[B]:
-        """What it takes of the batches of a stream, without batches that are empty then."""
-        found = (each for each in map(self.of, self.until_last(batches)) if len(each))
+    def filter(self, batches: Iterator[B]) -> Iterator[B]:
+        """The selected rows of a stream, without empty batches."""
+        selected = (self.select(each) for each in self.stop_after_match(batches))
+        found = (each for each in selected if len(each))
         if self.head is not None:
-            return _first(found, self.head)
+            return _first_rows(found, self.head)
         if self.tail is not None:
-            return _last(found, self.tail)
+            return _last_rows(found, self.tail)
         return found
 
-    def until_last(self, batches: Iterator[B]) -> Iterator[B]:
-        """Without those behind a whole batch that is too late: nothing that is wanted is there."""
+    def select(self, batch: B) -> B:
+        """The rows of one batch with selected time and address; ignores `head` and `tail`."""
+        mask = self.mask(batch)
+        return batch if mask is None or mask.all() else batch.select_rows(mask)
+
+    def stop_after_match(self, batches: Iterator[B]) -> Iterator[B]:
+        """The batches up to the first that is later than the selected time as a whole."""
         last = self.times[1]
         for batch in batches:
             yield batch
-            if last < LATEST and batch.WHEN is not None and len(batch):
-                times = getattr(batch, batch.WHEN)
+            if last < LATEST and batch.TIME_COLUMN is not None and len(batch):
+                times = getattr(batch, batch.TIME_COLUMN)
                 if int(times[-1]) > last and int(times.min()) > last:
                     return
 
     def mask(self, batch: Batch) -> NDArray[np.bool_] | None:
-        """Which rows are within the times and at the places; None: all."""
+        """Which rows have a selected time and address; None: all."""
         import numpy as np
 
-        keep: NDArray[np.bool_] | None = None
-        # packets have times only if they are chosen by them
-        times = getattr(batch, batch.WHEN, None) if batch.WHEN is not None else None
-        if self.is_timed and times is not None:
+        mask: NDArray[np.bool_] | None = None
+        # Packets have times only if they are selected by time.
+        times = getattr(batch, batch.TIME_COLUMN, None) if batch.TIME_COLUMN is not None else None
+        if self.selects_by_time and times is not None:
             first, last = map(np.uint64, self.times)
-            keep = (times >= first) & (times <= last)
-        if self.places is None or batch.WHERE is None:
-            return keep
-        low, high = (getattr(batch, name) for name in batch.WHERE)
-        spaces = batch.more.get("space")
-        if self.by_space is None or spaces is None:
-            inside = _inside(self.places, low, high, times)
+            mask = (times >= first) & (times <= last)
+        if self.ranges is None or batch.ADDRESS_COLUMNS is None:
+            return mask
+        low, high = (getattr(batch, name) for name in batch.ADDRESS_COLUMNS)
+        spaces = batch.extra_columns.get("space")
+        if self.ranges_by_space is None or spaces is None:
+            inside = _overlaps(self.ranges, low, high, times)
         else:
             inside = np.zeros(len(batch), np.bool_)
             for number in np.unique(spaces).tolist():
-                own = spaces == number
-                when = times[own] if times is not None else None
-                inside[own] = _inside(self.by_space[number], low[own], high[own], when)
-        return inside if keep is None else keep & inside
+                in_space = spaces == number
+                inside[in_space] = _overlaps(
+                    self.ranges_by_space[number],
+                    low[in_space],
+                    high[in_space],
+                    times[in_space] if times is not None else None,
+                )
+        return inside if mask is None else mask & inside
 
 
-def _inside(
-    places: Sequence[Place],
+def _overlaps(
+    ranges: Sequence[SelectedRange],
     low: NDArray[Any],
     high: NDArray[Any],
     times: NDArray[Any] | None,
 ) -> NDArray[np.bool_]:
-    """Which rows, by their lowest and their highest address, have something at any of the places;
-    without times all of these count.
-    """
+    """Which rows, given by lowest and highest address, overlap a range, if `times` is None ever."""
     import numpy as np
 
     inside = np.zeros(len(low), np.bool_)
-    for start, end, since, until in places:
-        here = (low < np.uint64(min(end, LATEST))) & (high >= np.uint64(start))
+    for start, end, since, until in ranges:
+        overlaps = (low < np.uint64(min(end, LATEST))) & (high >= np.uint64(start))
         if times is not None and (since > 0 or until < LATEST):
-            here &= (times >= np.uint64(since)) & (times < np.uint64(until))
-        inside |= here
+            overlaps &= (times >= np.uint64(since)) & (times < np.uint64(until))
+        inside |= overlaps
     return inside
 
 
-def _first(batches: Iterator[B], left: int) -> Iterator[B]:
-    while left > 0 and (batch := next(batches, None)) is not None:
-        yield batch if len(batch) <= left else batch.take(slice(0, left))
-        left -= len(batch)
+def _first_rows(batches: Iterator[B], count: int) -> Iterator[B]:
+    while count > 0 and (batch := next(batches, None)) is not None:
+        yield batch if len(batch) <= count else batch.select_rows(slice(0, count))
+        count -= len(batch)
 
 
-def _last(batches: Iterator[B], most: int) -> Iterator[B]:
+def _last_rows(batches: Iterator[B], count: int) -> Iterator[B]:
     kept: list[B] = []
-    have = 0
+    rows = 0
     for batch in batches:
         kept.append(batch)
-        have += len(batch)
-        while kept and have - len(kept[0]) >= most:
-            have -= len(kept.pop(0))
-    if kept and have > most:
-        kept[0] = kept[0].take(slice(have - most, None))
+        rows += len(batch)
+        while kept and rows - len(kept[0]) >= count:
+            rows -= len(kept.pop(0))
+    if kept and rows > count:
+        kept[0] = kept[0].select_rows(slice(rows - count, None))
     yield from kept

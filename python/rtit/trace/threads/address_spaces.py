@@ -1,4 +1,12 @@
-"""Address spaces of one stream: whose code runs goes by what its PIP and VMCS packets say."""
+"""The address spaces of a stream, and how they are numbered.
+
+A stream can execute code of several address spaces: of processes that share a CPU, of the kernel,
+of virtual machines. The decoder follows PIP and VMCS packets and the scheduling intervals, and
+numbers the spaces: 0 is `Stream.image`, the others are `Stream.other_spaces`, from 1.
+
+Spaces that belong to no process of the recording have negative pseudo process ids, so that each
+space has one.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +22,12 @@ if TYPE_CHECKING:
     from rtit import _core
 
 
-COLUMNS = ("space", "target_space")
-"""Those of `MORE` that say in which space a row is."""
+SPACE_COLUMNS = ("space", "target_space")
+"""The columns with the number of an address space."""
 
 SpaceKey = int | tuple[int, int] | tuple[int, int, int]
-"""CR3; CR3 and NR (1: a guest's; 0 if it is left out); CR3, NR and the VMCS pointer. Of CR3 the
-bits 51 to 5 tell: a PIP has no others (section 33.4.2.7).
+"""CR3; or CR3 and NR (1 in a guest, else 0); or CR3, NR and the VMCS pointer. Only bits 51 to 5 of
+CR3 count, since a PIP has no others (section 33.4.2.7).
 """
 
 Spaces = (
@@ -28,25 +36,24 @@ Spaces = (
     | Mapping[tuple[int, int], Image]
     | Mapping[tuple[int, int, int], Image]
 )
-"""The code of an address space each; a key with a VMCS pointer goes before one without."""
+"""The code of each address space. A key with a VMCS pointer takes precedence over one without."""
 
 
-def pid_of_space(number: int) -> int:
-    """What stands for the process of the space with this number, counted from 0: no process has
-    it, and -1 stands for the code that is in no space.
-    """
-    return -2 - number
+def space_pid(index: int) -> int:
+    """The pseudo process id of the space at this index of `spaces`; -1 is the code in no space."""
+    return -2 - index
 
 
-def are_apart(pids: NDArray[Any]) -> NDArray[Any]:
-    """Which of the processes of spaces (`Stream.pids`) stand for a space that is no process's of
-    the recording: its kernel and its processes are told apart by address.
+def has_no_process(pids: NDArray[Any]) -> NDArray[Any]:
+    """Which of these `Stream.space_pids` belong to no process of the recording.
+
+    In a space of a process, addresses decide between the code of the kernel and of the process.
     """
     return pids < KERNEL_PID
 
 
-def filled(column: _core.Column, rows: int) -> NDArray[Any]:
-    """The spaces of so many rows: native code gives none where all are in the first."""
+def space_column(column: _core.Column, rows: int) -> NDArray[Any]:
+    """The space of each row. The native column is empty if all rows are in space 0."""
     import numpy as np
 
     return np.asarray(column) if len(column) or not rows else np.zeros(rows, np.uint32)
@@ -55,18 +62,19 @@ def filled(column: _core.Column, rows: int) -> NDArray[Any]:
 def native_spaces(
     spaces: Spaces | None,
 ) -> dict[tuple[int, int] | tuple[int, int, int], _core.Space] | None:
-    """As native code has them, in their order. Raises UsageError for a key that cannot be, or that
-    is there in two forms.
+    """The spaces for the native decoder, in the same order.
+
+    Raises UsageError for an invalid key, and for two forms of the same key.
     """
     if not spaces:
         return None
-    found = {_key(key): image.native for key, image in spaces.items()}
+    found = {_native_key(key): image.native for key, image in spaces.items()}
     if len(found) < len(spaces):
         raise UsageError("two of the spaces have the same CR3, NR and VMCS pointer")
     return found
 
 
-def _key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
+def _native_key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
     cr3, nr, *vmcs = (key, 0) if isinstance(key, int) else key
     fits = all(0 <= number < 1 << 64 for number in (cr3, *vmcs))
     if not fits or nr not in (0, 1) or len(vmcs) > 1:

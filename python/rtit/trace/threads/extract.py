@@ -1,160 +1,150 @@
-"""What some threads did in a stream that is followed as a whole, since the kernel is in it."""
+"""Rows, bytes and counts of selected threads, taken from a CPU stream that was decoded as a whole.
+
+Used where the decoder cannot skip other threads because kernel code was traced (see `schedule`).
+`ThreadFilter` selects rows of any table. `ThreadAccounting` attributes what has no row of its own:
+the bytes of the packets, for the coverage ledger and the totals.
+
+Both assume batches that come in stream order and that have the column `tid`.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rtit.trace.tables.batch import Batch, End, Trust
 from rtit.trace.tables.counts import Counts
-from rtit.trace.tables.ledger import Row
+from rtit.trace.tables.ledger import LedgerRow
 from rtit.trace.tables.rows import Branches, Events, Rows
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 B = TypeVar("B", bound=Batch)
 
 _ELSEWHERE = Trust.ELSEWHERE.label
-_CONDITIONAL = (End.CUT, End.CONDITIONAL)
-_INDIRECT = (End.INDIRECT_JUMP, End.INDIRECT_CALL, End.FAR, End.SYSCALL, End.VM_ENTRY)
+_CONDITIONAL_ENDS = (End.CUT, End.CONDITIONAL)
+_INDIRECT_ENDS = (End.INDIRECT_JUMP, End.INDIRECT_CALL, End.FAR, End.SYSCALL, End.VM_ENTRY)
 
 
-class Own:
-    """Takes the rows of threads out of batches that have a column `tid`, in order. What came before
-    all rows is of the thread of the first; without any row, of these: no other is known.
+class ThreadFilter:
+    """Selects the rows of some threads from the batches of one stream.
+
+    An event belongs to the row during or after which it occurred. Events before the first row
+    belong to that row's thread; if a stream has no rows at all they are kept.
     """
 
     def __init__(self, tids: frozenset[int]) -> None:
         self._tids = [*tids]
-        self._was_own: bool | None = None
-        self._taken = 0
-        self._early: list[Events] = []
+        self._last_row_selected: bool | None = None
+        """Of the batch before; None: no row yet."""
+        self._rows_selected = 0
+        self._early_events: list[Events] = []
+        """Events before the first row."""
 
-    def all(self, batches: Iterator[B]) -> Iterator[B]:
-        """Those of a whole stream."""
-        last = None
-        for last in batches:
-            yield self.of(last)
-        if self._early and isinstance(last, Rows):
-            yield last.replaced(events=_concatenated(self._early))
+    def filter(self, batches: Iterator[B]) -> Iterator[B]:
+        """The selected rows of a whole stream, batch by batch."""
+        batch = None
+        for batch in batches:
+            yield self.select(batch)
+        if self._early_events and isinstance(batch, Rows):
+            yield batch.replace(events=_concatenate(self._early_events))
 
-    def of(self, batch: B) -> B:
-        """Those of a batch. Rows keep the events that came during them or behind them."""
-        own = _are(self._tids, batch)
+    def select(self, batch: B) -> B:
+        """The selected rows of the next batch."""
+        selected = _is_selected(batch, self._tids)
         if isinstance(batch, Rows):
-            return self._rows(batch, own)  # type: ignore[return-value]
-        return batch if own.all() else batch.take(own)
+            return self._select_with_events(batch, selected)  # type: ignore[return-value]
+        return batch if selected.all() else batch.select_rows(selected)
 
-    def _rows(self, rows: Rows, own: NDArray[np.bool_]) -> Rows:
-        import numpy as np
-
-        if self._was_own is None:
-            if not len(own):
-                self._early.append(rows.events)
-                return rows.take(own)
-            self._was_own = bool(own[0])
-        # place 0: the last row of the batch before
-        behind = np.concatenate([[self._was_own], own])
-        begun = np.concatenate([[0], np.cumsum(own)])
-        happened = _concatenated([*self._early, rows.events])
-        self._early.clear()
-        at = (happened.row - np.uint64(rows.first)).astype(np.int64)
-        # a row that has begun may come with the next batch
-        inside = np.clip(at, 0, len(own))
-        mine = behind[inside]
-        row = begun[inside] + (at - inside) + self._taken
-        events = happened.take(mine).replaced(row=row[mine].astype(np.uint64))
-        found = rows.take(own).replaced(events=events, first=self._taken)
-        self._taken += len(found)
-        self._was_own = bool(behind[-1])
+    def _select_with_events(self, rows: Rows, selected: NDArray[np.bool_]) -> Rows:
+        if self._last_row_selected is None:
+            if not len(selected):
+                self._early_events.append(rows.events)
+                return rows.select_rows(selected)
+            self._last_row_selected = bool(selected[0])
+        events = _concatenate([*self._early_events, rows.events])
+        self._early_events.clear()
+        # `started`: rows of this batch that had started when an event occurred, so that the event
+        # belongs to row `started - 1`; 0 is the last row of the batch before. An event can be ahead
+        # of this batch: its row then comes with the next one.
+        started = (events.row - np.uint64(rows.first)).astype(np.int64)
+        inside = np.clip(started, 0, len(selected))
+        owner_selected = np.concatenate([[self._last_row_selected], selected])
+        selected_before = np.concatenate([[0], np.cumsum(selected)])
+        is_kept = owner_selected[inside]
+        new_row = selected_before[inside] + (started - inside) + self._rows_selected
+        events = events.select_rows(is_kept).replace(row=new_row[is_kept].astype(np.uint64))
+        found = rows.select_rows(selected).replace(events=events, first=self._rows_selected)
+        self._rows_selected += len(found)
+        self._last_row_selected = bool(owner_selected[-1])
         return found
 
 
-def _are(tids: list[int], batch: Batch) -> NDArray[np.bool_]:
-    import numpy as np
+class ThreadAccounting:
+    """Attributes the bytes of a stream, and what ran, to selected and other threads.
 
-    return np.isin(batch.more["tid"], tids)
-
-
-def _concatenated(parts: list[Events]) -> Events:
-    import numpy as np
-
-    if len(parts) == 1:
-        return parts[0]
-    columns = [each.columns() for each in parts]
-    names = columns[0].keys()
-    whole = {name: np.concatenate([each[name] for each in columns]) for name in names}
-    own = {name: whole.pop(name) for name, _, _ in Events.FIELDS}
-    return Events(**own, more=whole)
-
-
-class Shared:
-    """How the bytes of a stream and what ran fall to threads: those up to the packet that told of
-    the first row of another one are the thread's of the row before.
+    A row's `offset` is that of the packet that ended it. Where rows change from one side to the
+    other, the bytes before the new row's packet belong to the side of the row before.
     """
 
     def __init__(self, tids: frozenset[int]) -> None:
         self._tids = [*tids]
-        self._own: bool | None = None
-        self._borders = array("Q")
-        self._first = False
+        self._starts_selected = False
+        self._last_selected: bool | None = None
+        self._boundaries = array("Q")
+        """Offsets at which the stream changes between selected and other threads."""
+        self._branches_by_end = [0] * (max(End) + 1)
         self.instructions = 0
-        self._kinds = [0] * (max(End) + 1)
 
-    def see(self, rows: Rows) -> None:
-        """The next rows of the whole stream."""
-        import numpy as np
-
-        own = _are(self._tids, rows)
-        if not len(own):
+    def add_rows(self, rows: Rows) -> None:
+        """Takes the next rows of the whole stream, unfiltered."""
+        selected = _is_selected(rows, self._tids)
+        if not len(selected):
             return
-        if self._own is None:
-            self._own = self._first = bool(own[0])
-        before = np.concatenate([[self._own], own[:-1]])
-        self._borders.extend(rows.offset[before != own].tolist())
-        self._own = bool(own[-1])
-        self.instructions += int(rows.instructions[own].sum())
+        if self._last_selected is None:
+            self._last_selected = self._starts_selected = bool(selected[0])
+        before = np.concatenate([[self._last_selected], selected[:-1]])
+        self._boundaries.extend(rows.offset[before != selected].tolist())
+        self._last_selected = bool(selected[-1])
+        self.instructions += int(rows.instructions[selected].sum())
 
-    def see_branches(self, branches: Branches) -> None:
-        """The next branches of the threads."""
-        import numpy as np
+    def add_branches(self, branches: Branches) -> None:
+        """Takes the next branches of the selected threads."""
+        counts = np.bincount(branches.kind, minlength=len(self._branches_by_end))
+        for end, count in enumerate(counts):
+            self._branches_by_end[end] += int(count)
 
-        for kind, count in enumerate(np.bincount(branches.kind, minlength=len(self._kinds))):
-            self._kinds[kind] += int(count)
+    def ledger(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
+        """The stream's ledger, with bytes of other threads as `elsewhere`."""
+        return _merge_elsewhere(self._split_at_boundaries(rows))
 
-    def ledger(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The account of the whole stream, with the bytes of others elsewhere."""
-        return _joined(self._parted(rows))
+    def _split_at_boundaries(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
+        selected, next_boundary = self._starts_selected, 0
+        for start, end, *rest in rows:
+            at = start
+            while next_boundary < len(self._boundaries) and self._boundaries[next_boundary] < end:
+                if at < self._boundaries[next_boundary]:
+                    yield _ledger_row(at, self._boundaries[next_boundary], rest, selected=selected)
+                    at = self._boundaries[next_boundary]
+                selected = not selected
+                next_boundary += 1
+            if at < end or start == end:
+                yield _ledger_row(at, end, rest, selected=selected)
 
-    def _parted(self, rows: Iterable[Row]) -> Iterator[Row]:
-        borders, own, at = self._borders, self._first, 0
-        for begin, end, *rest in rows:
-            start = begin
-            while at < len(borders) and borders[at] < end:
-                if start < borders[at]:
-                    yield _span(start, borders[at], rest, own=own)
-                    start = borders[at]
-                own = not own
-                at += 1
-            if start < end or begin == end:
-                yield _span(start, end, rest, own=own)
-
-    def counts(self, whole: Counts, rows: Iterable[Row]) -> Counts:
-        """Those of the whole stream, with instructions, branches and bytes of the threads alone."""
-        sizes = dict.fromkeys((each.label for each in Trust), 0)
-        for start, end, kind, *_ in self.ledger(rows):
-            sizes[kind] += end - start
+    def counts(self, stream_counts: Counts, ledger_rows: Iterable[LedgerRow]) -> Counts:
+        """The stream's totals, with instructions, branches and bytes of the selected threads."""
+        sizes = dict.fromkeys((trust.label for trust in Trust), 0)
+        for start, end, trust, *_ in self.ledger(ledger_rows):
+            sizes[trust] += end - start
         return replace(
-            whole,
+            stream_counts,
             instructions=self.instructions,
-            conditional=sum(self._kinds[kind] for kind in _CONDITIONAL),
-            indirect=sum(self._kinds[kind] for kind in _INDIRECT),
-            returns=self._kinds[End.RETURN],
+            conditional=sum(self._branches_by_end[end] for end in _CONDITIONAL_ENDS),
+            indirect=sum(self._branches_by_end[end] for end in _INDIRECT_ENDS),
+            returns=self._branches_by_end[End.RETURN],
             exact_bytes=sizes[Trust.EXACT.label],
             resumed_bytes=sizes[Trust.RESUMED.label],
             lost_bytes=sizes[Trust.LOST.label],
@@ -162,16 +152,28 @@ class Shared:
         )
 
 
-def _span(start: int, end: int, rest: list[Any], *, own: bool) -> Row:
-    kind, *error = rest
-    # what is lost may be anybody's
-    if own or kind == Trust.LOST.label:
-        return (start, end, kind, *error)
+def _is_selected(batch: Batch, tids: list[int]) -> NDArray[np.bool_]:
+    return np.isin(batch.extra_columns["tid"], tids)
+
+
+def _concatenate(parts: list[Events]) -> Events:
+    if len(parts) == 1:
+        return parts[0]
+    columns = [part.columns() for part in parts]
+    joined = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+    fields = {name: joined.pop(name) for name, _, _ in Events.FIELDS}
+    return Events(**fields, extra_columns=joined)
+
+
+def _ledger_row(start: int, end: int, rest: list[Any], *, selected: bool) -> LedgerRow:
+    trust, *error = rest
+    # Lost bytes have no rows, so they may be of any thread: every thread reports them.
+    if selected or trust == Trust.LOST.label:
+        return (start, end, trust, *error)
     return start, end, _ELSEWHERE, None, None, None, None
 
 
-def _joined(rows: Iterable[Row]) -> Iterator[Row]:
-    """Spans of others that follow each other as one."""
+def _merge_elsewhere(rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
     last = None
     for row in rows:
         if last is not None and row[2] == last[2] == _ELSEWHERE:

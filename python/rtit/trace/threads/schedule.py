@@ -1,352 +1,385 @@
-"""Who shares a logical processor: threads by turns, and their code.
+"""Which thread had a CPU, and when: scheduling intervals, and the thread of every decoded row.
 
-Who ran: the thread of each row of a logical processor's stream.
+A per-CPU trace buffer holds the packets of all threads that ran on that CPU, one after the other.
+No PT packet names a thread, so the thread of a row is inferred from three sources:
 
-The decoder tells of turns by time, where the program arrives from somewhere else. Where the kernel
-is in the trace a switch shows more exactly: from the first instruction of __switch_to on it is the
-next thread that runs, as perf has it, too.
+1. **Context-switch records.** `rtit.sideband` turns PERF_RECORD_SWITCH and `sched:sched_switch`
+   samples into *scheduling intervals*: from this TSC value on, this thread has the CPU. An interval
+   ends where the next one starts; the first may start late, so its predecessor is unknown.
+2. **The decoder's TSC estimate.** It is a lower bound: a row ran at its estimated time or later.
+3. **The address of `__switch_to`**, if kernel code was traced. The next thread runs from the first
+   instruction of this function on. This is exact, and perf draws the line at the same place.
+
+A switch happens in the kernel. If only user code was traced, the switch itself is invisible, and
+the next thread shows where execution arrives from outside: at a TIP.PGE, a far transfer or a PSB+.
+The native decoder changes address spaces at these packets only, and reports with every batch the
+ordinal of the interval that it has reached. No batch spans two intervals.
+
+The trace mode decides how one thread is decoded:
+
+* *User code only.* Intervals of other threads contain nothing that is needed later. The decoder
+  skips them, and their bytes are `elsewhere` in the coverage ledger.
+* *With kernel code.* A thread is switched out in the middle of kernel functions that the next
+  thread continues, so every interval must be decoded. `rtit.trace.threads.extract` then selects
+  rows.
+
+Interval **ordinals** count from 1, as in the native decoder. Ordinal 0 is the time before the first
+interval; its thread is unknown.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
 
 from rtit.errors import UnsupportedError
-from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
+from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.sideband import Turn, TurnList
-from rtit.sideband.scheduling import NOBODY, InGuest
+from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalList, SchedulingInterval
 from rtit.trace.tables.batch import Batch
 from rtit.trace.tables.rows import Branches, Instructions, Rows
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-if TYPE_CHECKING:
-    from typing import Self, TypeAlias
-
-    import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
     from rtit import _core
 
-    IntervalCode: TypeAlias = tuple[
-        _core.Space | None, bool, _core.Space | None, _core.Space | None
-    ]
+B = TypeVar("B", bound=Batch)
+ThreadId = tuple[int, int]
+"""(pid, tid)."""
 
-IN_GUEST = ("guest_tid", "guest_pid")
-SWITCH = "__switch_to"
-"""The function of the kernel in which one thread becomes another."""
-_ELSEWHERE: IntervalCode = (None, False, None, None)
-_IDLE: IntervalCode = (None, True, None, None)
-"""Who is not followed."""
+GUEST_COLUMNS = ("guest_tid", "guest_pid")
+SWITCH_FUNCTION = "__switch_to"
+MAX_ESTIMATE_LAG = 1 << 18
+"""TSC ticks by which the estimate of the last rows of a batch may trail the real time."""
 
 
-class _Known:
-    """The code that each turn of a logical processor runs, if all are followed: `whose` by number,
-    `which` has the number of each turn, `idle` those with which there is no doubt. There are as
-    many threads as there are turns, and all need it.
+class IntervalCode(NamedTuple):
+    """The code that an interval executes, as the native decoder takes it."""
+
+    user: _core.Space | None
+    """Code of the process; None: the decoder skips the interval."""
+    has_certain_start: bool
+    """Packets that straddle the start are not reported as an ambiguous position: nothing that was
+    traced ran there, or the kernel code shows the switch.
+    """
+    guest_process: _core.Space | None
+    guest_kernel: _core.Space | None
+
+
+_SKIPPED = IntervalCode(None, False, None, None)
+_SKIPPED_IDLE = IntervalCode(None, True, None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadSchedule:
+    """The scheduling intervals of one CPU, and the code of the processes that ran.
+
+    A CPU can have millions of intervals and hundreds of selected threads. What is derived from all
+    intervals is therefore computed once here and shared by every `ThreadScope`.
     """
 
-    last: dict[int, int] | None = None
-    """Since when each thread had its last turn."""
-
-    def __init__(self) -> None:
-        self.which = array("I")
-        self.whose: list[IntervalCode] = []
-        self.idle: NDArray[np.bool_]
-
-    def of(self, shares: Shares) -> Self:
-        """Made when it is first asked for."""
-        if not self.whose:
-            import numpy as np
-
-            nothing, which = Image().native, array("I")
-            numbers: dict[IntervalCode, int] = {}
-            for pid, tid, guest in shares.turns.who():
-                image = shares.images.find_image(pid)
-                idle = shares.switch is not None or (tid == 0 and shares.can_part)
-                process, kernel = (
-                    each.native if each is not None else None
-                    for _, each in shares.in_guest(pid, guest)
-                )
-                who = (image.native if image is not None else nothing, idle, process, kernel)
-                which.append(numbers.setdefault(who, len(numbers)))
-            self.idle = np.array([idle for _, idle, _, _ in numbers], bool)
-            self.which, self.whose = which, list(numbers)
-        return self
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shares:
-    """The turns on a logical processor, in order of time, and the code of whose they are. With
-    `who` those of these (pid, tid) alone are wanted; `can_part`: nothing but user code was traced,
-    so that others need not be followed, and are if `follows_all`; `switch`: where the kernel
-    switches threads, an address, if its code was traced and it is known. Before the first turn
-    nobody is known to be there.
-    """
-
-    turns: TurnList
+    intervals: IntervalList
+    """In order of time."""
     images: Images
-    can_part: bool
-    who: tuple[tuple[int, int], ...] | None = None
-    switch: int | None = None
-    follows_all: bool = False
-    known: _Known = field(default_factory=_Known)
+    user_code_only: bool
+    switch_address: int | None = None
+    """Address of `__switch_to`; None if kernel code was not traced or the address is unknown."""
 
     @property
     def has_guests(self) -> bool:
-        """Whether it is known who ran in virtual machines."""
-        return self.turns.has_guests
+        """Whether records say which thread of a virtual machine ran."""
+        return self.intervals.has_guests
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that say who ran."""
-        return ("tid", "pid", *(IN_GUEST if self.has_guests else ()))
+        """Names of the columns that `ThreadAttribution` adds."""
+        return ("tid", "pid", *(GUEST_COLUMNS if self.has_guests else ()))
 
-    @property
-    def threads(self) -> int:
-        """How many are wanted, of those that had a turn."""
-        import numpy as np
+    def interval(self, ordinal: int) -> SchedulingInterval | None:
+        """The interval with this ordinal; None for ordinal 0."""
+        return self.intervals[ordinal - 1] if ordinal > 0 else None
 
-        return len(np.unique(np.asarray(self.turns.tid)) if self.who is None else self.who)
+    def last_start(self, tid: int) -> int:
+        """The TSC value at which a thread got the CPU for the last time; 0 if it never did."""
+        return self._last_starts.get(tid, 0)
+
+    def guest_images(self, pid: int, guest: GuestThread | None) -> list[tuple[int, Image | None]]:
+        """The process and the kernel of a guest: the pid that stands for each, and its code."""
+        if guest is None:
+            return [(0, None), (0, None)]
+        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
+        return [(each, self.images.known(each)) for each in pids]
+
+    @cached_property
+    def _last_starts(self) -> dict[int, int]:
+        return dict(zip(self.intervals.tid, self.intervals.start, strict=True))
+
+    @cached_property
+    def code(self) -> tuple[array[int], list[IntervalCode]]:
+        """For each interval an index into the list of distinct `IntervalCode` values.
+
+        Threads of one process share an entry, so that the list stays short.
+        """
+        unknown, index_of, indices = Image().native, dict[IntervalCode, int](), array("I")
+        for pid, tid, guest in self.intervals.threads():
+            image = self.images.known(pid)
+            # The idle thread has no user code, so nothing can straddle the start of its interval.
+            is_idle = tid == 0 and self.user_code_only
+            process, kernel = (
+                found.native if found is not None else None
+                for _, found in self.guest_images(pid, guest)
+            )
+            code = IntervalCode(
+                image.native if image is not None else unknown,
+                is_idle or self.switch_address is not None,
+                process,
+                kernel,
+            )
+            indices.append(index_of.setdefault(code, len(index_of)))
+        return indices, list(index_of)
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadScope:
+    """A schedule, and which of its threads are wanted."""
+
+    schedule: ThreadSchedule
+    selected: tuple[ThreadId, ...] | None = None
+    """None: all threads."""
+    decodes_others: bool = False
+    """Decode unselected threads even where they could be skipped."""
+
+    def only(self, *threads: ThreadId) -> ThreadScope:
+        """The same schedule with only these threads selected."""
+        return replace(self, selected=threads)
 
     @property
     def tids(self) -> frozenset[int] | None:
-        """The threads that are wanted; None: all."""
-        return frozenset(tid for _, tid in self.who) if self.who is not None else None
+        """The selected threads; None: all."""
+        return None if self.selected is None else frozenset(tid for _, tid in self.selected)
 
     @property
-    def taken(self) -> frozenset[int] | None:
-        """The threads whose rows are to be taken out of all, if others are followed, too."""
-        return None if self._passes_over else self.tids
+    def thread_count(self) -> int:
+        """How many threads are selected; if all are, how many had the CPU."""
+        if self.selected is not None:
+            return len(self.selected)
+        return len(set(self.schedule.intervals.tid))
 
     @property
-    def _passes_over(self) -> bool:
-        """Whether what others did is not followed."""
-        return self.who is not None and self.can_part and not self.follows_all
+    def skips_others(self) -> bool:
+        """Whether the decoder skips the intervals of unselected threads."""
+        can_skip = self.schedule.user_code_only and not self.decodes_others
+        return self.selected is not None and can_skip
 
-    def of(self, *who: tuple[int, int]) -> Shares:
-        """With these (pid, tid) alone wanted."""
-        return replace(self, who=who)
+    @property
+    def tids_to_extract(self) -> frozenset[int] | None:
+        """The threads whose rows must be extracted after decoding; None: keep all rows."""
+        return None if self.skips_others else self.tids
 
-    def last_turn(self, tid: int) -> int:
-        """Since when (TSC) a thread had the processor for the last time; 0 if it never had."""
-        if self.known.last is None:
-            self.known.last = dict(zip(self.turns.tid, self.turns.since, strict=True))
-        return self.known.last.get(tid, 0)
-
-    def native(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
-        """For the native decoder: since when (TSC), whose, a number of the list; there the code
-        (None: not followed), and whether it is no matter of doubt when it begins: nobody is there,
-        or the kernel shows where it switches. Last the code of a guest that it runs, of its process
-        and its kernel.
+    def for_decoder(self) -> tuple[Buffer, Buffer, list[IntervalCode]]:
+        """Columns for the native decoder: start (TSC, u64) and code index (u32) of each interval,
+        and the codes that the indices refer to.
         """
-        import numpy as np
+        starts = self.schedule.intervals.start
+        indices, codes = self.schedule.code
+        if not self.skips_others:
+            return starts, indices, codes
+        wanted, kept, _ = self._followed()
+        old = np.asarray(indices)
+        new_index = np.zeros(len(codes), np.uint32)
+        new_index[kept] = np.arange(2, 2 + len(kept))
+        # Skipped intervals map to 0 (_SKIPPED) or 1 (_SKIPPED_IDLE).
+        idle = np.array([code.has_certain_start for code in codes], np.uint32)[old]
+        new_codes = [_SKIPPED, _SKIPPED_IDLE, *(codes[index] for index in kept)]
+        return starts, np.where(wanted, new_index[old], idle).data, new_codes
 
-        known = self.known.of(self)
-        if not self._passes_over:
-            return self.turns.since, known.which, known.whose
-        which = np.asarray(known.which)
-        own, numbers, _ = self._own(known)
-        # behind those of other threads
-        places = np.zeros(len(known.whose), np.uint32)
-        places[numbers] = np.arange(2, 2 + len(numbers))
-        idle = known.idle[which].astype(np.uint32)
-        whose = [_ELSEWHERE, _IDLE, *(known.whose[number] for number in numbers)]
-        return self.turns.since, np.where(own, places[which], idle).data, whose
+    def other_images(self, first: Image) -> list[tuple[int, Image]]:
+        """The pids and images of `for_decoder`, each image once, without `first`.
 
-    def others(self, first: Image) -> list[tuple[int, Image]]:
-        """Processes and code of `native`, each once, without the one whose code is `first`."""
-        found: dict[Image, int] = {}
-        nothing = Image()
-        _, _, turns = self._own(self.known.of(self))
-        for turn in turns:
-            pid = self.turns.pid[turn]
-            found.setdefault(self.images.find_image(pid) or nothing, pid)
-            for inside, image in self.in_guest(pid, self.turns.guest(turn)):
+        In order of first appearance: the native decoder numbers address spaces in this order.
+        """
+        unknown, pid_of = Image(), dict[Image, int]()
+        intervals, schedule = self.schedule.intervals, self.schedule
+        for at in self._followed()[2]:
+            pid = intervals.pid[at]
+            pid_of.setdefault(schedule.images.known(pid) or unknown, pid)
+            for guest, image in schedule.guest_images(pid, intervals.guest(at)):
                 if image is not None:
-                    found.setdefault(image, inside)
-        found.pop(first, None)
-        return [(pid, image) for image, pid in found.items()]
+                    pid_of.setdefault(image, guest)
+        pid_of.pop(first, None)
+        return [(pid, image) for image, pid in pid_of.items()]
 
-    def _own(self, known: _Known) -> tuple[NDArray[np.bool_], list[int], list[int]]:
-        """Which turns are followed, whose these are in their order, and the first of each."""
-        import numpy as np
-
-        which, own = np.asarray(known.which), np.ones(len(known.which), bool)
-        if self._passes_over:
-            own = np.isin(np.asarray(self.turns.tid), [*(self.tids or ())])
-        turns = np.flatnonzero(own)
-        numbers, first = np.unique(which[turns], return_index=True)
+    def _followed(self) -> tuple[NDArray[np.bool_], list[int], list[int]]:
+        """Which intervals are decoded, the code indices among them in order of first appearance,
+        and the first interval of each.
+        """
+        indices = np.asarray(self.schedule.code[0])
+        wanted = np.ones(len(indices), bool)
+        if self.skips_others:
+            wanted = np.isin(np.asarray(self.schedule.intervals.tid), [*(self.tids or ())])
+        positions = np.flatnonzero(wanted)
+        kept, first = np.unique(indices[positions], return_index=True)
         order = np.argsort(first)
-        return own, numbers[order].tolist(), turns[first[order]].tolist()
-
-    def in_guest(self, pid: int, guest: InGuest | None) -> list[tuple[int, Image | None]]:
-        """Of the guest of a turn the process and the kernel, with their code if it is known."""
-        if guest is None:
-            return [(0, None), (0, None)]
-        pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
-        return [(pid, self.images.find_image(pid)) for pid in pids]
-
-    def turn(self, number: int) -> Turn | None:
-        """The turn that the native decoder calls so; None for what was before the first."""
-        return self.turns[number - 1] if number > 0 else None
+        return wanted, kept[order].tolist(), positions[first[order]].tolist()
 
 
-def shared(turns: TurnList, images: Images, data: PerfData) -> Shares | None:
-    """Of a CPU's stream; None if one thread alone can have run there. Raises UnsupportedError where
-    they cannot be told apart.
+class ThreadAttribution:
+    """Adds the columns `tid` and `pid` to the batches of one decoder, taken in order; where guests
+    are known also `guest_tid` and `guest_pid` (-1 for rows outside of `guest_spaces`).
+
+    `times_are_tsc`: the batches' `time` is in TSC ticks. Batches made with `timing` have other
+    units, and their switches are accepted one at a time, as the decoder confirms them.
     """
-    event = data.intel_pt
-    user_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
-    timed = event is not None and config_value(event.attr.config, "tsc")
-    can_tell = timed and data.time_conversion is not None
-    # in the kernel anybody can have run, also one of whom nothing else is known
-    all_count = bool(can_tell and not user_only)
-    if not turns.has_guests and not _are_several(turns, images, all_count=all_count):
-        return None
-    if not can_tell:
-        lacking = "file has no clock" if timed else "trace has no TSC packets (recorded with tsc=0)"
-        raise UnsupportedError(
-            f"{data.path}: cannot attribute code to threads: several threads share a CPU, and the "
-            f"{lacking}",
-            hint="" if timed else "record without tsc=0",
-        )
-    switch = None if user_only else images.kernel_address(SWITCH)
-    return Shares(turns, images, user_only, switch=switch)
+
+    def __init__(
+        self,
+        schedule: ThreadSchedule,
+        guest_spaces: Sequence[int] = (),
+        *,
+        times_are_tsc: bool = True,
+    ) -> None:
+        self._intervals = schedule.intervals
+        self._guest_spaces = list(guest_spaces) if schedule.has_guests else None
+        self._switch_address = schedule.switch_address
+        self._times_are_tsc = times_are_tsc
+        self._current = 0
+        """Ordinal of the interval of the last row. Runs ahead of the decoder's after a switch."""
+        self._switch_pending = False
+        """The last row jumped to `__switch_to`: the next batch begins with another thread."""
+        self._end_of_thread = 0
+        """Ordinal of the last interval before another thread's, seen from `_current`; a cache."""
+
+    def attribute(self, batch: B, reached: int) -> B:
+        """The batch with thread columns. `reached`: ordinal of the decoder's interval."""
+        self._current = max(self._current, reached)
+        ordinals = np.full(len(batch), self._current, np.int64)
+        for row in self._switch_rows(batch):
+            if row >= len(batch):
+                self._switch_pending = True
+            elif self._may_switch_at(batch, row, reached):
+                self._current = self._next_thread()
+                ordinals[row:] = self._current
+        columns = {name: self._lookup(name, ordinals) for name in ("tid", "pid")}
+        if self._guest_spaces is not None:
+            in_guest = np.zeros(len(batch), bool)
+            if "space" in batch.extra_columns:
+                in_guest = np.isin(batch.extra_columns["space"], self._guest_spaces)
+            for name in GUEST_COLUMNS:
+                found = self._lookup(name, ordinals)
+                # Negative also where an interval has no guest.
+                columns[name] = np.where(in_guest & (found >= 0), found, np.int32(UNKNOWN))
+        return batch.with_columns(**columns)
+
+    def _lookup(self, name: str, ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
+        column = np.asarray(getattr(self._intervals, name))
+        return np.where(ordinals > 0, column[np.maximum(ordinals, 1) - 1], np.int32(UNKNOWN))
+
+    def _switch_rows(self, batch: Batch) -> list[int]:
+        """Rows at which `__switch_to` begins; `len(batch)`: the first row of the next batch."""
+        if self._switch_address is None or not len(batch):
+            return []
+        pending = [0] if self._switch_pending else []
+        self._switch_pending = False
+        address = np.uint64(self._switch_address)
+        if isinstance(batch, Rows):
+            found = np.flatnonzero(batch.start == address)
+        elif isinstance(batch, Instructions):
+            found = np.flatnonzero(batch.ip == address)
+        elif isinstance(batch, Branches):
+            # The branch itself still belongs to the old thread.
+            found = np.flatnonzero(batch.target == address) + 1
+        else:
+            return []
+        return pending + found.tolist()
+
+    def _may_switch_at(self, batch: Batch, row: int, reached: int) -> bool:
+        """Whether the next thread's interval can start at this row.
+
+        `__switch_to` also runs where records are missing. The row ran no later than the next larger
+        estimate, so an interval that starts after that cannot be the reason for this call.
+        """
+        following = self._next_thread()
+        if following > len(self._intervals):
+            return False
+        if not self._times_are_tsc:
+            return self._current <= reached
+        times = batch.time
+        larger = times[row:][times[row:] > times[row]]
+        latest = int(larger[0]) if len(larger) else int(times[row]) + MAX_ESTIMATE_LAG
+        return self._intervals.start[following - 1] <= latest
+
+    def _next_thread(self) -> int:
+        """Ordinal of the next interval of another thread.
+
+        A thread that runs a virtual machine has consecutive intervals, one for each guest thread.
+        """
+        tids = self._intervals.tid
+        if not self._current:
+            return 1
+        if self._end_of_thread <= self._current:
+            self._end_of_thread = self._current
+            while (
+                self._end_of_thread < len(tids)
+                and tids[self._end_of_thread] == tids[self._current - 1]
+            ):
+                self._end_of_thread += 1
+        return self._end_of_thread + 1
 
 
-def _are_several(turns: TurnList, images: Images, *, all_count: bool) -> bool:
-    """Whether there are turns of two threads: of all, or of those whose code is known."""
-    first: int | None = None
-    for pid, tid, _ in turns.who():
-        if all_count or images.find_image(pid) is not None:
-            if first not in (None, tid):
-                return True
-            first = tid
-    return False
-
-
-B = TypeVar("B", bound=Batch)
-
-
-def who_ran(batches: Iterable[Batch]) -> list[tuple[int, int]]:
-    """(pid, tid) of all whose rows these are, in the order in which they come."""
-    found: dict[tuple[int, int], None] = {}
+def threads_in(batches: Iterable[Batch]) -> list[ThreadId]:
+    """The distinct (pid, tid) of rows with thread columns, in order of first appearance."""
+    found: dict[ThreadId, None] = {}
     for batch in batches:
-        tids = batch.more["tid"]
-        begins = [*range(min(1, len(batch))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
-        pairs = (batch.more[name][begins].tolist() for name in ("pid", "tid"))
-        found |= dict.fromkeys(zip(*pairs, strict=True))
+        tids = batch.extra_columns["tid"]
+        changes = [*range(min(1, len(batch))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
+        pids_and_tids = (batch.extra_columns[name][changes].tolist() for name in ("pid", "tid"))
+        found |= dict.fromkeys(zip(*pids_and_tids, strict=True))
     return list(found)
 
 
-class Whose:
-    """Gives batches of a decoder, in order, the columns `tid` and `pid`, and of who ran in virtual
-    machines, where that is known, `guest_tid` and `guest_pid`: -1 of rows that are not in one of
-    the spaces `guests`. `timed`: their times are TSC values.
+def schedule_of_cpu(
+    intervals: IntervalList, images: Images, data: PerfData
+) -> ThreadSchedule | None:
+    """The schedule of a CPU's stream, or None if only one thread can have run in what was traced.
+
+    Raises UnsupportedError if several threads can have run and the trace has no TSC packets, or the
+    file no conversion between TSC and perf's clock: then switches have no place in the stream.
     """
-
-    def __init__(self, shares: Shares, guests: Sequence[int] = (), *, timed: bool = True) -> None:
-        self._turns = shares.turns
-        self._guests = list(guests) if shares.has_guests else None
-        self._switch = shares.switch
-        self._timed = timed
-        self._now = 0
-        self._follows = False
-        self._until = 0
-
-    def tell(self, batch: B, number: int) -> B:
-        """With the columns: rows of the turn that the native decoder calls so, and of the next from
-        where the kernel has switched.
-        """
-        import numpy as np
-
-        self._now = max(self._now, number)
-        count = len(batch)
-        turns = np.full(count, self._now, np.int64)
-        for place in self._switches(batch):
-            if place >= count:
-                self._follows = True
-            elif self._is_due(batch, place, number):
-                self._now = self._next
-                turns[place:] = self._now
-        found = batch.with_columns(
-            tid=self._of(self._turns.tid, turns), pid=self._of(self._turns.pid, turns)
+    event = data.intel_pt
+    user_code_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
+    has_tsc = event is not None and config_value(event.attr.config, "tsc")
+    has_times = has_tsc and data.time_conversion is not None
+    # Any thread enters the kernel, including threads of which no code is known.
+    counts_unknown_code = bool(has_times and not user_code_only)
+    if not intervals.has_guests and not _has_several_threads(
+        intervals, images, counts_unknown_code=counts_unknown_code
+    ):
+        return None
+    if not has_times:
+        missing = "the clock conversion" if has_tsc else "TSC packets"
+        raise UnsupportedError(
+            f"{data.path}: several threads share a CPU; without {missing} "
+            "rtit cannot tell which thread executed which code"
         )
-        if self._guests is None:
-            return found
-        inside = np.zeros(count, bool)
-        if "space" in batch.more:
-            inside = np.isin(batch.more["space"], self._guests)
-        columns = {}
-        for name in IN_GUEST:
-            own = self._of(getattr(self._turns, name), turns)
-            # also of whom no guest is known
-            columns[name] = np.where(inside & (own >= 0), own, np.int32(NOBODY))
-        return found.with_columns(**columns)
-
-    @staticmethod
-    def _of(column: array[int], turns: NDArray[np.int64]) -> NDArray[np.int32]:
-        """What a column has of turns; of number 0, which was before all, nothing is known."""
-        import numpy as np
-
-        known = np.asarray(column)
-        return np.where(turns > 0, known[np.maximum(turns, 1) - 1], np.int32(NOBODY))
-
-    @property
-    def _next(self) -> int:
-        """The next turn of another thread."""
-        tids = self._turns.tid
-        if not self._now:
-            return 1
-        if self._until <= self._now:
-            self._until = self._now
-            while self._until < len(tids) and tids[self._until] == tids[self._now - 1]:
-                self._until += 1
-        return self._until + 1
-
-    def _switches(self, batch: Batch) -> list[int]:
-        """Rows that are the next thread's; one behind the last: the first of the next batch."""
-        import numpy as np
-
-        if self._switch is None or not len(batch):
-            return []
-        carried = [0] if self._follows else []
-        self._follows = False
-        where = np.uint64(self._switch)
-        if isinstance(batch, Rows):
-            found = np.flatnonzero(batch.start == where)
-        elif isinstance(batch, Instructions):
-            found = np.flatnonzero(batch.ip == where)
-        elif isinstance(batch, Branches):
-            found = np.flatnonzero(batch.target == where) + 1
-        else:
-            return []
-        return carried + [int(each) for each in found]
-
-    def _is_due(self, batch: Any, place: int, number: int) -> bool:
-        """Whether the next turn may begin at a row: its time is a lower bound, the next one's is
-        not before it.
-        """
-        following = self._next
-        if following > len(self._turns):
-            return False
-        if not self._timed:
-            return self._now <= number
-        times = batch.time
-        later = times[place:][times[place:] > times[place]]
-        until = int(later[0]) if len(later) else int(times[place]) + _LAG
-        return self._turns.since[following - 1] <= until
+    switch_address = None if user_code_only else images.kernel_address(SWITCH_FUNCTION)
+    return ThreadSchedule(intervals, images, user_code_only, switch_address)
 
 
-_LAG = 1 << 18
-"""Ticks that the time of the last rows of a batch may be behind."""
+def _has_several_threads(
+    intervals: IntervalList, images: Images, *, counts_unknown_code: bool
+) -> bool:
+    tids = (
+        tid
+        for pid, tid, _ in intervals.threads()
+        if counts_unknown_code or images.known(pid) is not None
+    )
+    first = next(tids, None)
+    return any(tid != first for tid in tids)

@@ -1,4 +1,9 @@
-"""The streams of CPUs apart by thread, as far as that is no work without end."""
+"""Splits the stream of each CPU by thread, within a work limit.
+
+To get one thread of a CPU, the decoder reads all packets of the CPU. The work therefore grows with
+threads times packets. A CPU with more than `ALWAYS_SPLIT` threads is split only while this work
+stays within `MAX_WORK`; beyond that, all its selected threads are one stream.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +15,22 @@ from rtit.errors import UnsupportedError
 if TYPE_CHECKING:
     from rtit.trace.stream import Stream
     from rtit.trace.tables.selection import Selection
+    from rtit.trace.threads.schedule import ThreadId
 
 
-FEW = 16
-"""Threads of a CPU that are always apart."""
-WORK = 1 << 26
-"""Bytes of PT and of turns that are gone over for more threads than that, of all CPUs together."""
-MOST_WORK = 1 << 32
-MOST_TIMES = 1 << 8
-"""So many bytes are gone over for threads that are to be apart whatever that takes, or so often as
-many as there are.
+ALWAYS_SPLIT = 16
+"""A CPU with at most this many threads is always split."""
+MAX_WORK = 1 << 26
+"""Bytes of PT and of intervals to read for CPUs with more threads, for all CPUs together."""
+MAX_FORCED_WORK = 1 << 32
+MAX_FORCED_FACTOR = 1 << 8
+"""A forced split fails beyond this many bytes, if they are also this many times the trace's size.
 """
-_TURN = 8
+_INTERVAL_BYTES = 8
 
 
 class _Thread(NamedTuple):
-    """As far as a selection looks at it."""
+    """The properties of a thread that a selection tests."""
 
     pid: int
     tid: int
@@ -34,81 +39,88 @@ class _Thread(NamedTuple):
     title: str = ""
 
 
-class Threads:
-    """What each thread did. That takes going over all packets of its CPU, so that work grows with
-    threads times packets: where a CPU has more than `FEW`, and going over what it has for each of
-    them is more than what is left of `WORK`, they are told together, of one stream.
-    """
+class ThreadSplitter:
+    """Derives the streams of single threads. `names`: thread names by tid."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
-        # by the stream's identity: it lives as long as the recording
-        self._ran: dict[int, list[tuple[int, int]]] = {}
-        self._found: dict[tuple[int, int, int], Stream] = {}
+        # Keyed by the identity of the stream, which lives as long as its trace.
+        self._executed: dict[int, list[ThreadId]] = {}
+        self._streams: dict[tuple[int, int, int], Stream] = {}
 
-    def apart(self, stream: Stream) -> list[Stream]:
-        """Each thread of a stream by itself."""
-        return [self._one(stream, *thread) for thread in self._who(stream)]
+    def split_by_thread(self, stream: Stream) -> list[Stream]:
+        """One stream for each thread, without a limit."""
+        return [self._stream_of(stream, *thread) for thread in self._executed_threads(stream)]
 
-    def within(
+    def select_threads(
         self,
         streams: Sequence[Stream],
         where: Selection | None,
-        is_whole: Callable[[Stream], bool] = lambda _: False,
+        keeps_whole: Callable[[Stream], bool] = lambda _: False,
         *,
-        apart: bool = False,
+        always_split: bool = False,
     ) -> list[Stream]:
-        """What threads that `where` takes did in these streams, in those that are whole all;
-        `apart`: each by itself. All threads there are if it takes none. Raises UnsupportedError
-        where that is too much.
+        """The streams of the threads that `where` selects; of all threads if it selects none.
+
+        Streams for which `keeps_whole` is true stay unsplit. `always_split` ignores the work limit;
+        it raises UnsupportedError if the work is excessive.
         """
         found: list[Stream] = []
-        left, whole = WORK, 0
+        work_left, total_work = MAX_WORK, 0
         for stream in streams:
-            if is_whole(stream):
+            if keeps_whole(stream):
                 found.append(stream)
                 continue
-            wanted = self._wanted(stream, where)
-            # of few nothing is read before it is asked for
-            work = len(wanted) * _size(stream) if len(wanted) > FEW else 0
-            whole += work
-            if work <= left or apart:
-                left -= work
-                found += [self._one(stream, *thread) for thread in wanted]
+            threads = self._selected_threads(stream, where)
+            # Few threads cost nothing here, so that no byte is read before it is needed.
+            work = len(threads) * _work_size(stream) if len(threads) > ALWAYS_SPLIT else 0
+            total_work += work
+            if work <= work_left or always_split:
+                work_left -= work
+                found += [self._stream_of(stream, *thread) for thread in threads]
             else:
-                found.append(stream.of_threads(wanted, self._names))
-        if apart and whole > MOST_WORK and whole > MOST_TIMES * sum(map(_size, streams)):
+                found.append(stream.for_threads(threads, self._names))
+        if (
+            always_split
+            and total_work > MAX_FORCED_WORK
+            and total_work > MAX_FORCED_FACTOR * sum(map(_work_size, streams))
+        ):
             raise UnsupportedError(
-                f"to follow each of {len(found):,} threads by itself {whole >> 30:,} GB would have "
-                "to be gone over: name some of them (--tid, --pid, --comm)"
+                f"decoding each of {len(found):,} threads separately would read "
+                f"{total_work >> 30:,} GB: select some of them (--tid, --pid, --comm)"
             )
-        return found or [each for stream in streams for each in self.apart(stream)]
+        return found or [each for stream in streams for each in self.split_by_thread(stream)]
 
-    def _wanted(self, stream: Stream, where: Selection | None) -> list[tuple[int, int]]:
-        who = self._who(stream)
+    def _selected_threads(self, stream: Stream, where: Selection | None) -> list[ThreadId]:
+        threads = self._executed_threads(stream)
         if where is None:
-            return who
+            return threads
+        if not stream.has_several_threads:
+            return threads if where.matches(stream) else []
         names = self._names
-        if not stream.has_several:
-            return who if where.takes(stream) else []
-        return [each for each in who if where.takes(_Thread(*each, stream.cpu, names.get(each[1])))]
+        return [
+            each
+            for each in threads
+            if where.matches(_Thread(*each, stream.cpu, names.get(each[1])))
+        ]
 
-    def _who(self, stream: Stream) -> list[tuple[int, int]]:
-        known = self._ran.get(id(stream))
-        if known is None:
-            known = self._ran[id(stream)] = stream.ran()
-        return known
+    def _executed_threads(self, stream: Stream) -> list[ThreadId]:
+        threads = self._executed.get(id(stream))
+        if threads is None:
+            threads = self._executed[id(stream)] = stream.executed_threads()
+        return threads
 
-    def _one(self, stream: Stream, pid: int, tid: int) -> Stream:
-        if not stream.has_several and (pid, tid) == (stream.pid, stream.tid):
+    def _stream_of(self, stream: Stream, pid: int, tid: int) -> Stream:
+        if not stream.has_several_threads and (pid, tid) == (stream.pid, stream.tid):
             return stream
         key = id(stream), pid, tid
-        found = self._found.get(key)
+        found = self._streams.get(key)
         if found is None:
-            found = self._found[key] = stream.of_thread(pid, tid, self._names)
+            found = self._streams[key] = stream.for_thread(pid, tid, self._names)
         return found
 
 
-def _size(stream: Stream) -> int:
-    turns = stream.shares.turns if stream.shares is not None else ()
-    return stream.size + _TURN * len(turns)
+def _work_size(stream: Stream) -> int:
+    scope = stream.thread_scope
+    intervals = len(scope.schedule.intervals) if scope is not None else 0
+    return stream.size + _INTERVAL_BYTES * intervals

@@ -1,21 +1,22 @@
-"""Where perf's time changes (docs/decisions/0030).
+"""The time that perf prints for an instruction or branch (docs/decisions/0030-times-of-perf.md).
 
-Between timing packets it stands still, as ours does, but for two things. What waits for a packet (a
-conditional branch, an indirect one, a RET) has the time that was told right before that packet,
-where ours is that of the start of its run, and what perf may list (a PSB+, another CBR, a power
-event) tells its time at once. Where user code begins, after tracing was off or from the kernel,
-perf adds two cycles for each instruction since the last timing packet; that stands until a packet
-tells a later time, or user code begins again.
+perf's time is an estimate, not a bound. Between timing packets it stands still, like ours, with two
+exceptions:
 
-Streams of columns are gone along together, by offset, no further than all of them have come: what
-is in memory is a batch of each, or several small ones, however much happens between two
-instructions.
+* An instruction that waits for a packet (a conditional or indirect branch, a RET) has the time
+  directly before that packet. Ours is that of the start of its run. After packets that perf prints
+  (PSB+, a change of CBR, power events) the next instruction has their time.
+* Where user code begins, after tracing was off or from the kernel, perf adds two cycles for each
+  instruction since the last timing packet. This time holds until a packet states a later one, or
+  user code begins again.
 
-When an instruction ran, or a branch, as perf prints it (docs/decisions/0030): perf's time, which
-is no bound.
+The computation has three stages. `PerfTimeline` merges three decodings of the stream (perf's clock
+at each packet, branches, events) into `PerfTimeSteps`: from this instruction on, perf prints
+another time. `StepsByRow` locates the steps in batches of instructions. `perf_times` expands them
+to one time for each instruction, or for each branch.
 
-`perf_marks.py` says where that time changes, and to what. Instructions are counted in any case; a
-branch has the time of its instruction.
+The decodings advance together by packet offset, no further than all have been read. Memory holds
+one batch of each, or several small ones, however much happens between two instructions.
 """
 
 from __future__ import annotations
@@ -25,19 +26,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
-from rtit.image import KERNEL_START
-from rtit.trace.recording.byte_source import AuxBytes, Source
+from rtit.image import UPPER
+from rtit.trace.recording.byte_source import AuxDataSource, ByteSource
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import End, EventKind
-from rtit.trace.tables.packets import clocks_of
+from rtit.trace.tables.packets import clock_settings
 from rtit.trace.tables.rows import Branches, Instructions
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rtit import _core
-
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,441 +41,461 @@ if TYPE_CHECKING:
     from rtit.errors import RtitError
     from rtit.trace.recording.settings import Settings
     from rtit.trace.tables.rows import Rows
-    from rtit.trace.threads.schedule import Shares
+    from rtit.trace.threads.schedule import ThreadScope
 
     U64 = NDArray[np.uint64]
     Columns = tuple[NDArray[Any], ...]
 
-_CYCLES = 2
-"""That perf takes an instruction to last."""
-_ALL = (1 << 64) - 1
-_PACKETS = 1 << 14
+PERF_TIME_COLUMN = "perf_time"
+_CYCLES_PER_INSTRUCTION = 2
+"""perf's assumption."""
+_END = (1 << 64) - 1
+"""An offset after all packets."""
+_BATCH_PACKETS = 1 << 14
 
 
-class Decoded(Protocol):
-    """What is needed of a `Stream`."""
+class DecodableStream(Protocol):
+    """The interface of `Stream` that this module needs."""
 
-    source: Source
+    source: ByteSource
     settings: Settings | RtitError
-    shares: Shares | None
+    thread_scope: ThreadScope | None
 
-    def native(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
-        """A decoder."""
+    def native_decoder(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
+        """A new decoder."""
 
-    def anew(self, **changes: Any) -> Self:
-        """The same, but for these fields, with accounts of its own."""
+    def derive(self, **changes: Any) -> Self:
+        """A copy with changed fields."""
 
-    def parts(self) -> Iterator[memoryview]:
-        """All bytes."""
+    def chunks(self) -> Iterator[memoryview]:
+        """The bytes of the packets."""
 
     def rows(self) -> Iterator[Rows]:
-        """What ran, with events."""
+        """The blocks with events."""
 
 
-class Ahead:
-    """Columns in the order of the first, the offset, taken up to one."""
+class ColumnBuffer:
+    """Columns in order of the first one, the packet offset. Batches are loaded on request, and
+    removed up to an offset.
+    """
 
     def __init__(self, batches: Iterator[Columns], dtypes: str) -> None:
         import numpy as np
 
         self._batches = batches
-        self._left: list[Columns] = [tuple(np.zeros(0, dtype) for dtype in dtypes.split())]
-        self._ended = False
-        self.count = 0
-        """Rows that are loaded and not taken."""
+        self._loaded: list[Columns] = [tuple(np.zeros(0, dtype) for dtype in dtypes.split())]
+        self._is_at_end = False
+        self.row_count = 0
+        """Rows in the buffer."""
 
     @property
-    def reach(self) -> int:
-        """All up to this offset has been loaded; -1: nothing."""
-        if self._ended:
-            return _ALL
-        last = self._left[-1][0]
+    def complete_until(self) -> int:
+        """All rows up to this offset have been loaded; -1: none."""
+        if self._is_at_end:
+            return _END
+        last = self._loaded[-1][0]
         return int(last[-1]) - 1 if len(last) else -1
 
-    def load(self) -> None:
-        """A batch more."""
+    def load_batch(self) -> None:
+        """Load the next batch."""
         batch = next(self._batches, None)
         if batch is None:
-            self._ended = True
+            self._is_at_end = True
         elif len(batch[0]):
-            self._left.append(batch)
-            self.count += len(batch[0])
+            self._loaded.append(batch)
+            self.row_count += len(batch[0])
 
-    def until(self, offset: int) -> Columns:
-        """All up to this offset that was loaded and not taken before."""
+    def remove_until(self, offset: int) -> Columns:
+        """Remove and return the rows up to this offset."""
         import numpy as np
 
-        every = [np.concatenate(column) for column in zip(*self._left, strict=True)]
-        at = _up_to(every[0], offset)
-        self._left = [tuple(each[at:] for each in every)]
-        self.count -= at
-        return tuple(each[:at] for each in every)
+        columns = [np.concatenate(column) for column in zip(*self._loaded, strict=True)]
+        count = _count_until(columns[0], offset)
+        self._loaded = [tuple(each[count:] for each in columns)]
+        self.row_count -= count
+        return tuple(each[:count] for each in columns)
 
 
-def _up_to(offsets: U64, offset: int) -> int:
-    """How many are not above one, which may be -1."""
+def _count_until(offsets: U64, offset: int) -> int:
+    """The number of sorted offsets up to one, which may be -1."""
     import numpy as np
 
     return int(np.searchsorted(offsets, np.uint64(offset), "right")) if offset >= 0 else 0
 
 
-class Mark(NamedTuple):
-    """From an instruction of the packet at `offset` on another time holds: from the first at `ip`,
-    if it `has_ip`, else from the one behind the packet. `begins`: that is where user code begins.
-    `time`: what a packet has told, when so many instructions had run (`since`) at this `ratio`.
-    Columns of one length.
-    """
+class PerfTimeSteps(NamedTuple):
+    """Instructions from which another time holds, as columns of equal length."""
 
     offset: U64
+    """The packet that reported the instruction."""
     ip: U64
     has_ip: NDArray[np.bool_]
-    begins: NDArray[np.bool_]
+    """True: the step is at the packet's first instruction at `ip`; false: at the first instruction
+    after the packet.
+    """
+    starts_user_code: NDArray[np.bool_]
     time: U64
+    """The time that a packet stated, after `instructions` instructions at core ratio `ratio`."""
     ratio: U64
-    since: U64
+    instructions: U64
 
     @classmethod
-    def none(cls) -> Mark:
-        """Without a row."""
+    def empty(cls) -> PerfTimeSteps:
+        """No steps."""
         import numpy as np
 
-        none, no = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
-        return cls(none, none, no, no, none, none, none)
+        numbers, flags = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+        return cls(numbers, numbers, flags, flags, numbers, numbers, numbers)
 
-    def take(self, which: slice | NDArray[Any]) -> Mark:
-        """Some of the rows."""
-        return Mark(*cast("Any", [each[which] for each in self]))
+    def select(self, selector: slice | NDArray[Any]) -> PerfTimeSteps:
+        """The steps of a slice, mask or index array."""
+        return PerfTimeSteps(*cast("Any", [each[selector] for each in self]))
 
-    def joined(self, *others: Mark) -> Mark:
-        """With the rows of others behind."""
+    def concatenate(self, *others: PerfTimeSteps) -> PerfTimeSteps:
+        """These steps and the others."""
         import numpy as np
 
         columns = [np.concatenate(each) for each in zip(self, *others, strict=True)]
-        return Mark(*cast("Any", columns))
+        return PerfTimeSteps(*cast("Any", columns))
 
 
-class Changes(NamedTuple):
-    """From instruction `at` of a batch on it is `now`, since `mark`; columns."""
+class StepsByRow(NamedTuple):
+    """From instruction `row` of a batch on perf prints `time`, because of `steps`; columns."""
 
-    at: NDArray[np.int64]
-    now: U64
-    mark: Mark
+    row: NDArray[np.int64]
+    time: U64
+    steps: PerfTimeSteps
 
     @classmethod
-    def none(cls) -> Changes:
-        """Without a row."""
+    def empty(cls) -> StepsByRow:
+        """No steps."""
         import numpy as np
 
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.uint64), Mark.none())
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.uint64), PerfTimeSteps.empty())
 
-    def joined(self, *others: Changes) -> Changes:
-        """With the rows of others behind."""
+    def concatenate(self, *others: StepsByRow) -> StepsByRow:
+        """These steps and the others."""
         import numpy as np
 
-        at = np.concatenate([self.at, *(each.at for each in others)])
-        now = np.concatenate([self.now, *(each.now for each in others)])
-        return Changes(at, now, self.mark.joined(*(each.mark for each in others)))
+        row = np.concatenate([self.row, *(each.row for each in others)])
+        time = np.concatenate([self.time, *(each.time for each in others)])
+        return StepsByRow(row, time, self.steps.concatenate(*(each.steps for each in others)))
 
-    def split(self, offset: int) -> tuple[Changes, Changes]:
-        """Those of packets up to this offset, and the others."""
-        count = _up_to(self.mark.offset, offset)
+    def split(self, offset: int) -> tuple[StepsByRow, StepsByRow]:
+        """The steps of packets up to this offset, and the others."""
+        count = _count_until(self.steps.offset, offset)
         parts = (slice(count), slice(count, None))
-        one, other = (Changes(self.at[i], self.now[i], self.mark.take(i)) for i in parts)
-        return one, other
+        first, rest = (
+            StepsByRow(self.row[part], self.time[part], self.steps.select(part)) for part in parts
+        )
+        return first, rest
 
-    def last(self, now: int) -> int:
-        """What it is in the end, if it was `now`."""
-        return int(self.now[-1]) if len(self.now) else now
+    def last_time(self, before: int) -> int:
+        """The time after the last step; `before` without steps."""
+        return int(self.time[-1]) if len(self.time) else before
 
 
-def places(offset: U64, ip: U64, marks: Mark) -> tuple[NDArray[np.int64], ...]:
-    """For each mark which of the rows with these offsets and addresses are of its packet or an
-    earlier one (how many), from which of them on it holds, and whether that is for its `ip`.
+def locate_steps(offset: U64, ip: U64, steps: PerfTimeSteps) -> tuple[NDArray[np.int64], ...]:
+    """Locate steps among rows with these packet offsets and addresses.
+
+    Returns for each step: the number of rows of its packet and earlier ones; the row from which the
+    step holds; 1 if this is the row of its `ip`, else 0.
     """
     import numpy as np
 
-    start = np.searchsorted(offset, marks.offset, "left")
-    behind = np.searchsorted(offset, marks.offset, "right")
-    if not marks.has_ip.any():
-        return behind, behind, np.zeros(len(behind), np.int64)
-    wanted = np.unique(marks.ip[marks.has_ip])
-    # of the rows at wanted addresses each address's in order, and which is the first from `start`
-    rank = np.minimum(np.searchsorted(wanted, ip), len(wanted) - 1)
-    rows = np.flatnonzero(wanted[rank] == ip)
+    start = np.searchsorted(offset, steps.offset, "left")
+    end = np.searchsorted(offset, steps.offset, "right")
+    if not steps.has_ip.any():
+        return end, end, np.zeros(len(end), np.int64)
+    addresses = np.unique(steps.ip[steps.has_ip])
+    # One sorted key for each row at one of the addresses: (address, row). A binary search finds the
+    # first row of an address from `start` on.
+    rank = np.minimum(np.searchsorted(addresses, ip), len(addresses) - 1)
+    rows = np.flatnonzero(addresses[rank] == ip)
     size = len(ip) + 1
-    keys = np.append(np.sort(rank[rows] * size + rows), (len(wanted) + 1) * size)
-    own = np.searchsorted(wanted, marks.ip)
-    first = keys[np.searchsorted(keys, own * size + start)]
-    found = marks.has_ip & (first // size == own) & (first % size < behind)
-    return behind, np.where(found, first % size, behind), found.astype(np.int64)
+    keys = np.append(np.sort(rank[rows] * size + rows), (len(addresses) + 1) * size)
+    step_rank = np.searchsorted(addresses, steps.ip)
+    first = keys[np.searchsorted(keys, step_rank * size + start)]
+    is_found = steps.has_ip & (first // size == step_rank) & (first % size < end)
+    return end, np.where(is_found, first % size, end), is_found.astype(np.int64)
 
 
-class Marks:
-    """Goes along batches of instructions."""
+class PerfTimeline:
+    """Computes the steps of a stream, batch by batch of its instructions."""
 
-    def __init__(self, stream: Decoded) -> None:
+    def __init__(self, stream: DecodableStream) -> None:
         import numpy as np
 
         settings = cast("Settings", stream.settings)
-        self._nominal = np.uint64(settings.max_nonturbo_ratio)
-        self._told = Ahead(_told(stream, settings), "u8 u8 u8 u1")
-        self._branches = Ahead(_branches(stream.anew()), "u8 u8 ?")
-        self._events = Ahead(_events(stream.anew()), "u8 u8 ?")
+        self._nominal_ratio = np.uint64(settings.max_nonturbo_ratio)
+        self._clock = ColumnBuffer(_clock_columns(stream, settings), "u8 u8 u8 u1")
+        self._branches = ColumnBuffer(_branch_columns(stream.derive()), "u8 u8 ?")
+        self._events = ColumnBuffer(_event_columns(stream.derive()), "u8 u8 ?")
         start = (0, settings.start_time, 0, 0)
-        self._known = [np.array([each], np.uint64) for each in start]
-        self._left = Mark.none()
-        self._last = self._ran = self._now = 0
-        self.settled = -1
-        """Up to this packet all is known."""
+        self._stated = [np.array([each], np.uint64) for each in start]
+        """Offset, time, ratio and instruction count of packets that state a time."""
+        self._pending = PerfTimeSteps.empty()
+        """Steps at instructions of a later batch."""
+        self._last_branch = self._instructions = self._time = 0
+        self.final_until = -1
+        """All steps up to the packet at this offset have been returned."""
 
-    def until(self, ip: U64, offset: U64) -> Changes:
-        """Those up to the last packet of the next batch of instructions, with these addresses and
-        offsets.
+    def steps_of(self, ip: U64, offset: U64) -> StepsByRow:
+        """The steps up to the last packet of the next batch of instructions, with these addresses
+        and packet offsets.
         """
         import numpy as np
 
-        found, least, until = [], 0, int(offset[-1])
-        for step in self._steps(offset):
-            every = self._left.joined(step)
-            behind, at, is_it = places(offset, ip, every)
-            # the packet told of more than is in this batch
-            waits = every.has_ip & (is_it == 0) & (behind == len(ip))
-            count = int(np.argmax(waits)) if waits.any() else len(waits)
-            marks, self._left = every.take(slice(count)), every.take(slice(count, None))
-            ran = self._ran + (at + is_it)[:count]
+        found, least_row, until = [], 0, int(offset[-1])
+        for new_steps in self._read_steps(offset):
+            steps = self._pending.concatenate(new_steps)
+            end, row, is_at_ip = locate_steps(offset, ip, steps)
+            # The packet also reported instructions of the next batch.
+            is_later = steps.has_ip & (is_at_ip == 0) & (end == len(ip))
+            count = int(np.argmax(is_later)) if is_later.any() else len(is_later)
+            self._pending = steps.select(slice(count, None))
+            steps = steps.select(slice(count))
+            instructions = self._instructions + (row + is_at_ip)[:count]
             if not count:
                 continue
-            at = np.maximum.accumulate(np.maximum(at[:count], least))
-            least = int(at[-1])
-            now = self._reached(marks, ran.astype(np.uint64))
-            # where nothing ran in between the last counts
-            last = np.diff(at, append=-1) != 0
-            found.append(Changes(at[last], now[last], marks.take(last)))
-        self._ran += len(ip)
-        waiting = self._left.offset
-        self.settled = int(waiting[0]) - 1 if len(waiting) else until
-        return Changes.none().joined(*found)
+            row = np.maximum.accumulate(np.maximum(row[:count], least_row))
+            least_row = int(row[-1])
+            time = self._times_of(steps, instructions.astype(np.uint64))
+            # Of several steps at one row the last counts.
+            is_last = np.diff(row, append=-1) != 0
+            found.append(StepsByRow(row[is_last], time[is_last], steps.select(is_last)))
+        self._instructions += len(ip)
+        pending = self._pending.offset
+        self.final_until = int(pending[0]) - 1 if len(pending) else until
+        return StepsByRow.empty().concatenate(*found)
 
-    def _reached(self, marks: Mark, ran: U64) -> U64:
-        """The time from each mark on, at which so many instructions have run: never less than
-        before, but where user code begins.
+    def _times_of(self, steps: PerfTimeSteps, instructions: U64) -> U64:
+        """The time from each step on, after this many instructions. It only decreases where user
+        code begins.
         """
         import numpy as np
 
-        ticks = np.uint64(_CYCLES) * (ran - marks.since)
-        by_ratio = ticks * self._nominal // np.maximum(marks.ratio, 1)
-        if self._nominal:
-            ticks = np.where(marks.ratio > 0, by_ratio, ticks)
-        told = marks.time + np.where(marks.begins, ticks, 0)
-        times = np.concatenate([np.array([self._now], np.uint64), told])
-        # by place in order: what comes behind a beginning is more than all before it
+        ticks = np.uint64(_CYCLES_PER_INSTRUCTION) * (instructions - steps.instructions)
+        if self._nominal_ratio:
+            scaled = ticks * self._nominal_ratio // np.maximum(steps.ratio, 1)
+            ticks = np.where(steps.ratio > 0, scaled, ticks)
+        stated = steps.time + np.where(steps.starts_user_code, ticks, 0)
+        times = np.concatenate([np.array([self._time], np.uint64), stated])
+        # A running maximum that restarts where user code begins: ranks after a restart exceed all
+        # ranks before it.
         order = np.argsort(times, kind="stable")
         rank = np.empty(len(times), np.int64)
         rank[order] = np.arange(len(times))
-        rank[1:] += np.cumsum(marks.begins) * len(times)
-        now = times[order][np.maximum.accumulate(rank) % len(times)][1:]
-        self._now = int(now[-1])
-        return cast("U64", now)
+        rank[1:] += np.cumsum(steps.starts_user_code) * len(times)
+        found = times[order][np.maximum.accumulate(rank) % len(times)][1:]
+        self._time = int(found[-1])
+        return cast("U64", found)
 
-    def _steps(self, offset: U64) -> Iterator[Mark]:
-        every, until = (self._told, self._branches, self._events), int(offset[-1])
-        while (reach := min(each.reach for each in every)) < until:
-            if reach >= 0 and sum(each.count for each in every) > build_tables.ROWS:
-                yield self._step(reach, offset)
-            for each in every:
-                if each.reach <= reach:
-                    each.load()
-        yield self._step(until, offset)
+    def _read_steps(self, offset: U64) -> Iterator[PerfTimeSteps]:
+        """The steps up to the last packet of a batch, in portions that bound memory."""
+        buffers, until = (self._clock, self._branches, self._events), int(offset[-1])
+        while (complete := min(each.complete_until for each in buffers)) < until:
+            rows = sum(each.row_count for each in buffers)
+            if complete >= 0 and rows > build_tables.BATCH_ROWS:
+                yield self._merge_until(complete, offset)
+            for each in buffers:
+                if each.complete_until <= complete:
+                    each.load_batch()
+        yield self._merge_until(until, offset)
 
-    def _step(self, until: int, offset: U64) -> Mark:
-        """The marks up to a packet, in order; `offset` are those of the batch of instructions."""
+    def _merge_until(self, until: int, offset: U64) -> PerfTimeSteps:
+        """The steps up to a packet, in order. `offset`: packets of the batch of instructions."""
         import numpy as np
 
-        *told, place = self._told.until(until)
-        ends = place > 0
-        self._know([each[~ends] for each in told], offset)
-        branch, source, enters = self._branches.until(until)
-        # a packet's first branch, if time was told since the packet before
-        known = np.searchsorted(self._known[0], branch)
-        before = np.searchsorted(self._known[0], np.uint64(self._last))
-        which = (np.diff(known, prepend=before) != 0) | enters
-        self._last = int(branch[-1]) if len(branch) else self._last
-        branch, source, enters = branch[which], source[which], enters[which]
-        event, ip, has_ip = self._events.until(until)
-        end, time = (each[ends] for each in told[:2])
-        parts = [
-            self._mark(branch, source, np.ones(len(branch), np.bool_), enters),
-            self._mark(event, ip, has_ip, ~has_ip),
-            self._mark(end, end, np.zeros(len(end), np.bool_), np.zeros(len(end), np.bool_)),
+        *clock, kind = self._clock.remove_until(until)
+        ends_packet = kind > 0
+        self._add_stated([each[~ends_packet] for each in clock], offset)
+        branch, source, enters_user = self._branches.remove_until(until)
+        # The first branch of a packet, if a time was stated since the packet before.
+        stated = np.searchsorted(self._stated[0], branch)
+        before = np.searchsorted(self._stated[0], np.uint64(self._last_branch))
+        is_step = (np.diff(stated, prepend=before) != 0) | enters_user
+        self._last_branch = int(branch[-1]) if len(branch) else self._last_branch
+        branch, source, enters_user = branch[is_step], source[is_step], enters_user[is_step]
+        event, ip, has_ip = self._events.remove_until(until)
+        end, time = (each[ends_packet] for each in clock[:2])
+        no = np.zeros(len(end), np.bool_)
+        steps = PerfTimeSteps.empty().concatenate(
+            self._steps_at(branch, source, np.ones(len(branch), np.bool_), enters_user),
+            self._steps_at(event, ip, has_ip, ~has_ip),
+            self._steps_at(end, end, no, no)._replace(time=time),
+        )
+        return steps.select(np.argsort(steps.offset, kind="stable"))
+
+    def _steps_at(
+        self, offset: U64, ip: U64, has_ip: NDArray[np.bool_], starts_user_code: NDArray[np.bool_]
+    ) -> PerfTimeSteps:
+        """Steps with the time that was stated directly before each packet."""
+        import numpy as np
+
+        before = np.maximum(np.searchsorted(self._stated[0], offset) - 1, 0)
+        time, ratio, instructions = (each[before] for each in self._stated[1:])
+        return PerfTimeSteps(offset, ip, has_ip, starts_user_code, time, ratio, instructions)
+
+    def _add_stated(self, clock: list[U64], offset: U64) -> None:
+        """Replace the stated times by the last one and new ones: offset, time, ratio of a CBR."""
+        import numpy as np
+
+        offsets, times, ratios = clock
+        last = [each[-1:] for each in self._stated]
+        count = self._instructions + np.searchsorted(offset, offsets, "right")
+        # A CBR states no time, so the instruction count continues.
+        counts = np.where(ratios > 0, 0, count).astype(np.uint64)
+        ratios = np.concatenate([last[2], ratios])
+        last_ratio = np.maximum.accumulate(np.where(ratios > 0, np.arange(len(ratios)), 0))
+        self._stated = [
+            np.concatenate([last[0], offsets]),
+            np.concatenate([last[1], times]),
+            ratios[last_ratio],
+            np.maximum.accumulate(np.concatenate([last[3], counts])),
         ]
-        parts[2] = parts[2]._replace(time=time)
-        marks = Mark.none().joined(*parts)
-        return marks.take(np.argsort(marks.offset, kind="stable"))
-
-    def _mark(
-        self, offset: U64, ip: U64, has_ip: NDArray[np.bool_], begins: NDArray[np.bool_]
-    ) -> Mark:
-        """With what was told right before each packet."""
-        import numpy as np
-
-        before = np.maximum(np.searchsorted(self._known[0], offset) - 1, 0)
-        time, ratio, since = (each[before] for each in self._known[1:])
-        return Mark(offset, ip, has_ip, begins, time, ratio, since)
-
-    def _know(self, told: list[U64], offset: U64) -> None:
-        """What packets have told, behind the last one before: offset, time, ratio of CBR, and how
-        many instructions had run.
-        """
-        import numpy as np
-
-        offsets, times, ratios = told
-        before = [each[-1:] for each in self._known]
-        count = self._ran + np.searchsorted(offset, offsets, "right")
-        # a CBR tells no time: instructions are counted on
-        told_at = np.where(ratios > 0, 0, count).astype(np.uint64)
-        ratios = np.concatenate([before[2], ratios])
-        last = np.maximum.accumulate(np.where(ratios > 0, np.arange(len(ratios)), 0))
-        self._known = [
-            np.concatenate([before[0], offsets]),
-            np.concatenate([before[1], times]),
-            ratios[last],
-            np.maximum.accumulate(np.concatenate([before[3], told_at])),
-        ]
 
 
-def _told(stream: Decoded, settings: Settings) -> Iterator[Columns]:
-    """What perf's clock says: offset, time, ratio of a CBR, and whether all that runs behind the
-    packet has that time.
+def _clock_columns(stream: DecodableStream, settings: Settings) -> Iterator[Columns]:
+    """perf's clock at each packet: offset, time, ratio of a CBR, and whether all code after the
+    packet has this time.
     """
     import numpy as np
 
     from rtit._core import PacketScan
 
     source = stream.source
-    ends = source.ends() if isinstance(source, AuxBytes) else []
-    scan = PacketScan(stream.parts(), clocks_of(settings), perf=ends)
-    goes_on = True
-    while goes_on:
-        goes_on = scan.next(_PACKETS) is not None
+    ends = source.piece_ends() if isinstance(source, AuxDataSource) else []
+    scan = PacketScan(stream.chunks(), clock_settings(settings), perf=ends)
+    has_more = True
+    while has_more:
+        has_more = scan.next(_BATCH_PACKETS) is not None
         yield tuple(map(np.asarray, scan.perf_times()))
 
 
-def _branches(stream: Decoded) -> Iterator[Columns]:
-    """Those that took a packet, the first of each: its offset, where they were, and whether they
-    left the kernel.
+def _branch_columns(stream: DecodableStream) -> Iterator[Columns]:
+    """The first branch of each packet that decided one: packet offset, source, and whether it left
+    the kernel; and all others that left the kernel.
     """
     import numpy as np
 
-    flow, last = stream.native(points=True, in_order=True), -1
-    for batch, offset in build_tables.branches(flow):
-        flow.points()
-        waits = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
-        place, source = np.asarray(offset)[waits], batch.source[waits]
-        enters = (source >= KERNEL_START) & (batch.target[waits] < KERNEL_START)
-        first = np.diff(place.astype(np.int64), prepend=last) != 0
-        last = int(place[-1]) if len(place) else last
-        which = first | enters
-        yield place[which], source[which], enters[which]
+    decoder, last = stream.native_decoder(points=True, in_order=True), -1
+    for batch, offsets in build_tables.decode_branches(decoder):
+        decoder.points()
+        is_decided = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
+        offset, source = np.asarray(offsets)[is_decided], batch.source[is_decided]
+        enters_user = (source >= UPPER) & (batch.target[is_decided] < UPPER)
+        is_first = np.diff(offset.astype(np.int64), prepend=last) != 0
+        last = int(offset[-1]) if len(offset) else last
+        is_needed = is_first | enters_user
+        yield offset[is_needed], source[is_needed], enters_user[is_needed]
 
 
-def _events(stream: Decoded) -> Iterator[Columns]:
-    """Offsets, an address, and whether that is known: of a last branch before tracing went off. If
-    it is not, code begins there.
+def _event_columns(stream: DecodableStream) -> Iterator[Columns]:
+    """Packet offset, address, and whether it is known: the last branch before tracing was disabled;
+    unknown where code begins.
     """
     for rows in stream.rows():
         events = rows.events
-        off = (events.kind == EventKind.DISABLED) & (events.ip > 0)
-        begins = (events.kind == EventKind.ENABLED) | (events.kind == EventKind.RESUMED)
-        which = off | begins
-        yield events.offset[which], events.ip[which], off[which]
+        is_off = (events.kind == EventKind.DISABLED) & (events.ip > 0)
+        is_start = (events.kind == EventKind.ENABLED) | (events.kind == EventKind.RESUMED)
+        is_needed = is_off | is_start
+        yield events.offset[is_needed], events.ip[is_needed], is_off[is_needed]
 
 
-COLUMNS = ("perf_time",)
 B = TypeVar("B", Instructions, Branches)
-_ALL_ROWS = (1 << 64) - 1
 
 
-def perf_times(stream: Decoded, kind: type[B]) -> Iterator[U64]:
-    """TSC ticks for each instruction or branch that is decoded of `stream`, in batches: of one
-    thread of several for those of all, which are followed. `Trace.clock` makes perf's nanoseconds
-    of them. Decodes the stream three times, for branches four times. Raises what decoding does.
-    """
-    shares = stream.shares
-    # perf's time is that of the CPU, whoever runs
-    alone = shares is None or shares.who is None
-    whole = stream if alone else stream.anew(shares=replace(shares, who=None))  # type: ignore[type-var]
-    return _of_branches(whole) if kind is Branches else _of_instructions(whole)
+def with_perf_times(
+    stream: DecodableStream, batch_type: type[B], batches: Iterator[B]
+) -> Iterator[B]:
+    """Add the column `perf_time` to all instructions or branches of a stream.
 
-
-def with_perf_times(stream: Decoded, kind: type[B], found: Iterator[B]) -> Iterator[B]:
-    """All instructions or branches that are decoded of a stream, `found`, with the column
-    `perf_time`. If two decodings differed what is left would have its `time`.
+    If the decodings differed, the remaining rows would have their `time`.
     """
     import numpy as np
 
-    times, left = perf_times(stream, kind), np.zeros(0, np.uint64)
-    for batch in found:
-        while len(left) < len(batch):
-            left = np.concatenate([left, next(times, batch.time[len(left) :])])
-        yield batch.with_columns(perf_time=left[: len(batch)])
-        left = left[len(batch) :]
+    times, pending = perf_times(stream, batch_type), np.zeros(0, np.uint64)
+    for batch in batches:
+        while len(pending) < len(batch):
+            pending = np.concatenate([pending, next(times, batch.time[len(pending) :])])
+        yield batch.with_columns(perf_time=pending[: len(batch)])
+        pending = pending[len(batch) :]
 
 
-def _of_instructions(stream: Decoded) -> Iterator[U64]:
-    now = 0
-    for count, changes, _ in _changes(stream):
-        yield _filled(now, changes.at, changes.now, count)
-        now = changes.last(now)
+def perf_times(stream: DecodableStream, batch_type: type[B]) -> Iterator[U64]:
+    """TSC ticks for each instruction or branch of a stream, in batches; for one thread of several,
+    of all threads, which are decoded.
 
-
-def _of_branches(stream: Decoded) -> Iterator[U64]:
-    rows, now, left = _rows(stream, build_tables.branches, "source"), 0, Changes.none()
-    ends = ((0, Changes.none(), _ALL_ROWS),)
-    for _, changes, until in chain(_changes(stream), ends):
-        while rows.reach < until:
-            rows.load()
-        offset, source = rows.until(until)
-        settled, left = left.joined(changes).split(until)
-        _, at, _ = places(offset, source, settled.mark)
-        # one that is not there comes with the instruction behind it
-        yield _filled(now, at, settled.now, len(offset))
-        now = settled.last(now)
-
-
-def _changes(stream: Decoded) -> Iterator[tuple[int, Changes, int]]:
-    """Batches of instructions: how many, where the time changes in them, and up to which packet all
-    of that is known.
+    Decodes the stream three times, for branches four times. Raises the errors of decoding.
     """
-    marks, rows = Marks(stream.anew()), _rows(stream, build_tables.instructions, "ip")
-    while rows.reach < _ALL_ROWS:
-        # a decoder's batches end with every turn, and to look at a small one takes as long
-        while rows.count < build_tables.ROWS and rows.reach < _ALL_ROWS:
-            rows.load()
-        offset, ip = rows.until(_ALL_ROWS)
+    scope = stream.thread_scope
+    if scope is not None and scope.selected is not None:
+        # perf's clock is that of the CPU, so the packets of all threads count.
+        stream = stream.derive(thread_scope=replace(scope, selected=None))
+    return _branch_times(stream) if batch_type is Branches else _instruction_times(stream)
+
+
+def _instruction_times(stream: DecodableStream) -> Iterator[U64]:
+    time = 0
+    for count, steps, _ in _steps_by_batch(stream):
+        yield _expand(time, steps.row, steps.time, count)
+        time = steps.last_time(time)
+
+
+def _branch_times(stream: DecodableStream) -> Iterator[U64]:
+    """A branch has the time of its instruction."""
+    rows = _address_buffer(stream, build_tables.decode_branches, "source")
+    time, pending = 0, StepsByRow.empty()
+    end = ((0, StepsByRow.empty(), _END),)
+    for _, steps, until in chain(_steps_by_batch(stream), end):
+        while rows.complete_until < until:
+            rows.load_batch()
+        offset, source = rows.remove_until(until)
+        final, pending = pending.concatenate(steps).split(until)
+        # A step at an instruction that is no branch holds from the next branch on.
+        _, row, _ = locate_steps(offset, source, final.steps)
+        yield _expand(time, row, final.time, len(offset))
+        time = final.last_time(time)
+
+
+def _steps_by_batch(stream: DecodableStream) -> Iterator[tuple[int, StepsByRow, int]]:
+    """For each batch of instructions: their number, the steps, and the offset up to which these are
+    complete.
+    """
+    timeline = PerfTimeline(stream.derive())
+    rows = _address_buffer(stream, build_tables.decode_instructions, "ip")
+    while rows.complete_until < _END:
+        # A decoder's batches end at each scheduling interval. Small batches are merged.
+        while rows.row_count < build_tables.BATCH_ROWS and rows.complete_until < _END:
+            rows.load_batch()
+        offset, ip = rows.remove_until(_END)
         if len(ip):
-            changes = marks.until(ip, offset)
-            yield len(ip), changes, marks.settled
+            steps = timeline.steps_of(ip, offset)
+            yield len(ip), steps, timeline.final_until
 
 
-def _rows(
-    stream: Decoded, of: Callable[[_core.Flow], build_tables.Placed[B]], address: str
-) -> Ahead:
-    """Offsets and addresses of instructions or branches."""
+def _address_buffer(
+    stream: DecodableStream,
+    decode: Callable[[_core.Flow], build_tables.BatchesWithOffsets[B]],
+    address: str,
+) -> ColumnBuffer:
+    """Packet offsets and addresses of all instructions or branches."""
     import numpy as np
 
-    def told() -> Iterator[tuple[U64, U64]]:
-        flow = stream.anew().native(points=True, in_order=True)
-        for batch, offset in of(flow):
-            # of what timing packets told `Marks` has all; nothing goes on while too much waits
-            flow.points()
+    def columns() -> Iterator[tuple[U64, U64]]:
+        decoder = stream.derive().native_decoder(points=True, in_order=True)
+        for batch, offset in decode(decoder):
+            # The decoder pauses while too many timing samples are unread; here nothing needs them.
+            decoder.points()
             yield np.asarray(offset), getattr(batch, address)
 
-    return Ahead(told(), "u8 u8")
+    return ColumnBuffer(columns(), "u8 u8")
 
 
-def _filled(now: int, at: NDArray[np.int64], then: U64, count: int) -> U64:
-    """`now` up to the first place, from each place on what holds `then`."""
+def _expand(first: int, rows: NDArray[np.int64], times: U64, count: int) -> U64:
+    """`count` values: `first` up to the first row, and from each row on its time."""
     import numpy as np
 
-    values = np.concatenate([np.array([now], np.uint64), then])
-    return np.repeat(values, np.diff(np.maximum.accumulate(at), prepend=0, append=count))
+    values = np.concatenate([np.array([first], np.uint64), times])
+    return np.repeat(values, np.diff(np.maximum.accumulate(rows), prepend=0, append=count))

@@ -1,26 +1,31 @@
-"""What timing packets told, and between which times something ran by that.
+"""When a row ran: timing samples, the bounds that they give, and instructions per cycle.
 
-A TSC packet says what time it is, and so does an MTC after one: here these are known points. What
-came in a packet ran before the next such packet (section 33.4.2.12), and what a row begins with ran
-after the one before. CYCs say more: what comes before one ran before its cycle, what comes after it
-not earlier (section 33.3.6.2), and between two known points cycles take equal time (33.8.3.4), if
-all of them were counted and no CBR told of another frequency.
+Every timing packet is a *sample*. A TSC packet states the time, and so does an MTC after one: these
+samples are *known*. A CYC states how many core cycles passed.
 
-Time on request: between which times a row ran, in which cycle, at what frequency (`points.py`
-says how that is known).
+A decoder made with `points` numbers the samples and gives rows the number of the last sample before
+them in place of a time. From the samples around a row follow its bounds:
 
-Instructions a core cycle, where CYCs tell how many cycles there were.
+* A row ran before the next known packet (section 33.4.2.12), and started after the known packet
+  before it.
+* CYCs narrow this. Code before a CYC ran before the CYC's cycle, code after it no earlier (section
+  33.3.6.2).
+* Between two known samples all cycles take the same time (33.8.3.4), if every cycle was counted and
+  no CBR reported another frequency. A *span* is a part of the stream in which every cycle was
+  counted.
 
-A CYC counts the cycles since the one before it (section 33.4.2.14): what began between two of them
-ran in these cycles, as far as the packets can tell. A stretch here is the rows that have one number
-of `cycles`; its cycles are those up to the next row that has more.
+A row's bounds are final once a known sample after the row was read, so batches wait for it
+(`add_time_bounds`). If it is too far away, the batch is released without this bound.
+
+A CYC counts the cycles since the CYC before it (section 33.4.2.14). Rows with the same number of
+`cycles` are a *stretch*; `add_ipc` divides its instructions by the cycles up to the next stretch.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sized
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from rtit.trace.tables.batch import Batch
 from rtit.trace.tables.rows import Events, Rows
@@ -30,66 +35,68 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit.trace.tables.batch import Batch
-
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rtit import _core
 
-    Told = _core.Flow | _core.PacketScan
+    SampleReader = _core.Flow | _core.PacketScan
 
-_MOST_POINTS = 1 << 20
-"""When there are more, every other one of the older half is forgotten: bounds become wider."""
+
+B = TypeVar("B", bound=Batch)
+
+BOUND_COLUMNS = ("earliest", "latest", "cycles", "frequency")
+"""The columns of `add_time_bounds`, see `rtit.trace.tables.batch.EXTRA_COLUMNS`."""
+IPC_COLUMN = "ipc"
+"""The column of `add_ipc`."""
+
+_MAX_SAMPLES = 1 << 20
+"""With more samples, every other one of the older half is dropped, which widens bounds."""
+_MAX_PENDING_BATCHES = 16
+"""Batches that wait for a known sample, or for the end of a stretch. Beyond that it is unknown."""
 
 _SLACK = 2
-"""Cycles, and ticks: processors were seen to count by two, and times are known to the tick."""
+"""In cycles and ticks: some processors count by two, and times are accurate to a tick."""
 _DRIFT = 1 / 128
-"""Of a clock around its frequency, of which no CBR tells: half a percent if its spectrum is spread.
-"""
-_MOST = 1 << 48
-"""Cycles or ticks between two known points, of which a double has the fraction, too."""
+"""Relative deviation of a clock that no CBR reports: half a percent with a spread spectrum."""
+_MAX_DISTANCE = 1 << 48
+"""Cycles or ticks between two known samples, so that a double still has their fraction."""
 
-
-_ROW = [
+_SAMPLE = [
     *((name, "u8") for name in ("number", "offset", "time", "cycles", "span")),
     ("frequency", "f8"),
     *((name, "?") for name in ("known", "counted", "exact", "chained")),
 ]
-"""Of a point: `counted`: a CYC that counted something; `exact`: known and of the cycle that the CYC
-right before it tells; `chained`: the known point before it has not been forgotten.
+"""A sample. `counted`: a CYC with at least one cycle. `exact`: known, in the cycle of the CYC
+directly before it. `chained`: no known sample directly before it was dropped.
 """
-_TOLD = ("offset", "time", "cycles", "frequency", "known", "span")
+_NATIVE_COLUMNS = ("offset", "time", "cycles", "frequency", "known", "span")
 
 
-class Points:
-    """What timing packets told, a row each, in order: `number` counts them over the whole stream,
-    and rows of a decoder made with `points` have such numbers as their times. Number 0 is the start
-    of the stream, where `start_time` is all that is known.
+class TimingSamples:
+    """The timing samples of a stream, in order, as far as they are needed.
+
+    `number` counts them over the whole stream. Number 0 is the start of the stream, with
+    `start_time`.
     """
 
-    def __init__(self, flow: Told, start_time: int = 0) -> None:
+    def __init__(self, reader: SampleReader, start_time: int = 0) -> None:
         import numpy as np
 
-        self._flow = flow
+        self._reader = reader
         self._count = 0
         self._cyc_size = 0
-        """Bytes of the last point, if it counted; else 0."""
-        self.rows: NDArray[np.void] = np.zeros(1, _ROW)
+        """Bytes of the last sample if it counted, else 0."""
+        self.rows: NDArray[np.void] = np.zeros(1, _SAMPLE)
         self.rows["time"] = start_time
         self.rows["frequency"] = np.nan
 
-    def take(self) -> None:
-        """Those that have come since."""
+    def read_new(self) -> None:
+        """Append the samples that the decoder has read since the last call."""
         import numpy as np
 
-        told = dict(zip(_TOLD, map(np.asarray, self._flow.points()), strict=True))
-        new = np.zeros(len(told["offset"]), _ROW)
+        columns = dict(zip(_NATIVE_COLUMNS, map(np.asarray, self._reader.points()), strict=True))
+        new = np.zeros(len(columns["offset"]), _SAMPLE)
         if not len(new):
             return
-        for name, column in told.items():
+        for name, column in columns.items():
             new[name] = column
         new["number"] = np.arange(self._count + 1, self._count + 1 + len(new))
         self._count += len(new)
@@ -97,13 +104,13 @@ class Points:
         new["counted"] = passed > 0
         sizes = np.append(self._cyc_size, np.where(new["counted"], _cyc_size(passed), 0))
         self._cyc_size = int(sizes[-1])
-        behind = np.diff(new["offset"], prepend=self.rows["offset"][-1]) == sizes[:-1]
-        new["exact"] = new["known"] & behind & ~new["counted"]
+        follows_cyc = np.diff(new["offset"], prepend=self.rows["offset"][-1]) == sizes[:-1]
+        new["exact"] = new["known"] & follows_cyc & ~new["counted"]
         new["chained"] = new["known"]
         self.rows = np.append(self.rows, new)
 
-    def forget(self, number: int) -> None:
-        """No row is asked for that has a lower one; of such that are, less is known."""
+    def drop_before(self, number: int) -> None:
+        """Drop samples that no row with this number or a higher one needs."""
         import numpy as np
 
         rows = self.rows
@@ -112,8 +119,8 @@ class Points:
         first = int(known[-1]) if len(known) else 0
         keep = np.ones(len(rows), np.bool_)
         keep[1:first] = False
-        if len(rows) - first > _MOST_POINTS:
-            keep[first + 1 : first + _MOST_POINTS // 2 : 2] = False
+        if len(rows) - first > _MAX_SAMPLES:
+            keep[first + 1 : first + _MAX_SAMPLES // 2 : 2] = False
         if keep.all():
             return
         known = np.flatnonzero(rows["known"])
@@ -121,93 +128,100 @@ class Points:
         self.rows = rows[keep]
 
     @property
-    def settled(self) -> int:
-        """Before this offset bounds stay as they are, whatever comes; -1 if nowhere."""
+    def final_before(self) -> int:
+        """The bounds of rows before this offset are final; -1 if none are."""
         import numpy as np
 
         rows = self.rows
         known, counted = np.flatnonzero(rows["known"]), np.flatnonzero(rows["counted"])
         last = len(known) - 1
         if len(counted):
-            # of the first known point behind the last CYC the next one may tell more
+            # The next CYC may still narrow the first known sample after the last CYC.
             first = int(np.searchsorted(known, counted[-1]))
-            behind = rows[known[first:]]
-            if len(behind) and not behind["exact"][0] and behind["span"][0] == rows["span"][-1]:
+            after = rows[known[first:]]
+            if len(after) and not after["exact"][0] and after["span"][0] == rows["span"][-1]:
                 last = first - 1
         return int(rows["offset"][known[last]]) if last >= 0 else -1
 
     def bounds(
-        self, number: NDArray[np.uint64], offset: NDArray[np.uint64], *, own: bool = False
+        self,
+        number: NDArray[np.uint64],
+        offset: NDArray[np.uint64],
+        *,
+        rows_are_packets: bool = False,
     ) -> tuple[NDArray[np.intp], NDArray[np.uint64], NDArray[np.uint64]]:
-        """Of what begins with packets behind points of these numbers, and has run by packets at
-        these offsets: the place of the point in `rows`, earliest and latest time. With `own` a
-        point at such an offset says itself when.
+        """For rows that start after the samples `number` and end with the packets at `offset`: the
+        index of the sample in `rows`, the earliest and the latest time.
+
+        `rows_are_packets`: a sample at the offset of a row is the row, and states its time.
         """
         import numpy as np
 
         at = np.searchsorted(self.rows["number"], number, "right") - 1
         lower, upper = self._bounds()
         earliest = lower[at]
-        # the first row is no packet, but the start
-        behind = np.searchsorted(self.rows["offset"][1:], offset, "left" if own else "right") + 1
-        latest = upper[behind]
-        # the TSC may have gone back
+        side: Literal["left", "right"] = "left" if rows_are_packets else "right"
+        # The first sample is the start of the stream, not a packet.
+        following = np.searchsorted(self.rows["offset"][1:], offset, side) + 1
+        latest = upper[following]
+        # The TSC may have gone back.
         return at, earliest, np.maximum(latest, earliest)
 
     def _bounds(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """The earliest time of what comes behind each point; the latest of what comes before each,
-        and before the end.
+        """For each sample the earliest time of code after it and the latest time of code before it;
+        of the latter one more for code before the end.
         """
         import numpy as np
 
         rows = self.rows
-        places, cycles, counted = np.arange(len(rows)), rows["cycles"], rows["counted"]
+        indices, cycles, counted = np.arange(len(rows)), rows["cycles"], rows["counted"]
         at = np.flatnonzero(rows["known"])
         known = rows[at]
-        # how many cycles there had been at a known point: told, or by the next CYC at most
+        # The cycles at a known sample: exact, or at most those of the next CYC.
         cycs = np.append(np.flatnonzero(counted), len(rows))
-        behind = np.append(rows, np.zeros(1, _ROW))[cycs[np.searchsorted(cycs, at)]]
-        exact, in_span = known["exact"], behind["counted"] & (behind["span"] == known["span"])
-        high = np.where(exact, known["cycles"], behind["cycles"])
-        # each gap between two known points, and before the first and behind the last
-        gap = np.searchsorted(at, places, "right")
+        next_cyc = np.append(rows, np.zeros(1, _SAMPLE))[cycs[np.searchsorted(cycs, at)]]
+        exact, in_span = known["exact"], next_cyc["counted"] & (next_cyc["span"] == known["span"])
+        high = np.where(exact, known["cycles"], next_cyc["cycles"])
+        # Gap i is between the known samples i-1 and i; also before the first and after the last.
+        gap = np.searchsorted(at, indices, "right")
         start, end = _around(known["time"])
         low_start, low_end = _around(known["cycles"])
         high_start, high_end = _around(high)
-        told_start, told_end = _around(exact | in_span)
+        bounded_start, bounded_end = _around(exact | in_span)
         span_start, span_end = _around(known["span"])
         chained = np.append(known["chained"], False)
         chained[:1] = False
         ticks = end - start
-        linked = chained & (span_start == span_end) & (end >= start) & (ticks < _MOST)
+        linked = chained & (span_start == span_end) & (end >= start) & (ticks < _MAX_DISTANCE)
 
         end[-1] = LATEST
         lower, upper = start[gap], np.where(rows["known"], rows["time"], end[gap])
         passes = high_end - high_start
-        good = linked & told_start & told_end & (high_end > high_start) & (passes < _MOST)
-        which = np.flatnonzero(good[gap])
-        of = gap[which]
-        passed = _signed(cycles[which], high_start[of]) - _SLACK
-        reached = passed * ticks[of] / passes[of]
-        reached = np.floor(reached - _drift(reached, ticks[of])) - _SLACK
-        lower[which] += reached.clip(0, ticks[of]).astype(np.uint64)
+        good = linked & bounded_start & bounded_end
+        good &= (high_end > high_start) & (passes < _MAX_DISTANCE)
+        selected = np.flatnonzero(good[gap])
+        at_gap = gap[selected]
+        passed = _signed(cycles[selected], high_start[at_gap]) - _SLACK
+        reached = passed * ticks[at_gap] / passes[at_gap]
+        reached = np.floor(reached - _drift(reached, ticks[at_gap])) - _SLACK
+        lower[selected] += reached.clip(0, ticks[at_gap]).astype(np.uint64)
 
         passes = low_end - low_start
-        good = linked & (low_end > low_start) & (passes < _MOST)
-        which = np.flatnonzero(good[gap] & counted)
-        of = gap[which]
-        passed = _signed(cycles[which], low_start[of]) + _SLACK
-        reached = passed * ticks[of] / passes[of]
-        reached = np.ceil(reached + _drift(reached, ticks[of])) + _SLACK
-        upper[which] = start[of] + reached.clip(0, ticks[of]).astype(np.uint64)
-        # what tells of neither leaves that to the next that does
-        tells = np.append(np.flatnonzero(rows["known"] | counted), len(rows))
+        good = linked & (low_end > low_start) & (passes < _MAX_DISTANCE)
+        selected = np.flatnonzero(good[gap] & counted)
+        at_gap = gap[selected]
+        passed = _signed(cycles[selected], low_start[at_gap]) + _SLACK
+        reached = passed * ticks[at_gap] / passes[at_gap]
+        reached = np.ceil(reached + _drift(reached, ticks[at_gap])) + _SLACK
+        upper[selected] = start[at_gap] + reached.clip(0, ticks[at_gap]).astype(np.uint64)
+        # A sample without time and cycles has the upper bound of the next one with either.
+        has_bound = np.append(np.flatnonzero(rows["known"] | counted), len(rows))
         upper = np.append(upper, np.uint64(LATEST))
-        return lower, np.append(upper[tells[np.searchsorted(tells, places)]], upper[-1])
+        return lower, np.append(upper[has_bound[np.searchsorted(has_bound, indices)]], upper[-1])
 
 
 def _around(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of known points: those before each gap, and those behind it; zero where there is none."""
+    """The values of the known samples before and after each gap; zero if there is none."""
     import numpy as np
 
     nothing = np.zeros(1, values.dtype)
@@ -215,15 +229,15 @@ def _around(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _signed(values: NDArray[np.uint64], others: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Differences that fit."""
+    """Signed differences, which must fit 64 bits."""
     import numpy as np
 
     return (values - others).astype(np.int64).astype(np.float64)
 
 
 def _drift(reached: NDArray[np.float64], ticks: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """How far from a straight line time may be, so many ticks behind the first of two known points,
-    which are `ticks` apart.
+    """How far time may deviate from a straight line at `reached` ticks after the first of two known
+    samples that are `ticks` apart.
     """
     import numpy as np
 
@@ -231,7 +245,7 @@ def _drift(reached: NDArray[np.float64], ticks: NDArray[np.uint64]) -> NDArray[n
 
 
 def _cyc_size(cycles: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Bytes of a CYC: 5 bits are in the first, 7 in each other (Table 33-33)."""
+    """Bytes of a CYC: the first has 5 bits, each other 7 (Table 33-33)."""
     import numpy as np
 
     size = np.ones(len(cycles), np.int64)
@@ -240,138 +254,125 @@ def _cyc_size(cycles: NDArray[np.uint64]) -> NDArray[np.int64]:
     return size
 
 
-B = TypeVar("B", bound=Batch)
-COLUMNS = ("earliest", "latest", "cycles", "frequency")
-"""What is added to a batch, in `batch.MORE`."""
-
-_MAX_PENDING_ROWS = 16
-"""Batches that wait for the next known time. If it is farther away, it is not known."""
-
-
-class Clocked(NamedTuple, Generic[B]):
-    """A batch with times, and the number of each row's span, in which every cycle was counted."""
+class TimedBatch(NamedTuple, Generic[B]):
+    """A batch with times, and the span of each row, in which every cycle was counted."""
 
     batch: B
     span: NDArray[np.uint64]
 
 
-class _Waiting(NamedTuple):
+class _PendingBatch(NamedTuple):
+    """A batch whose times are numbers of samples."""
+
     batch: Batch
     offset: NDArray[np.uint64]
     """The last packet of each row."""
 
     def is_before(self, offset: int) -> bool:
-        """Whether all of it came before a packet there."""
-        return all(int(each.max()) < offset for each in self._offsets() if len(each))
+        """Whether all rows and events were reported before the packet at an offset."""
+        offsets = [self.offset, *(each.offset for each in _events(self.batch))]
+        return all(int(each.max()) < offset for each in offsets if len(each))
 
-    def first(self) -> int:
-        """The lowest number that a row has."""
+    def first_sample(self) -> int:
+        """The lowest sample number of all rows and events."""
         batches = (self.batch, *_events(self.batch))
         return min(int(each.time.min()) for each in batches if len(each))
 
-    def last(self, otherwise: int) -> int:
-        """The number of the last row: the next has no lower one, though an event may come before a
-        row that has begun.
-        """
-        return int(self.batch.time[-1]) if len(self.batch) else otherwise
+    def last_sample(self, default: int) -> int:
+        """The sample number of the last row. Later rows have no lower one, but later events may."""
+        return int(self.batch.time[-1]) if len(self.batch) else default
 
-    def clocked(self, points: Points, *, own: bool) -> Clocked[Any]:
-        done, span = _timed(self.batch, points, self.offset, own=own)
-        if isinstance(done, Rows):
-            events, _ = _timed(done.events, points, done.events.offset)
-            done = done.replaced(events=events)
-        return Clocked(done, span)
-
-    def _offsets(self) -> list[NDArray[np.uint64]]:
-        return [self.offset, *(each.offset for each in _events(self.batch))]
+    def with_times(self, samples: TimingSamples, *, rows_are_packets: bool) -> TimedBatch[Any]:
+        timed = _with_times(self.batch, samples, self.offset, rows_are_packets=rows_are_packets)
+        if not isinstance(timed.batch, Rows):
+            return timed
+        events = _with_times(timed.batch.events, samples, timed.batch.events.offset).batch
+        return TimedBatch(timed.batch.replace(events=events), timed.span)
 
 
-def _timed(
-    batch: B, points: Points, offset: NDArray[np.uint64], *, own: bool = False
-) -> Clocked[B]:
-    """The batch with times instead of numbers, and more of them. `offset`: the last packet of each
-    row.
-    """
+def _with_times(
+    batch: B,
+    samples: TimingSamples,
+    offset: NDArray[np.uint64],
+    *,
+    rows_are_packets: bool = False,
+) -> TimedBatch[B]:
+    """The batch with times in place of sample numbers, and with bounds."""
     import numpy as np
 
-    at, earliest, latest = points.bounds(batch.time, offset, own=own)
-    more = {
+    at, earliest, latest = samples.bounds(batch.time, offset, rows_are_packets=rows_are_packets)
+    columns = {
         "earliest": earliest,
         "latest": latest,
-        "cycles": points.rows["cycles"][at],
-        "frequency": points.rows["frequency"][at],
+        "cycles": samples.rows["cycles"][at],
+        "frequency": samples.rows["frequency"][at],
     }
-    time = points.rows["time"][at]
-    span = points.rows["span"][at]
-    time = np.clip(time, earliest, latest)
-    if own:
-        return Clocked(batch.replaced(more={"time": time, **more}), span)
-    more = {**batch.more, **more}
-    return Clocked(batch.replaced(time=time, more=more), span)
+    time = np.clip(samples.rows["time"][at], earliest, latest)
+    span = samples.rows["span"][at]
+    if rows_are_packets:
+        return TimedBatch(batch.replace(extra_columns={"time": time, **columns}), span)
+    extra = {**batch.extra_columns, **columns}
+    return TimedBatch(batch.replace(time=time, extra_columns=extra), span)
 
 
 def _events(batch: Batch) -> list[Events]:
     return [batch.events] if isinstance(batch, Rows) else []
 
 
-def clocked(
-    flow: Told,
+def add_time_bounds(
+    reader: SampleReader,
     start_time: int,
     batches: Iterator[tuple[B, Sized]],
     *,
-    own: bool = False,
-) -> Iterator[Clocked[B]]:
-    """Batches of a decoder made with `points`, with the offsets of each row's last packet; each
-    waits for a known time behind it. `own`: rows are packets, which may say themselves what time
-    it is.
+    rows_are_packets: bool = False,
+) -> Iterator[TimedBatch[B]]:
+    """Add `BOUND_COLUMNS` to the batches of a decoder that was made with `points`.
+
+    Each batch comes with the offset of the last packet of each row, and waits for a known sample
+    after it. `rows_are_packets`: rows are packets, which may be samples themselves.
     """
     import numpy as np
 
-    points = Points(flow, start_time)
-    waiting: deque[_Waiting] = deque()
-    floor = 0
+    samples = TimingSamples(reader, start_time)
+    pending: deque[_PendingBatch] = deque()
+    needed_from = 0
     for batch, offset in batches:
-        points.take()
+        samples.read_new()
         if len(batch) or any(map(len, _events(batch))):
-            waiting.append(_Waiting(batch, np.asarray(offset)))
-        until = points.settled
-        while waiting and (len(waiting) > _MAX_PENDING_ROWS or waiting[0].is_before(until)):
-            done = waiting.popleft()
-            floor = done.last(floor)
-            yield done.clocked(points, own=own)
-        points.forget(min(floor, waiting[0].first()) if waiting else floor)
-    points.take()
-    for each in waiting:
-        yield each.clocked(points, own=own)
+            pending.append(_PendingBatch(batch, np.asarray(offset)))
+        final_before = samples.final_before
+        while pending and (
+            len(pending) > _MAX_PENDING_BATCHES or pending[0].is_before(final_before)
+        ):
+            first = pending.popleft()
+            needed_from = first.last_sample(needed_from)
+            yield first.with_times(samples, rows_are_packets=rows_are_packets)
+        next_needed = pending[0].first_sample() if pending else needed_from
+        samples.drop_before(min(needed_from, next_needed))
+    samples.read_new()
+    for each in pending:
+        yield each.with_times(samples, rows_are_packets=rows_are_packets)
 
 
-COLUMN = "ipc"
-
-_MAX_PENDING_IPC = 16
-"""Batches that wait for the end of their last stretch. If it is farther away, it is not known."""
-
-
-def with_ipc(found: Iterator[Clocked[B]]) -> Iterator[B]:
-    """Batches of instructions, or of blocks of them, with the column `ipc` (see `batch.MORE`)."""
-    open_ = _Open()
-    waiting: deque[tuple[B, NDArray[np.float64]]] = deque()
-    for batch, span in found:
-        waiting.append((batch, open_.take(batch, span)))
-        while len(waiting) > min(len(open_.pieces), _MAX_PENDING_IPC):
-            if len(waiting) == len(open_.pieces):
-                del open_.pieces[0]
-            yield _with(*waiting.popleft())
-    for each in waiting:
-        yield _with(*each)
+def add_ipc(batches: Iterator[TimedBatch[B]]) -> Iterator[B]:
+    """Add `IPC_COLUMN` to batches of instructions or blocks."""
+    stretch = _OpenStretch()
+    pending: deque[tuple[B, NDArray[np.float64]]] = deque()
+    for batch, span in batches:
+        pending.append((batch, stretch.add_batch(batch, span)))
+        while len(pending) > min(len(stretch.pieces), _MAX_PENDING_BATCHES):
+            if len(pending) == len(stretch.pieces):
+                del stretch.pieces[0]
+            done, ipc = pending.popleft()
+            yield done.with_columns(**{IPC_COLUMN: ipc})
+    for done, ipc in pending:
+        yield done.with_columns(**{IPC_COLUMN: ipc})
 
 
-def _with(batch: B, ipc: NDArray[np.float64]) -> B:
-    return batch.with_columns(**{COLUMN: ipc})
+class _OpenStretch:
+    """The stretch at the end of the last batch, whose cycles are not yet known.
 
-
-class _Open:
-    """The stretch that goes on. `pieces`: where its rows are in the columns of the last batches,
-    those that nobody has taken yet, one for each batch.
+    `pieces` are its rows in the columns of pending batches, one slice for each batch.
     """
 
     def __init__(self) -> None:
@@ -379,8 +380,8 @@ class _Open:
         self._cycles = self._span = -1
         self._instructions = 0
 
-    def take(self, batch: Batch, span: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The column of a batch, filled as far as it is known; the rest when it is."""
+    def add_batch(self, batch: Batch, span: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """The column of a batch. Rows of the open stretch are NaN until the stretch ends."""
         import numpy as np
 
         ipc = np.full(len(batch), np.nan)
@@ -390,19 +391,19 @@ class _Open:
         cycles = batch.cycles
         changes = (cycles[1:] != cycles[:-1]) | (span[1:] != span[:-1])
         starts = np.append(0, np.flatnonzero(changes) + 1)
-        counts = np.add.reduceat(_instructions(batch), starts)
+        counts = np.add.reduceat(_instruction_counts(batch), starts)
         cycles, span = cycles[starts], span[starts]
-        goes_on = (self._cycles, self._span) == (int(cycles[0]), int(span[0]))
-        if goes_on:
+        continues = (self._cycles, self._span) == (int(cycles[0]), int(span[0]))
+        if continues:
             counts[0] += self._instructions
             self.pieces.append(ipc[: starts[1] if len(starts) > 1 else len(ipc)])
         else:
-            self._close(self._instructions, self._cycles, int(cycles[0]), self._span == span[0])
+            self._close(int(cycles[0]), is_counted=bool(self._span == span[0]))
             self.pieces = []
         if len(starts) > 1:
-            told = (span[1:] == span[:-1]) & (cycles[1:] > cycles[:-1]) & (cycles[:-1] > 0)
-            passed = np.where(told, cycles[1:] - cycles[:-1], 1)
-            ipcs = np.where(told, counts[:-1] / passed, np.nan)
+            is_known = (span[1:] == span[:-1]) & (cycles[1:] > cycles[:-1]) & (cycles[:-1] > 0)
+            passed = np.where(is_known, cycles[1:] - cycles[:-1], 1)
+            ipcs = np.where(is_known, counts[:-1] / passed, np.nan)
             ipc[: starts[-1]] = np.repeat(ipcs, np.diff(starts))
             for piece in self.pieces:
                 piece[:] = ipcs[0]
@@ -413,13 +414,14 @@ class _Open:
         self._instructions = int(counts[-1])
         return ipc
 
-    def _close(self, instructions: int, cycles: int, until: int, counted: Any) -> None:
-        if counted and until > cycles > 0:
+    def _close(self, cycles: int, *, is_counted: bool) -> None:
+        """End the stretch at this number of cycles."""
+        if is_counted and cycles > self._cycles > 0:
             for piece in self.pieces:
-                piece[:] = instructions / (until - cycles)
+                piece[:] = self._instructions / (cycles - self._cycles)
 
 
-def _instructions(batch: Batch) -> NDArray[np.uint64]:
+def _instruction_counts(batch: Batch) -> NDArray[np.uint64]:
     import numpy as np
 
     if isinstance(batch, Rows):

@@ -11,7 +11,7 @@ import pytest
 from rtit.perfdata import Attr, Event, PerfData, SampleType
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
-from rtit.sideband import Turn, Turns
+from rtit.sideband import IntervalBuilder, SchedulingInterval
 
 
 def who(tid: int, cpu: int = 0, pid: int | None = None) -> SampleId:
@@ -42,15 +42,15 @@ def ended(tid: int, cpu: int = 0) -> perf.Exit:
     return perf.Exit(0, 4, 0, 0, who(tid, cpu), tid, tid, tid, tid, 0, b"")
 
 
-def turns(*records: tuple[int, perf.Record]) -> Turns:
-    found = Turns()
+def turns(*records: tuple[int, perf.Record]) -> IntervalBuilder:
+    found = IntervalBuilder()
     for time, record in records:
         found.apply(time, record)
     return found
 
 
-def on(found: Turns, cpu: int = 0) -> list[tuple[int, int]]:
-    return [(turn.since, turn.tid) for turn in found.on(cpu)]
+def on(found: IntervalBuilder, cpu: int = 0) -> list[tuple[int, int]]:
+    return [(each.start, each.tid) for each in found.intervals_of(cpu)]
 
 
 def test_first_switch_out_shows_earlier_thread() -> None:
@@ -89,7 +89,7 @@ def test_itrace_start_begins_interval() -> None:
 
 def test_first_traced_thread_of_cpu() -> None:
     found = turns((1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2)))
-    assert [found.first_on(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
+    assert [found.first_thread(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
 
 
 def test_intervals_beyond_memory_are_unknown() -> None:
@@ -100,14 +100,14 @@ def test_intervals_beyond_memory_are_unknown() -> None:
         left[0] -= 1
         return left[0] >= 0
 
-    found = Turns(take=take)
+    found = IntervalBuilder(reserve_memory=take)
     for time in range(200):
         found.apply(time, came_in(5 + time % 2))
     assert not on(found, 1)
     whole, last = on(found)[:-1], on(found)[-1]
     assert whole == [(time, 5 + time % 2) for time in range(128)]
     assert last == (128, -1)
-    assert found.beyond
+    assert found.is_truncated
     assert len(found) == 129
     found.apply(200, came_in(5, 1))
     assert found.cpus == [0]
@@ -115,7 +115,7 @@ def test_intervals_beyond_memory_are_unknown() -> None:
 
 def test_interval_uses_few_bytes() -> None:
     """There are millions, and each comes with one or two records."""
-    found, count = Turns(), 20_000
+    found, count = IntervalBuilder(), 20_000
     tracemalloc.start()
     try:
         for time in range(1 << 60, count + (1 << 60)):
@@ -149,20 +149,20 @@ def test_samples_of_sched_switch(kinds: int, before: bytes) -> None:
 
     raw = struct.pack("<8x16siiq16sii", b"a", 5, 120, 0, b"b", 6, 120)
     body = before + struct.pack("<I", len(raw)) + raw
-    found = Turns(File())  # type: ignore[arg-type]
+    found = IntervalBuilder(File())  # type: ignore[arg-type]
     found.apply(1, perf.Comm(0, 3, 0, 0, None, 60, 6, "b"))
     for event, time in ((0, 5), (1, 10)):
         found.apply(time, perf.Sample(0, 9, 0, 0, who(5), event, None, None, None, body))
     found.apply(20, perf.Sample(0, 9, 0, 0, who(6), 1, None, None, None, body[:50]))
-    assert found.on(0) == [Turn(0, 5, 5), Turn(10, 60, 6)]
+    assert found.intervals_of(0) == [SchedulingInterval(0, 5, 5), SchedulingInterval(10, 60, 6)]
 
 
 def test_intervals_of_real_file(traces: Path) -> None:
     """perf of CPUs: thread 19731 comes to CPU 1 from idle, and has its process's number."""
     with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
-        found = Turns(data)
+        found = IntervalBuilder(data)
         for record in data.records():
             found.apply(record.time or 0, record)
-    first = found.on(1)[:2]
+    first = found.intervals_of(1)[:2]
     assert [(turn.pid, turn.tid) for turn in first] == [(0, 0), (19731, 19731)]
-    assert first[1].since == 969388448163140
+    assert first[1].start == 969388448163140
