@@ -19,11 +19,16 @@ from support.doc_commands import PAGES, add_examples, python_blocks
 
 WITHOUT = {
     # used by other parts of rtit only
-    *("Trace.of", "Trace.guest_processes", "Ledger.of", "Counts.of", "Image.native"),
-    *("Stream.native", "Stream.others", "Stream.has_several_threads", "Stream.last_interval_start"),
+    *("Trace.guest_processes", "Ledger.from_rows", "Counts.from_native", "Image.native"),
+    *(
+        "Stream.native_decoder",
+        "Stream.other_spaces",
+        "Stream.has_several_threads",
+        "Stream.last_interval_start",
+    ),
     *("Stream.has_one_process", "Stream.edges_by_process"),
-    *("Stream.runs_with_start", "Stream.places_of"),
-    *("Batch.joined", "Batch.with_columns", "Batch.without"),
+    *("Stream.runs_with_start", "Stream.errors_of_class"),
+    *("Batch.concatenate", "Batch.with_columns", "Batch.without_columns"),
 }
 
 

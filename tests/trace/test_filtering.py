@@ -56,7 +56,7 @@ def test_a_part_is_what_one_would_pick(
     table = TABLES[name]
     where = Selection(time=time, ranges=ranges)
     whole = table().columns()
-    low_name, high_name = table().batch_type.WHERE or ("", "")
+    low_name, high_name = table().batch_type.ADDRESS_COLUMNS or ("", "")
     kept = []
     for index, when in enumerate(whole["time"].tolist()):
         if time is not None and not (time.first or 0) <= when <= (time.last or 0):

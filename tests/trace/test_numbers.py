@@ -44,7 +44,7 @@ def test_what_the_numbers_mean() -> None:
         assert batch.id.dtype == np.uint32
         known = numbered.blocks
         blocks += [
-            (hex(known.start[one]), hex(known.last[one]), End(known.end[one]), known.goes_on[one])
+            (hex(known.start[one]), hex(known.last[one]), End(known.end[one]), known.continues[one])
             for one in batch
         ]
     # a conditional branch that is not taken ends a block and no run
@@ -83,7 +83,7 @@ def test_runs_are_rows(threads: int, walk: bool) -> None:
 
 def test_as_a_table() -> None:
     numbered = make_stream(ROUND, CODE).block_ids()
-    assert repr(numbered) == "<Table of Numbers: id>"
+    assert repr(numbered) == "<Table of BlockIds: id>"
     ids = numbered.columns()["id"]
     assert len(numbered.blocks.select_rows(ids)) == len(ids) == 6
     assert numbered.blocks.select_rows(ids).columns()["start"][1] == 0x2000

@@ -142,7 +142,7 @@ class RecordingSummary:
     buffers: list[BufferSummary] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     files: list[MappedFile] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> list[MappedFile]:
@@ -170,7 +170,7 @@ def summarize_recording(trace: Trace) -> RecordingSummary:
     found.losses.extend(_losses_in_packets(found.buffers))
     known = {each.path for each in found.files}
     found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
-    found.advice.extend(_advice(trace, found))
+    found.hints.extend(_advice(trace, found))
     return found
 
 
