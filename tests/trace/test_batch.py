@@ -36,7 +36,7 @@ def test_instructions() -> None:
     assert repr(batch) == "<Instructions: 8>"
 
 
-def test_branches_are_those_that_edges_add_up() -> None:
+def test_edges_equal_counted_branches() -> None:
     (batch,) = stream().branches()
     time = 1 << 20
     assert list(batch) == [
@@ -58,7 +58,7 @@ def test_branches_are_those_that_edges_add_up() -> None:
 
 
 @pytest.mark.parametrize("table", ["blocks", "branches", "instructions", "raw_events", "packets"])
-def test_a_batch_travels_and_stays_as_it_is(table: str) -> None:
+def test_batch_survives_pickle_and_is_immutable(table: str) -> None:
     batch = next(iter(getattr(stream(), table)()))
     there = pickle.loads(pickle.dumps(batch))
     assert list(there) == list(batch)
@@ -90,7 +90,7 @@ def test_blocks_and_coverage() -> None:
     assert dict(zip(covered.start.tolist(), covered.count.tolist(), strict=True))[0x1000] == 2
 
 
-def test_columns_of_many_batches_and_of_none() -> None:
+def test_columns_concatenate_many_and_no_batches() -> None:
     many = stream(20_000)
     assert sum(1 for _ in many.instructions()) > 1
     columns = many.instructions().columns()
@@ -105,7 +105,7 @@ def test_columns_of_many_batches_and_of_none() -> None:
     }
 
 
-def test_what_a_table_is_called() -> None:
+def test_table_repr_names_columns() -> None:
     assert repr(stream().branches()) == "<Table of Branches: source, target, kind, time>"
 
 
@@ -151,7 +151,7 @@ def pointer(capsule: object, name: bytes) -> int:
     return found
 
 
-def test_arrow_by_its_specification() -> None:
+def test_arrow_structs_follow_specification() -> None:
     """Read as the C data interface says, without any library of Arrow."""
     (batch,) = stream().branches()
     schema_capsule, array_capsule = batch.__arrow_c_array__()
@@ -195,7 +195,7 @@ def test_arrow_libraries() -> None:
         arrow.table(failing.branches())
 
 
-def test_columns_that_were_asked_for_and_texts_in_arrow() -> None:
+def test_arrow_has_extra_columns_and_texts() -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     trace = rtit.decode(SYNC + CALL + b"\x05" + SYNC, rtit.Image().add(0x1000, b"\xff\xd0"))
     table = arrow.table(trace.blocks(timing=True))

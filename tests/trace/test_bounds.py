@@ -54,14 +54,14 @@ BETWEEN = cyc(100) + TAKEN + cyc(200) + TAKEN + cyc(200)
 
 
 @pytest.mark.spec("CYC-008")
-def test_cycles_between_two_mtcs() -> None:
+def test_cycles_between_two_mtcs_narrow_bounds() -> None:
     """At 2 ticks a cycle, from 1000 to 2000."""
     earliest, latest = bounds(cyc(500) + mtc(1) + BETWEEN + mtc(2) + TAKEN, 1)
     assert 1200 - NEAR <= earliest <= 1200
     assert 1600 <= latest <= 1600 + NEAR
 
 
-def test_mtcs_without_a_cyc_of_their_own() -> None:
+def test_mtc_without_own_cyc_is_bounded_by_next_cyc() -> None:
     """With a threshold it is not told how many cycles there had been at an MTC, but the next CYC
     came later: at the first 500 to 510, at the second 1000 to 1010.
     """
@@ -78,18 +78,18 @@ def test_mtcs_without_a_cyc_of_their_own() -> None:
         pytest.param(encode("OVF") + encode("FUP", ip_bytes=3, payload=0x1000), id="lost"),
     ],
 )
-def test_bounds_without_usable_cycles(between: bytes) -> None:
+def test_interrupted_cycle_count_does_not_narrow_bounds(between: bytes) -> None:
     packets = cyc(500) + mtc(1) + BETWEEN + between + mtc(2) + TAKEN
     assert bounds(packets, 1) == (1000, 2000)
 
 
-def test_bounds_across_a_sleep() -> None:
+def test_sleep_ends_cycle_count() -> None:
     """A TSC of its own comes where cycles were not counted."""
     packets = cyc(500) + mtc(1) + BETWEEN + tsc(START + 5000) + TAKEN
     assert bounds(packets, 1) == (1000, 5000)
 
 
-def test_bounds_after_lost_bytes() -> None:
+def test_lost_bytes_end_cycle_count() -> None:
     packets = (
         cyc(500)
         + mtc(1)
@@ -100,7 +100,7 @@ def test_bounds_after_lost_bytes() -> None:
     assert bounds(packets + TAKEN, 1) == (1000, 5000)
 
 
-def test_bounds_after_tracing_was_off() -> None:
+def test_disabled_tracing_ends_cycle_count() -> None:
     """A PSB+ where tracing goes on after a pause, in which nothing was counted."""
     off = encode("TIP.PGD", ip_bytes=0, payload=None)
     start = encode("TIP.PGE", ip_bytes=3, payload=0x1000)
@@ -189,7 +189,7 @@ class Clocks:
 
 
 @given(steps=st.lists(step, max_size=60), threshold=st.sampled_from([0, 0, 16, 128]))
-def test_executed_times_lie_within_bounds(steps: list[tuple[str, int]], threshold: int) -> None:
+def test_true_times_lie_within_bounds(steps: list[tuple[str, int]], threshold: int) -> None:
     clocks = Clocks(threshold)
     for each in steps:
         clocks.do(*each)

@@ -14,7 +14,7 @@ JUMP = b"\xff\xe0"
 """jmp rax"""
 
 
-def test_each_place_but_once() -> None:
+def test_memory_of_code_executed_once_is_bounded() -> None:
     tips = np.zeros(PLACES, np.dtype([("head", "u1"), ("payload", "<u4")]))
     tips["head"] = 0x4D  # TIP with IPBytes 010B: 32 bits
     # an odd factor: every place once, no two in a row near each other

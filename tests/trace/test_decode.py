@@ -33,7 +33,7 @@ def ips(stream: Stream) -> list[int]:
     return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
-def test_decode_returns_executed_instructions() -> None:
+def test_decode_yields_executed_instructions() -> None:
     with rtit.decode(SYNC + LOOP, image(), title="mine") as trace:
         (stream,) = trace.streams
         assert ips(stream) == RAN
@@ -58,12 +58,12 @@ def test_decode_returns_executed_instructions() -> None:
         lambda data: (data[at : at + 1] for at in range(len(data))),
     ],
 )
-def test_decode_accepts_any_holder_of_bytes(form: Callable[[bytes], object]) -> None:
+def test_decode_accepts_bytes_like_objects_and_iterables(form: Callable[[bytes], object]) -> None:
     trace = rtit.decode(form(SYNC + LOOP), image())  # type: ignore[arg-type]
     assert ips(trace.streams[0]) == RAN
 
 
-def test_live_stream_is_read_when_decoding_reaches_it() -> None:
+def test_live_stream_is_read_lazily_and_once() -> None:
     taken = []
 
     def parts() -> Iterator[bytes]:
@@ -80,12 +80,12 @@ def test_live_stream_is_read_when_decoding_reaches_it() -> None:
 
 
 @pytest.mark.parametrize("data", [5, "text", None, memoryview(bytes(8))[::2], [b"", 5], [7.0]])
-def test_decode_rejects_other_objects(data: object) -> None:
+def test_decode_rejects_other_types(data: object) -> None:
     with pytest.raises(UsageError, match="stream"):
         rtit.decode(data).streams[0].counts()  # type: ignore[arg-type]
 
 
-def test_a_buffer_that_another_thread_changes() -> None:
+def test_buffer_changed_by_another_thread_does_not_crash() -> None:
     data = bytearray((SYNC + LOOP * 50) * 300)
     stop = threading.Event()
 
@@ -108,7 +108,7 @@ def test_a_buffer_that_another_thread_changes() -> None:
 
 
 @pytest.mark.parametrize("ip", [0x1000, None])
-def test_a_stream_without_a_psb(ip: int | None) -> None:
+def test_start_state_replaces_psb(ip: int | None) -> None:
     begin = encode("TIP.PGE", ip_bytes=1, payload=0x1000) if ip is None else b""
     stream = rtit.decode(begin + LOOP, image(), start=rtit.Start(ip=ip)).streams[0]
     assert ips(stream) == RAN
@@ -129,7 +129,7 @@ def test_last_ip_and_mode_at_the_start() -> None:
     assert ips(stream) == [0xAB_1000, 0xAB_1001, 0xAB_2000, 0xAB_2001]
 
 
-def test_number_of_threads_does_not_change_results() -> None:
+def test_jobs_do_not_change_results() -> None:
     # more than one round of segments
     segment = SYNC + LOOP * 1000
     count = (10 << 20) // len(segment)
@@ -155,7 +155,7 @@ def test_number_of_threads_does_not_change_results() -> None:
         assert found(damaged, threads) == expected
 
 
-def test_number_of_threads_does_not_change_order() -> None:
+def test_jobs_do_not_change_order() -> None:
     # more than one round of segments, and damage in some
     segment = SYNC + LOOP * 400
     data = bytearray(segment * ((3 << 20) // len(segment)))
@@ -194,7 +194,7 @@ def test_number_of_threads_does_not_change_order() -> None:
         ({"jobs": -1}, "jobs is -1"),
     ],
 )
-def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
+def test_settings_out_of_range_raise_usage_error(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         rtit.decode(b"", **settings)  # type: ignore[arg-type]
 

@@ -94,7 +94,7 @@ def compare(decoder: rtit.Decoder, data: bytes, stream: Stream, index: str, bran
 
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("branches", BRANCHES)
-def test_real_traces_one_after_the_other(traces: Path, index: str, branches: str) -> None:
+def test_reused_decoder_equals_fresh_decoder_on_real_traces(traces: Path, index: str, branches: str) -> None:
     for name in ("chromeos", "dynamorio"):
         assert (traces / name).is_dir()
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
@@ -104,7 +104,7 @@ def test_real_traces_one_after_the_other(traces: Path, index: str, branches: str
         compare(decoder, part, walked(part, code), index, branches)
 
 
-def test_published_cases_one_after_the_other(traces: Path) -> None:
+def test_reused_decoder_equals_fresh_decoder_on_published_cases(traces: Path) -> None:
     """Forty programs at one address: each replaces the one before."""
     code = rtit.Image()
     decoder = rtit.Decoder(code)
@@ -126,7 +126,7 @@ def test_published_cases_one_after_the_other(traces: Path) -> None:
         max_size=6,
     )
 )
-def test_damaged_traces_leave_nothing_behind(plans: list[tuple[int, bool, int, int]]) -> None:
+def test_damaged_trace_does_not_affect_next_trace(plans: list[tuple[int, bool, int, int]]) -> None:
     code = image()
     decoder = rtit.Decoder(code)
     for count, taken, at, flip in plans:
@@ -177,7 +177,7 @@ def test_counts_classes_and_sums() -> None:
         lambda size: (ctypes.c_ubyte * size)(),
     ],
 )
-def test_buffers_that_take_a_bitmap(form: Callable[[int], bytearray]) -> None:
+def test_bitmap_accepts_writable_buffers(form: Callable[[int], bytearray]) -> None:
     bitmap = form(SIZE)
     decoder = rtit.Decoder(image())
     decoder.run(bytearray(SYNC + results(7)), bitmap)
@@ -208,12 +208,12 @@ def test_shared_memory() -> None:
         (5, "no contiguous buffer"),
     ],
 )
-def test_buffers_that_do_not(bitmap: bytearray, why: str) -> None:
+def test_bitmap_rejects_unusable_buffers(bitmap: bytearray, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         rtit.Decoder(image()).run(SYNC, bitmap)
 
 
-def test_settings_that_cannot_be() -> None:
+def test_invalid_settings_raise_usage_error() -> None:
     with pytest.raises(UsageError, match="afl, libxdc"):
         rtit.Decoder(image(), index="AFL")
     with pytest.raises(UsageError, match="decided, conditional"):
@@ -234,7 +234,7 @@ def test_settings_that_cannot_be() -> None:
         rtit.Decoder(image(), spaces=twice)
 
 
-def test_what_a_run_tells() -> None:
+def test_result_counts_bytes_instructions_and_branches() -> None:
     decoder = rtit.Decoder(image())
     whole = SYNC + results(6)
     assert decoder.run(whole) == (len(whole), len(whole), 0, 0, 0, False, 11, 6)
@@ -256,7 +256,7 @@ def test_what_a_run_tells() -> None:
     assert decoder.run(results(6)).lost == 1
 
 
-def test_time() -> None:
+def test_counts_have_cycles_and_frequency() -> None:
     """Between two MTCs are 10 ticks and 8 cycles; trace after trace, and as `decode` has it."""
     known = {"nom_freq": 20, "cpuid_15": (1, 10), "start_time": 1 << 56, "guest_tsc": (5, 1 << 48)}
     tma = encode("TMA", ctc=0, fast_counter=0)
@@ -275,7 +275,7 @@ def test_time() -> None:
         rtit.Decoder(image(), mtc_freq=16)
 
 
-def test_code_that_changes_is_told() -> None:
+def test_invalidate_makes_changed_code_visible() -> None:
     code = image()
     decoder = rtit.Decoder(code)
     trace = SYNC + results(2)
@@ -298,7 +298,7 @@ def test_code_that_changes_is_told() -> None:
         decoder.invalidate(-1)
 
 
-def test_what_was_not_told_stays_with_one_decoder() -> None:
+def test_change_without_invalidate_affects_one_decoder() -> None:
     """Whoever decodes next has the code that is there."""
     code, trace = image(), SYNC + results(2)
     decoder = rtit.Decoder(code)
@@ -312,7 +312,7 @@ def test_what_was_not_told_stays_with_one_decoder() -> None:
     assert {int(to) for to in other.edges().target} == {0x1000, 0x1002}
 
 
-def test_what_a_trace_leaves_is_gone() -> None:
+def test_state_of_last_trace_is_reset() -> None:
     """What the first says must not show where the second begins, which says nothing of it."""
     # 1000: 64-bit `je`, 32-bit `inc eax; je`; 2000 jmp rax; 3000 is written twice, the `je` late
     code = rtit.Image().add(0x1000, bytes.fromhex("407400 ebfb")).add(0x2000, b"\xff\xe0")
@@ -368,7 +368,7 @@ class Pages:
         return self.page if address == 0x1000 else None
 
 
-def test_pages_are_asked_for_once() -> None:
+def test_page_callback_is_called_once_for_each_page() -> None:
     pages = Pages(CODE)
     decoder = rtit.Decoder(rtit.Image(missing=pages))
     for _ in range(3):
@@ -390,7 +390,7 @@ def head(*status: bytes) -> bytes:
     return encode("PSB") + bytes([0x99, 1]) + b"".join(status) + fup + encode("PSBEND")
 
 
-def test_who_is_asked_may_fail_in_any_space() -> None:
+def test_page_callback_error_propagates_from_any_space() -> None:
     main, other = Pages(CODE), Pages(None)
     spaces = {0x5000: rtit.Image(missing=other)}
     decoder = rtit.Decoder(rtit.Image(missing=main), spaces=spaces)
@@ -463,7 +463,7 @@ def test_second_thread_gets_concurrent_use_error() -> None:
     assert decoder.run(SYNC + results(1)).complete
 
 
-def test_little_is_kept() -> None:
+def test_max_instructions_bounds_memory() -> None:
     """A decoder that may keep next to nothing gives the same."""
     decoder = rtit.Decoder(image(), max_instructions=1)
     for _ in range(3):

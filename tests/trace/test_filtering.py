@@ -50,7 +50,7 @@ ranges = st.lists(
 
 @pytest.mark.parametrize("name", TABLES)
 @given(time=st.none() | times, ranges=ranges)
-def test_a_part_is_what_one_would_pick(
+def test_selection_equals_filtering_rows_by_hand(
     name: str, time: Times | None, ranges: tuple[tuple[int, int], ...]
 ) -> None:
     table = TABLES[name]
@@ -71,7 +71,7 @@ def test_a_part_is_what_one_would_pick(
 
 
 @given(count=st.integers(0, 300), time=st.none() | times)
-def test_the_first_and_the_last_rows(count: int, time: Times | None) -> None:
+def test_head_and_tail_limit_rows(count: int, time: Times | None) -> None:
     whole = WHOLE.instructions(Selection(time=time)).columns()["ip"].tolist()
     first = WHOLE.instructions(Selection(time=time, head=count)).columns()["ip"].tolist()
     last = WHOLE.instructions(Selection(time=time, tail=count)).columns()["ip"].tolist()
@@ -79,7 +79,7 @@ def test_the_first_and_the_last_rows(count: int, time: Times | None) -> None:
     assert last == whole[max(0, len(whole) - count) :]
 
 
-def test_rows_that_come_in_several_batches() -> None:
+def test_head_and_tail_span_batches() -> None:
     image = rtit.Image().add(0x1000, bytes.fromhex("ffe0"))
     many = rtit.decode(SYNC + BACK * 200_000, image).streams[0]
     assert sum(1 for _ in many.instructions()) > 2
@@ -90,7 +90,7 @@ def test_rows_that_come_in_several_batches() -> None:
 
 
 @given(time=times, ranges=ranges)
-def test_what_is_added_up_is_what_the_rows_are(
+def test_totals_equal_counted_rows(
     time: Times, ranges: tuple[tuple[int, int], ...]
 ) -> None:
     where = Selection(time=time, ranges=ranges)
@@ -103,7 +103,7 @@ def test_what_is_added_up_is_what_the_rows_are(
     assert keys == sorted(keys)
 
 
-def test_edges_of_a_place_need_no_order() -> None:
+def test_edges_of_range_use_totals() -> None:
     where = Selection(ranges=((0x2000, 0x2001),))
     assert [(edge.target, edge.kind, edge.count) for edge in WHOLE.edges(where)] == [
         (0x2002, End.CUT, 15),
@@ -111,20 +111,20 @@ def test_edges_of_a_place_need_no_order() -> None:
     ]
 
 
-def test_what_rows_cannot_be_chosen_by() -> None:
+def test_selection_without_matching_column_raises_usage_error() -> None:
     with pytest.raises(UsageError, match="rows of Packets have no address"):
         WHOLE.packets(Selection(ranges=((0, 1),)))
     with pytest.raises(UsageError, match="seconds"):
         WHOLE.blocks(Selection(time=Times(1, 2, seconds=True)))
 
 
-def test_a_stream_that_is_not_meant_gives_nothing() -> None:
+def test_unmatched_stream_has_empty_tables() -> None:
     assert WHOLE.instructions(Selection(tids=(5,))).columns()["ip"].tolist() == []
     assert len(WHOLE.edges(Selection(tids=(5,)))) == 0
     assert list(WHOLE.packets(Selection(cpus=(0,)))) == []
 
 
-def test_packets_by_number() -> None:
+def test_head_limits_packets() -> None:
     first = WHOLE.packets(Selection(head=3))
     assert [(row.offset, row.name) for row in first.rows()] == [
         (0, "PSB"),
@@ -134,7 +134,7 @@ def test_packets_by_number() -> None:
     assert [row.fields for row in first.rows()] == [{}, {"tsc": 1 << 20}, {"ratio": 10}]
 
 
-def test_chosen_blocks_have_no_events() -> None:
+def test_selected_blocks_have_no_events() -> None:
     (part,) = WHOLE.blocks(Selection(ranges=((0x1000, 0x1001),)))
     assert set(part.start.tolist()) == {0x1000}
     assert len(part.events) == 0

@@ -60,14 +60,14 @@ MAPPED = [
         (",".join(f"filter {16 * at:#x}/0x8@/b" for at in range(5)), ()),
     ],
 )
-def test_where_the_files_of_the_filters_were_mapped(
+def test_traced_ranges_follow_mappings_of_filter_files(
     text: str | None, ranges: tuple[tuple[int, int], ...]
 ) -> None:
     assert traced_ranges(text, MAPPED) == ranges
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), min_size=1, max_size=4))
-def test_ranges_hold_the_addresses_of_the_filters(filters: list[tuple[int, int]]) -> None:
+def test_traced_ranges_contain_filter_addresses(filters: list[tuple[int, int]]) -> None:
     text = ",".join(f"filter {offset:#x}/{size:#x}@/b" for offset, size in filters)
     ranges = traced_ranges(text, MAPPED)
     inside = {0x70000 + at for offset, size in filters for at in range(offset, offset + size)}

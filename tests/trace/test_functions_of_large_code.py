@@ -32,7 +32,7 @@ def _straight() -> tuple[list[bytes], int]:
 
 
 @pytest.mark.parametrize(("code", "made"), [(JUMPS, _jumps), (NOPS, _straight)])
-def test_none_is_lost(
+def test_counts_by_function_are_complete_for_large_code(
     tmp_path: Path, code: bytes, made: Callable[[], tuple[list[bytes], int]]
 ) -> None:
     packets, ran = made()

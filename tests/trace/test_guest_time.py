@@ -75,19 +75,19 @@ def rewritten(source: ByteSource, guests: dict[int, tuple[int, int]]) -> bytes:
 
 
 @given(st.lists(st.integers(1, 70), max_size=30))
-def test_however_it_is_cut(sizes: list[int]) -> None:
+def test_chunk_sizes_do_not_change_converted_times(sizes: list[int]) -> None:
     assert PLAIN != MOVED
     assert rewritten(Cut(MOVED, sizes), GUESTS) == PLAIN
 
 
-def test_each_machine_by_its_vmcs() -> None:
+def test_each_vmcs_has_its_own_offset() -> None:
     only = machines("tsc_offset=-123456", "tsc_offset=0")
     assert rewritten(MemorySource(only), {FIRST: GUESTS[FIRST]}) == PLAIN
     assert rewritten(MemorySource(only), {SECOND: GUESTS[FIRST]}) != PLAIN
     assert rewritten(MemorySource(only), {}) == only
 
 
-def test_scaled() -> None:
+def test_multiplier_scales_guest_tsc() -> None:
     half = machines("tsc_offset=5 tsc_multiplier=0x800000000000", "tsc_offset=0")
     found = rewritten(MemorySource(half), {FIRST: (5, NO_SCALING // 2)})
     # half a tick is lost
@@ -95,7 +95,7 @@ def test_scaled() -> None:
     assert sum(a != b for a, b in zip(found, PLAIN, strict=True)) <= found.count(b"\x02\x82" * 8)
 
 
-def test_a_tsc_outside_of_psb() -> None:
+def test_tsc_outside_of_psb_is_converted() -> None:
     """It is the guest's from the PIP on, whatever the VMCS packet before it."""
 
     def stream(tsc: int) -> bytes:
@@ -109,7 +109,7 @@ def test_a_tsc_outside_of_psb() -> None:
     assert wrapped == stream((1 << 56) - 30)
 
 
-def test_found() -> None:
+def test_guest_offset_is_computed_from_tma() -> None:
     """The crystal clock is one: to the tick here, where it has 40 ticks of the TSC."""
     found = guest_offsets(MemorySource(MOVED), TSC_CTC)
     assert found == {vmcs: offset % (1 << 56) for vmcs, offset in OFFSETS.items()}
@@ -130,7 +130,7 @@ def times(path: Path, guest_tsc: object) -> list[int]:
         return found
 
 
-def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_with_guest_tsc_has_host_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain, moved = (
         recorded(tmp_path / name, data) for name, data in (("plain", PLAIN), ("moved", MOVED))
     )
@@ -149,7 +149,7 @@ def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["info", *options, str(moved)]) in (0, 3)
 
 
-def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_guest_tsc_raises_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = recorded(tmp_path / "perf.data", PLAIN)
     wrong: tuple[Any, ...] = (
         {FIRST: (0, 0)},
@@ -174,7 +174,7 @@ def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_stream_that_begins_in_a_guest() -> None:
+def test_stream_that_starts_in_guest_is_converted() -> None:
     """Within PSB+ PIP and VMCS come behind the TSC (section 33.3.7)."""
 
     def stream(tsc: int) -> bytes:
@@ -184,7 +184,7 @@ def test_a_stream_that_begins_in_a_guest() -> None:
     assert rewritten(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
 
 
-def test_found_by_crystal_clocks() -> None:
+def test_computed_offsets_equal_true_offsets() -> None:
     """TSC less FastCounter is where the crystal clock was CTC (section 33.4.2.13)."""
 
     def clocks(tsc: int, ctc: int, fast_counter: int) -> bytes:
@@ -233,12 +233,12 @@ def voted(offsets: list[int], vmcs: int = SECOND) -> bytes:
         ([500] * 200 + [900] * 500, 900),
     ],
 )
-def test_votes(offsets: list[int], found: int | None) -> None:
+def test_majority_offset_needs_over_half_of_samples(offsets: list[int], found: int | None) -> None:
     told = guest_offsets(MemorySource(voted(offsets)), TSC_CTC)
     assert told == ({} if found is None else {SECOND: found})
 
 
-def test_of_any_number_of_guests_the_first() -> None:
+def test_number_of_guests_is_limited() -> None:
     stream = b"".join(voted([500], 0x1000 * (number + 1)) for number in range(1030))
     assert list(guest_offsets(MemorySource(stream), TSC_CTC)) == [
         0x1000 * n for n in range(1, 1025)

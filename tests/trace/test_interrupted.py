@@ -47,7 +47,7 @@ for _ in range(2):
         "several.totals()",
     ],
 )
-def test_straight_code_without_an_end(how: str) -> None:
+def test_signal_interrupts_packetless_code(how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", DECODES.format(how=how)], stdout=subprocess.PIPE, text=True
     ) as process:

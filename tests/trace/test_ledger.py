@@ -20,7 +20,7 @@ def stream() -> Stream:
     return rtit.decode(SYNC + jump + BAD + SYNC + away + SYNC, image).streams[0]
 
 
-def test_columns_are_the_spans() -> None:
+def test_ledger_columns_equal_spans() -> None:
     ledger = stream().ledger()
     spans = list(ledger)
     assert len(ledger) == len(spans) == 5
@@ -42,18 +42,18 @@ def test_columns_are_the_spans() -> None:
         ledger[5]
 
 
-def test_a_text_that_comes_again_is_there_once() -> None:
+def test_repeated_error_text_is_stored_once() -> None:
     ledger = stream().ledger()
     assert len(set(ledger.texts)) == len(ledger.texts) == 3
     assert ledger.fields[-1] == ("error", "u4", ledger.texts)
 
 
-def test_an_empty_one() -> None:
+def test_empty_ledger() -> None:
     assert list(Ledger.from_rows([])) == []
     assert list(rtit.decode(b"").streams[0].ledger()) == []
 
 
-def test_how_it_is_printed() -> None:
+def test_ledger_repr_shows_first_spans() -> None:
     one = Ledger.from_rows([(0, 5, "exact", None, None, None, None)])
     assert repr(one) == "<Ledger: bytes 0x0 to 0x5 exact>"
     many = Ledger.from_rows((at, at + 1, "exact", None, None, None, None) for at in range(2012))

@@ -9,7 +9,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import SwitchRecords, Writer
+from rtit.perfdata import Switches, Writer
 from rtit.sideband import processes
 from rtit.trace import ErrorClass, Trace
 
@@ -17,9 +17,9 @@ PSB = encode("PSB") + encode("TSC", tsc=10) + b"\x99\x01" + encode("PSBEND")
 OFF = bytes(8)
 
 
-def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NONE) -> Path:
+def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Path:
     """Two chunks, each a PSB+ and PADs; the AUX record of the first has these flags."""
-    per_cpu = switches is not SwitchRecords.NONE
+    per_cpu = switches is not Switches.NONE
     whole = PSB + OFF
     size = -(-len(whole) // 8) * 8
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=switches) as out:
@@ -31,21 +31,19 @@ def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NO
     return path
 
 
-@pytest.mark.parametrize("switches", [SwitchRecords.NONE, SwitchRecords.CPU_WIDE])
+@pytest.mark.parametrize("switches", [Switches.NONE, Switches.WIDE])
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (1, ["the AUX buffer was full"]),
-        (4, ["has gaps of unknown size"]),
-        (8, ["another user had the trace unit"]),
-        (13, ["was full", "has gaps", "another user"]),
+        (4, ["has gaps that nothing counts"]),
+        (8, ["somebody else had the trace unit"]),
+        (13, ["was full", "has gaps", "somebody else"]),
         (2, []),
         (0, []),
     ],
 )
-def test_losses_are_in_the_ledger(
-    tmp_path: Path, flags: int, words: list[str], switches: SwitchRecords
-) -> None:
+def test_aux_flags_are_losses_in_ledger(tmp_path: Path, flags: int, words: list[str], switches: Switches) -> None:
     path = recording(tmp_path / "perf.data", flags, switches)
     with Trace(path) as trace:
         (stream,) = trace.streams
@@ -63,7 +61,7 @@ def test_losses_are_in_the_ledger(
     assert main(["events", str(path)]) == (3 if words else 0)
 
 
-def test_loss_after_the_last_packet(tmp_path: Path) -> None:
+def test_loss_after_end_of_stream_is_in_ledger(tmp_path: Path) -> None:
     """What an AUX record promises and the file does not have."""
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
@@ -79,7 +77,7 @@ def test_loss_after_the_last_packet(tmp_path: Path) -> None:
     ]
 
 
-def test_losses_beyond_the_limit_are_reported(
+def test_number_of_losses_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = recording(tmp_path / "perf.data", 13)

@@ -73,7 +73,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "stream.counts()",
     ],
 )
-def test_what_is_kept_of_each(recording: Path, results: str) -> None:
+def test_memory_of_finished_streams_is_freed(recording: Path, results: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", TAKES.format(results=results), str(recording)],
         capture_output=True,

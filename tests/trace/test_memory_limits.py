@@ -1,4 +1,4 @@
-"""Memory does not grow with a recording that is much of one kind of packet or record."""
+"""Much of one kind of packet: memory stays what it is."""
 
 from __future__ import annotations
 
@@ -9,44 +9,37 @@ from pathlib import Path
 import pytest
 
 from rtit import decode
+from rtit.image import images
 from rtit.packets import encode
 from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace, Trust
-from support.limits import assert_peak_memory, limit_recordings
+from support.limits import assert_peak_memory
 from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
 SIZE = 1 << 21
-MANY_ADDRESSES = ("mode", "targets", "calls", "deep", "overflow")
-"""Kinds with ever new addresses: the decoder also remembers their code."""
+ANEW = ("mode", "targets", "calls", "deep", "overflow")
+"""Floods whose places come anew all the time: what is learned of their code takes some, too."""
 
-Reader = Callable[[Stream], Iterable[object]]
-READERS: dict[str, Reader] = {
-    "rows": Stream.rows,
-    "counts": lambda stream: [stream.counts()],
-}
-SLOW_READERS: dict[str, Reader] = {
-    "events": Stream.events,
-    "instructions": Stream.instructions,
-    "branches": Stream.branches,
-}
-SLOW = [pytest.param(read, id=name, marks=pytest.mark.slow) for name, read in SLOW_READERS.items()]
+TAKES: list[Callable[[Stream], Iterable[object]]] = [
+    Stream.rows,
+    Stream.events,
+    Stream.instructions,
+    Stream.branches,
+    lambda stream: [stream.counts()],
+]
 
 
-@pytest.mark.parametrize(
-    "read", [*(pytest.param(read, id=name) for name, read in READERS.items()), *SLOW]
-)
-@pytest.mark.parametrize("kind", PACKET_KINDS)
-def test_memory_does_not_grow_with_the_number_of_packets(
-    kind: str, read: Reader, tmp_path: Path
-) -> None:
-    path = write_oversized(tmp_path, kind, SIZE)
-    with Trace(path) as trace:  # loads the code of rtit, whose memory does not count
-        (stream,) = trace.streams
-        list(zip(range(1), read(stream), strict=False))
-    with Trace(path) as trace, assert_peak_memory(150 if kind in MANY_ADDRESSES else 40):
-        (stream,) = trace.streams
-        for _ in read(stream):
-            pass
+@pytest.mark.parametrize("flood", PACKET_KINDS)
+def test_repeated_records_do_not_grow_memory(flood: str, tmp_path: Path) -> None:
+    path = write_oversized(tmp_path, flood, SIZE)
+    for take in TAKES:
+        with Trace(path) as trace:
+            (stream,) = trace.streams
+            list(zip(range(1), take(stream), strict=False))
+        with Trace(path) as trace, assert_peak_memory(150 if flood in ANEW else 40):
+            (stream,) = trace.streams
+            for _ in take(stream):
+                pass
 
 
 def _spans(stream: Stream) -> int:
@@ -59,7 +52,7 @@ def _ledger(stream: Stream) -> int:
 
 
 @pytest.mark.parametrize(("look", "megabytes"), [(_spans, 8), (_ledger, 40)])
-def test_memory_of_an_account(
+def test_ledger_memory_is_bounded(
     look: Callable[[Stream], int], megabytes: int, tmp_path: Path
 ) -> None:
     """Its spans one at a time, and as columns with a text each."""
@@ -72,7 +65,7 @@ def test_memory_of_an_account(
         assert gaps == min(2 * overflows, (1 << 18) - 1)
 
 
-def test_memory_of_losses_that_wait_for_those_before() -> None:
+def test_pending_losses_memory_is_bounded() -> None:
     """Several threads: what each finds is put together in order."""
     data = (PSB_PLUS + encode("OVF") * 30_000) * 140
     ledgers = []
@@ -98,7 +91,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("flood", RECORD_KINDS)
-def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
+def test_sideband_memory_is_bounded(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     path = write_oversized(tmp_path, flood, SIZE // 2)
@@ -121,12 +114,12 @@ TOLD = {
 
 
 @pytest.mark.parametrize("kinds", TOLD)
-def test_what_records_tell_has_one_end(
+def test_sideband_limit_applies_to_whole_recording(
     kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is kept of records goes by their size; each of several kinds by itself would fit."""
     room = 3 << 20 if "+" in kinds else 1 << 20
-    limit_recordings(monkeypatch, bytes=room)
+    monkeypatch.setattr(images, "_ROOM", room)
     small = tmp_path / "small"
     small.mkdir()
     with Trace(write_oversized(small, kinds, 1)) as trace:
@@ -148,7 +141,7 @@ def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """They are kept natively, and take room themselves."""
     path = write_oversized(tmp_path, "poke-large", 1 << 20)
     for room, fits in ((1 << 22, False), (1 << 25, True)):
-        limit_recordings(monkeypatch, bytes=room)
+        monkeypatch.setattr(images, "_ROOM", room)
         monkeypatch.setattr(PerfData, "size", room)
         with Trace(path) as trace:
             look(trace)

@@ -38,7 +38,7 @@ def ran(stream: Stream) -> list[tuple[int, int]]:
 
 
 @pytest.mark.spec("MTSX-003")
-def test_a_transaction_that_begins_and_commits() -> None:
+def test_rows_between_begin_and_commit_are_in_tx() -> None:
     # begins before 1002; commits before 1001 in the next round; a PSB says where the program is
     packets = tsx(1) + fup(0x1002) + tsx(0) + fup(0x1001) + SYNC.replace(fup(0x1000), fup(0x1003))
     stream = rtit.decode(SYNC + packets, CODE).streams[0]
@@ -55,7 +55,7 @@ def test_a_transaction_that_begins_and_commits() -> None:
     ]
 
 
-def test_an_abort_ends_it() -> None:
+def test_abort_ends_transaction() -> None:
     packets = (
         tsx(1) + fup(0x1002) + tsx(0, 1) + fup(0x1004) + tip(0x1000) + fup(0x1001) + tip(0x1000)
     )
@@ -63,14 +63,14 @@ def test_an_abort_ends_it() -> None:
     assert ran(stream) == [(0x1000, 0), (0x1001, 0), (0x1002, 1), (0x1003, 1), (0x1000, 0)]
 
 
-def test_a_psb_within_one_tells_of_it() -> None:
+def test_psb_reports_open_transaction() -> None:
     begun = SYNC.replace(fup(0x1000), tsx(1) + fup(0x1000))
     stream = rtit.decode(begun + fup(0x1002) + tip(0x1000), CODE).streams[0]
     assert ran(stream) == [(0x1000, 1), (0x1001, 1)]
 
 
 @given(marks=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
-def test_rows_say_what_instructions_say(marks: list[tuple[int, bool]]) -> None:
+def test_rows_and_instructions_agree_on_transactions(marks: list[tuple[int, bool]]) -> None:
     """However transactions come; places that the loop comes by again make it go round."""
     packets = b"".join(tsx(inside) + fup(0x1000 + place) for place, inside in marks)
     stream = rtit.decode(SYNC + packets + fup(0x1004) + tip(0x1000), CODE).streams[0]
@@ -100,7 +100,7 @@ def test_modes(bits: int) -> None:
     assert stream.instructions().columns()["bits"].tolist() == [bits] * 3
 
 
-def test_a_far_transfer_changes_the_mode() -> None:
+def test_far_transfer_changes_mode() -> None:
     # 1000 retf, to 32-bit code: 2000 dec eax (a REX prefix in 64-bit code); 2001 jmp eax
     image = rtit.Image().add(0x1000, b"\xcb").add(0x2000, bytes.fromhex("48 ffe0"))
     packets = encode("MODE.Exec", csl=0, csd=1, iflag=0) + tip(0x2000) + tip(0x2000)

@@ -60,7 +60,7 @@ CALLS: list[Callable[[], object]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_error(call: Callable[[], object]) -> None:
+def test_invalid_argument_raises_usage_error(call: Callable[[], object]) -> None:
     with pytest.raises((ValueError, TypeError, OverflowError, RtitError)):
         call()
 
@@ -80,7 +80,7 @@ def drain(take: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("way", ["next", "runs", "ips", "instructions", "branches", "count"])
-def test_a_stream_that_failed_has_no_end(way: str) -> None:
+def test_source_error_is_raised_again(way: str) -> None:
     flow = _core.Flow(breaking(3), _core.Space())
     take = flow.count if way == "count" else lambda: getattr(flow, way)(1 << 16)
     for _ in range(3):
@@ -88,14 +88,14 @@ def test_a_stream_that_failed_has_no_end(way: str) -> None:
             drain(take)
 
 
-def test_packets_of_one_that_failed() -> None:
+def test_source_error_propagates_from_packets() -> None:
     scan = _core.PacketScan(breaking(3))
     for _ in range(3):
         with pytest.raises(FailedError):
             drain(lambda: scan.next(1 << 16))
 
 
-def test_one_that_fails_at_once() -> None:
+def test_source_error_before_first_chunk_propagates() -> None:
     with pytest.raises(FailedError):
         _core.Flow(breaking(0), _core.Space())
 
@@ -103,7 +103,7 @@ def test_one_that_fails_at_once() -> None:
 @pytest.mark.parametrize(
     "take", ["_core.Flow(repeat(b''), _core.Space())", "_core.PacketScan(repeat(b''))"]
 )
-def test_empty_pieces_without_end_can_be_interrupted(take: str) -> None:
+def test_endless_empty_chunks_can_be_interrupted(take: str) -> None:
     script = f"from itertools import repeat\nfrom rtit import _core\nprint(flush=True)\n{take}\n"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -123,7 +123,7 @@ def test_empty_pieces_without_end_can_be_interrupted(take: str) -> None:
     st.booleans(),
     st.lists(st.tuples(st.integers(1, 5), st.none() | st.integers(0, 300)), min_size=1, max_size=6),
 )
-def test_sizes_agree(
+def test_chunk_sizes_do_not_change_results(
     tmp_path_factory: pytest.TempPathFactory,
     snapshot: bool,
     pieces: list[tuple[int, int | None]],
@@ -142,7 +142,7 @@ def test_sizes_agree(
         assert f" {sum(sizes):,} bytes of PT>" in repr(trace)
 
 
-def test_a_source_of_its_own() -> None:
+def test_decode_accepts_user_defined_source() -> None:
     """Also one whose size is not the number of its bytes."""
     stream = rtit.decode(ChunkedBytes(SYNC, 5), Image()).streams[0]
     assert stream.size == sum(span.end - span.start for span in stream.ledger())

@@ -13,7 +13,7 @@ MTCS = 100_000
 TICKS = 10
 
 
-def test_however_many_timing_packets() -> None:
+def test_many_timing_packets_between_branches() -> None:
     """A loop of one branch, an MTC before each: perf has the time told right before its packet."""
     begin = encode("PSB") + encode("TSC", tsc=1000) + encode("TMA", ctc=0, fast_counter=0)
     begin += encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
@@ -54,7 +54,7 @@ def test_timing_packets_alone_take_no_memory() -> None:
     assert found == [1000, 1000, 1000, end, end, end]
 
 
-def test_the_last_time_that_a_tsc_can_have() -> None:
+def test_maximum_tsc_value() -> None:
     """Where user code begins some ticks are added, two for each of four instructions before: the
     TSC has 64 bits. The branch in which tracing ended has the time that was told, which is later.
     """
@@ -68,7 +68,7 @@ def test_the_last_time_that_a_tsc_can_have() -> None:
 
 
 @pytest.mark.parametrize("multiplier", [1 << 48, 0])
-def test_a_guest_whose_tsc_is_not_scaled(multiplier: int) -> None:
+def test_guest_with_unscaled_tsc(multiplier: int) -> None:
     """0 is taken for no scaling."""
     begin = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND")
     guest = encode("PIP", nr=1, cr3=0) + encode("TSC", tsc=3000 + 5)
@@ -77,7 +77,7 @@ def test_a_guest_whose_tsc_is_not_scaled(multiplier: int) -> None:
     assert stream.instructions(perf_time=True).columns()["perf_time"].tolist() == [1000, 3000]
 
 
-def test_two_decodings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_perf_times_fall_back_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of damaged streams of several threads: nothing that was decoded is lost."""
     packets = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND") + tip("TIP")
     (stream,) = rtit.decode(packets, INDIRECT).streams

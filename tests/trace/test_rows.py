@@ -27,13 +27,13 @@ def joined(packets: bytes, code: dict[int, str] = CODE) -> tuple[list[Rows], Cou
     ("category", "names"),
     [(End, _core.Flow.ENDS), (EventKind, _core.Flow.EVENTS), (ErrorClass, _core.Flow.ERRORS)],
 )
-def test_every_number_of_the_decoder_has_its_name(
+def test_categories_equal_native_names(
     category: type[End | EventKind | ErrorClass], names: dict[int, str]
 ) -> None:
     assert {each.value: each.label for each in category} == names
 
 
-def test_events_between_rows() -> None:
+def test_event_row_counts_started_rows() -> None:
     """A call, a branch that is taken, an interrupt before the return, which goes to 5000."""
     interrupt = encode("FUP", ip_bytes=6, payload=0x2004)
     packets = tip(0x2000) + encode("TNT", bits="T") + interrupt + tip(0x5000)
@@ -70,7 +70,7 @@ def test_columns_have_their_types_and_one_length() -> None:
         assert (column.dtype, len(column)) == (np.dtype(f"<{kind}"), len(events))
 
 
-def test_numbers_of_rows_go_on_from_chunk_to_chunk() -> None:
+def test_first_continues_across_batches() -> None:
     """An event's row counts from the start of the stream, as `first` does."""
     loop = {0x1000: "ffe0"}  # jmp rax
     count = 70_000

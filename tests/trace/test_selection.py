@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
+from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
@@ -41,7 +41,7 @@ def options(*words: str) -> Selection:
         ("7,7", Times(7, 7)),
     ],
 )
-def test_parse_time(text: str, expected: Times) -> None:
+def test_times(text: str, expected: Times) -> None:
     assert parse_times(text) == expected
 
 
@@ -50,12 +50,12 @@ def test_parse_time(text: str, expected: Times) -> None:
     ["", "5", "1,2,3", "a,", "0x10,", "1.,", ".5,", "1.1234567891,", "9,8", "-1,", "²,",
      f"{1 << 64},", "9" * 5000 + ","],
 )  # fmt: skip
-def test_parse_time_rejects(text: str) -> None:
+def test_invalid_time_raises_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="--time"):
         parse_times(text)
 
 
-def test_ticks_of_a_clock() -> None:
+def test_times_convert_to_ticks() -> None:
     # 100 ns is ticks 0 and 1, 101 ns is ticks 2 and 3.
     assert Times(100, 100).to_ticks(HALF) == (0, 1)
     assert Times(101, 102).to_ticks(HALF) == (2, 5)
@@ -81,7 +81,7 @@ def test_ticks_without_a_clock() -> None:
     st.integers(0, 1 << 40),
     st.integers(0, 1 << 63),
 )
-def test_a_tick_is_within_if_its_nanosecond_is(
+def test_tick_is_selected_if_its_nanosecond_is(
     shift: int, mult: int, zero: int, start: int, length: int, any_tick: int
 ) -> None:
     """Between the ticks that the bounds give, and nowhere else, `to_nanoseconds` is within them."""
@@ -105,14 +105,14 @@ def test_a_tick_is_within_if_its_nanosecond_is(
         ("0-ffffffffffffffff", (0, LATEST)),
     ],
 )
-def test_parse_range(text: str, expected: tuple[int, int]) -> None:
+def test_ranges(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "1000", "1000-1000", "2-1", "-1", "1-", "1-2-3", "main-2", "1-" + "f" * 17]
 )
-def test_parse_range_rejects(text: str) -> None:
+def test_invalid_range_raises_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="--range"):
         parse_range(text)
 
@@ -149,18 +149,18 @@ def test_options() -> None:
         ["--head", "1", "--tail", "1"],
     ],
 )
-def test_options_that_say_nothing(words: list[str]) -> None:
+def test_invalid_options_raise_usage_error(words: list[str]) -> None:
     with pytest.raises(UsageError, match=words[0]):
         options(*words)
 
 
 @pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
 def test_a_count_is_a_number(word: str) -> None:
-    with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
+    with pytest.raises(argparse.ArgumentError, match="number of instructions"):
         options(f"--head={word}")
 
 
-def test_what_takes_all_is_whole() -> None:
+def test_selects_all_rows() -> None:
     whole = Selection(tids=(7,))
     assert whole.selects_all_rows
     for part in ({"head": 0}, {"tail": 0}, {"time": Times(0)}, {"functions": ("f",)},

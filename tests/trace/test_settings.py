@@ -29,7 +29,7 @@ from rtit.trace.recording.settings import parse_perf_cpuid, settings_from_perf
         (None, None),
     ],
 )
-def test_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
+def test_parse_perf_cpuid(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
     assert parse_perf_cpuid(cpuid) == cpu
 
 
@@ -55,7 +55,7 @@ def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], tra
         {"cpuid_15": (None, 1)},
     ],
 )
-def test_settings_that_have_another_shape(settings: dict[str, Any]) -> None:
+def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="whole numbers"):
         decode(b"", **settings)
 
@@ -69,7 +69,7 @@ def test_settings_that_have_another_shape(settings: dict[str, Any]) -> None:
         ({"cpu": count()}, "cpu .* 3 whole numbers"),
     ],
 )
-def test_settings_without_an_end(
+def test_endless_settings_raise_usage_error(
     of: Callable[..., object], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

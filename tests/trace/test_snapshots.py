@@ -23,7 +23,7 @@ def psb(number: int) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
-def test_windows_over_a_stream(parts: list[bytes], data: st.DataObject) -> None:
+def test_snapshots_of_one_stream_align(parts: list[bytes], data: st.DataObject) -> None:
     """Each window is the end of what was written so far; two of them that share a PSB are put
     together so that the stream comes out, two that do not stand apart.
     """
@@ -46,7 +46,7 @@ def test_windows_over_a_stream(parts: list[bytes], data: st.DataObject) -> None:
         assert overlap(before.data, after.data) == (max(0, old[1] - new[0]) if shares else 0)
 
 
-def test_a_loop_without_a_psb_is_no_overlap() -> None:
+def test_repeated_bytes_without_psb_do_not_overlap() -> None:
     """All bytes are the same in a loop: that they are says nothing."""
     loop = b"\xfe" * 64
     assert overlap(memoryview(psb(1) + loop), memoryview(loop)) == 0
@@ -54,6 +54,6 @@ def test_a_loop_without_a_psb_is_no_overlap() -> None:
     assert overlap(memoryview(psb(1) + loop), memoryview(psb(2) + loop)) == 0
 
 
-def test_order_is_that_of_time() -> None:
+def test_snapshots_are_sorted_by_time() -> None:
     first, second = piece(psb(1) + b"\x02\x23", 5), piece(psb(2), 9)
     assert [each.reference for each in align_snapshots([second, first])] == [5, 9]

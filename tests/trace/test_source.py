@@ -30,12 +30,12 @@ def read(source: AuxDataSource) -> bytes:
     return found
 
 
-def test_padding_that_the_next_piece_does_not_count_is_left_out(data: PerfData) -> None:
+def test_uncounted_padding_is_dropped(data: PerfData) -> None:
     pieces = [piece(0, 13, padding=3), piece(13, 24), piece(24, 64)]
     assert read(AuxDataSource(data, pieces, is_snapshot=False)) == STREAM
 
 
-def test_what_snapshots_share_is_there_once(data: PerfData) -> None:
+def test_bytes_shared_by_snapshots_are_read_once(data: PerfData) -> None:
     pieces = [piece(8, 40), piece(16, 48), piece(48, 56)]
     assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:56]
 
@@ -45,13 +45,13 @@ def test_a_snapshot_of_the_same_bytes_again(data: PerfData) -> None:
     assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:48]
 
 
-def test_buffers_that_begin_anew_are_whole(data: PerfData) -> None:
+def test_restarted_buffer_is_read_completely(data: PerfData) -> None:
     """Without snapshots an offset that does not grow is another stretch, not an overlap."""
     pieces = [piece(8, 16), piece(8, 16)]
     assert read(AuxDataSource(data, pieces, is_snapshot=False)) == STREAM[8:16] * 2
 
 
-def test_large_pieces_come_in_parts(tmp_path: Path) -> None:
+def test_large_piece_is_read_in_chunks(tmp_path: Path) -> None:
     stream = bytes(range(1, 251)) * 20_000
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, stream, None, 1)

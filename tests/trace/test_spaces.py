@@ -108,12 +108,12 @@ def pairs(stream: Stream, where: Selection | None = None) -> list[tuple[int, int
     return list(zip(columns["ip"].tolist(), columns["space"].tolist(), strict=True))
 
 
-def test_instructions_know_their_space(stream: Stream) -> None:
+def test_instructions_have_space_column(stream: Stream) -> None:
     assert pairs(stream) == PATH * ROUNDS
     assert [span.kind for span in stream.ledger()] == ["exact"]
 
 
-def test_a_function_is_taken_in_its_space_alone(stream: Stream) -> None:
+def test_function_is_selected_in_its_space_only(stream: Stream) -> None:
     for name, expected in IN.items():
         assert pairs(stream, Selection(functions=(name,))) == expected * ROUNDS
     both = Selection(functions=("one_second", "two_second"))
@@ -124,7 +124,7 @@ def test_a_function_is_taken_in_its_space_alone(stream: Stream) -> None:
     assert pairs(stream, some) == [(AT + 6, HOST), (AT + 6, GUEST)] * ROUNDS
 
 
-def test_blocks_know_their_space(stream: Stream) -> None:
+def test_blocks_have_space_column(stream: Stream) -> None:
     def ran(where: Selection | None = None) -> list[tuple[int, int, int]]:
         columns = stream.blocks(where).columns()
         names = ("start", "last", "space")
@@ -144,7 +144,7 @@ def test_blocks_know_their_space(stream: Stream) -> None:
     assert set(counted.space.tolist()) == {HOST, GUEST}
 
 
-def test_branches_and_edges_know_the_spaces_of_both_ends(stream: Stream) -> None:
+def test_branches_and_edges_have_both_space_columns(stream: Stream) -> None:
     names = ("source", "target", "kind", "space", "target_space")
     columns = stream.branches().columns()
     found = list(zip(*(columns[name].tolist() for name in names), strict=True))
@@ -165,7 +165,7 @@ def test_a_table_of_streams_has_the_columns(trace: Trace) -> None:
         trace.branches(Selection(functions=("three",)))
 
 
-def test_one_space_alone_has_no_such_column() -> None:
+def test_single_space_has_no_space_column() -> None:
     (stream,) = rtit.decode(packets(), Image().add(AT, b"\x90")).streams
     assert (
         stream.branches().extra_columns

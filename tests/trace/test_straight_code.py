@@ -78,7 +78,7 @@ def counted(stream: Stream) -> Iterator[int]:
         *((JUMP, take, 2) for take in (rows, branches)),
     ],
 )
-def test_memory_does_not_grow_with_the_way(
+def test_packetless_code_does_not_grow_memory(
     code: bytes, take: Callable[[Stream], Iterator[int]], threads: int
 ) -> None:
     (stream,) = opened(code, threads).streams

@@ -16,7 +16,7 @@ CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
 
 
-def test_what_ran() -> None:
+def test_rows_of_short_program() -> None:
     packets = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TNT", bits="N")
     packets += encode("TIP", ip_bytes=6, payload=0x1000)
     plain = make_stream(packets, CODE)
@@ -29,7 +29,7 @@ def test_what_ran() -> None:
     assert [span.kind for span in plain.ledger()] == ["exact"]
 
 
-def test_without_settings_its_packets_can_be_had() -> None:
+def test_stream_without_settings_has_packets_only() -> None:
     why = PerfDataError("no Intel PT event describes the trace", source="x")
     packets_alone = Stream(ChunkedBytes(SYNC), Image(), why)
     names = [each.name for each in packets_alone.scan() if not isinstance(each, BadBytes)]

@@ -71,7 +71,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [100, 400])
-def test_it_does_not_grow_with_them(
+def test_work_does_not_grow_with_threads(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
     monkeypatch.setattr(split, "MAX_WORK", 1 << 15)
@@ -90,7 +90,7 @@ def test_it_does_not_grow_with_them(
     assert len(decoders) < 10
 
 
-def test_few_are_apart_and_some_as_long_as_it_is_little(
+def test_split_depends_on_thread_count_and_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
     with Trace(many(tmp_path / "perf.data", 40)) as trace:
@@ -117,7 +117,7 @@ def test_few_are_apart_and_some_as_long_as_it_is_little(
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_edges_of_threads_together_are_those_of_their_processes(
+def test_edges_by_process_equal_split_threads(
     each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Named by the file that each has where others have another one, and in one bound."""
@@ -166,7 +166,7 @@ def test_edges_of_threads_together_are_those_of_their_processes(
         assert int(found.count.sum()) + found.uncounted == sum(apart.values())
 
 
-def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_limit_applies_to_all_cpus_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = many(tmp_path / "perf.data", 20)
     with Trace(path) as trace:
         (cpu,) = trace.streams
@@ -176,7 +176,7 @@ def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert [each.has_several_threads for each in twice] == [False] * 20 + [True]
 
 
-def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
+def test_memory_of_many_processes_is_bounded(tmp_path: Path) -> None:
     with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
         (cpu,) = trace.streams
         cpu.executed_threads()
@@ -185,7 +185,7 @@ def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
         assert int(runs.count.sum()) == 2 * 7999
 
 
-def test_what_needs_each_by_itself_has_an_end(
+def test_excessive_forced_split_raises_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = many(tmp_path / "perf.data", 40)
@@ -210,7 +210,7 @@ def test_what_needs_each_by_itself_has_an_end(
         assert "separately" not in capsys.readouterr().err
 
 
-def test_several_threads_of_ours_tell_theirs_apart(tmp_path: Path) -> None:
+def test_jobs_do_not_change_thread_attribution(tmp_path: Path) -> None:
     """A stream with turns is followed by one, however many are asked for."""
     with Trace(many(tmp_path / "perf.data", 12), jobs=4) as trace:
         (cpu,) = trace.streams

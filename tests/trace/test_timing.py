@@ -53,7 +53,7 @@ def listed(table: Any, *names: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.spec("MTC-005", "CYC-008")
-def test_rows_lie_between_the_times_that_are_told() -> None:
+def test_rows_lie_between_known_times() -> None:
     # an MTC is 10 ticks, a cycle 2
     packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
     rows = stream(packets).blocks(timing=True)
@@ -92,7 +92,7 @@ def test_frequency() -> None:
     assert np.isnan(none["frequency"]).all()
 
 
-def test_what_is_not_known() -> None:
+def test_unknown_times_have_no_bounds() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
     (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
     assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
@@ -161,7 +161,7 @@ def test_invariants(kind: str, items: list[Any]) -> None:
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
-def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], size: int) -> None:
+def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
     packets = told(items * 3)
     expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in TABLES}
     one = stream(packets)
@@ -177,7 +177,7 @@ def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], s
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
-def test_where_less_is_kept_bounds_are_wider(items: list[Any], size: int, most: int) -> None:
+def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> None:
     packets = told(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
@@ -207,7 +207,7 @@ def test_packets() -> None:
     assert [row.name for row in one.packets(where).rows()] == ["CYC", "MTC", "TNT"]
 
 
-def test_packets_lie_between_the_times_that_are_told() -> None:
+def test_packets_lie_between_known_times() -> None:
     # an MTC is 10 ticks, a cycle 2; a packet that tells the time was made then
     table = stream(cyc(4) + TAKEN + mtc(1) + PASSED + tsc(START + 50)).packets(timing=True)
     assert repr(table).endswith("payload, time, earliest, latest, cycles, frequency>")
@@ -243,7 +243,7 @@ def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
 
 
 @given(items=st.lists(packet, max_size=60))
-def test_a_row_is_over_when_its_packet_is_made(items: list[Any]) -> None:
+def test_row_ends_before_its_packet(items: list[Any]) -> None:
     one = stream(told(items))
     packets = one.packets(timing=True).columns()
     assume((np.diff(packets["earliest"].astype(np.int64)) >= 0).all())
@@ -256,7 +256,7 @@ def test_a_row_is_over_when_its_packet_is_made(items: list[Any]) -> None:
     ]
 
 
-def test_instructions_a_cycle() -> None:
+def test_ipc() -> None:
     """Five instructions in the ten cycles between two CYCs, then two in four; not before the first,
     behind the last, or where cycles were lost.
     """
@@ -303,7 +303,7 @@ def reference(cycles: list[int], spans: list[int]) -> list[float]:
     rows=st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 0, 0, 1)))),
     size=st.integers(0, 5),
 )
-def test_batches_make_no_difference_to_ipc(rows: list[tuple[int, int]], size: int) -> None:
+def test_batch_size_does_not_change_ipc(rows: list[tuple[int, int]], size: int) -> None:
     cycles = np.cumsum([passed * 3 for passed, _ in rows]).astype(np.uint64)
     spans = np.cumsum([new for _, new in rows]).astype(np.uint64)
     ips = np.zeros(len(rows), np.uint64)

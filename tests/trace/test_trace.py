@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "perf.data"
 
 
-def test_short_and_telling(data: Path) -> None:
+def test_repr_of_trace_and_stream(data: Path) -> None:
     with Trace(data) as trace:
         shown = repr(trace)
         streams = repr(trace.streams)
@@ -42,7 +42,7 @@ def test_short_and_telling(data: Path) -> None:
     assert repr(trace) == f"<Trace '{data}', closed>"
 
 
-def test_closed(data: Path) -> None:
+def test_closed_trace_raises_closed_error(data: Path) -> None:
     """Also what was taken from it before; never a crash, never a file that is half read."""
     with Trace(data) as trace:
         stream = trace.streams[1]
@@ -75,7 +75,7 @@ def test_closed(data: Path) -> None:
     assert stream.size == 1600
 
 
-def test_a_closed_one_that_was_never_asked(data: Path) -> None:
+def test_trace_closed_before_first_use(data: Path) -> None:
     trace = Trace(data)
     trace.close()
     for ask in (lambda: trace.streams, lambda: trace.images, lambda: trace.comms):
@@ -83,7 +83,7 @@ def test_a_closed_one_that_was_never_asked(data: Path) -> None:
             ask()
 
 
-def test_closed_while_it_is_read(tmp_path: Path) -> None:
+def test_trace_closed_during_iteration(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, PSB * (1 << 18), None, 1)
     trace = Trace(tmp_path / "perf.data")
@@ -95,7 +95,7 @@ def test_closed_while_it_is_read(tmp_path: Path) -> None:
         next(parts)
 
 
-def test_files_that_are_open(data: Path) -> None:
+def test_trace_of_open_file(data: Path) -> None:
     with data.open("rb") as file, Trace(file) as trace:
         assert trace.path == str(data)
         assert [each.size for each in trace.streams] == [16, 1600]

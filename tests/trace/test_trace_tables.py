@@ -29,7 +29,7 @@ def trace() -> Trace:
     return made
 
 
-def test_streams_one_after_the_other(trace: Trace) -> None:
+def test_trace_table_concatenates_streams(trace: Trace) -> None:
     columns = trace.instructions().columns()
     assert columns["ip"].tolist() == [0x1000] * 5
     assert columns["tid"].tolist() == [5, 5, 5, 6, 6]
@@ -46,12 +46,12 @@ def test_streams_one_after_the_other(trace: Trace) -> None:
 @pytest.mark.parametrize(
     "where", [Selection(tids=(6,)), Selection(comms=("other",)), Selection(cpus=(2,), pids=(6,))]
 )
-def test_chosen_streams(trace: Trace, where: Selection) -> None:
+def test_selection_matches_streams(trace: Trace, where: Selection) -> None:
     assert trace.instructions(where).columns()["tid"].tolist() == [6, 6]
     assert {span.kind for span in trace.ledger(where)} == {"exact", "lost"}
 
 
-def test_nothing_is_chosen(trace: Trace) -> None:
+def test_unmatched_selection_raises_usage_error(trace: Trace) -> None:
     with pytest.raises(UsageError, match="no such stream; the recording has: thread 5"):
         trace.instructions(Selection(tids=(7,)))
     with pytest.raises(UsageError, match="no mapped file has this function"):
@@ -67,7 +67,7 @@ def test_ledgers(trace: Trace) -> None:
     ]
 
 
-def test_no_such_column(trace: Trace) -> None:
+def test_unknown_column_raises_attribute_error(trace: Trace) -> None:
     (batch,) = trace.streams[0].blocks()
     for name in ("tid", "nothing"):
         with pytest.raises(AttributeError, match=f"Rows has no column '{name}'"):
@@ -112,7 +112,7 @@ def test_cycles_and_frequency() -> None:
     assert (none.cycles, none.ipc, none.frequency, none.inactive_ticks) == (0, None, None, 0)
 
 
-def test_the_tsc_of_a_guest() -> None:
+def test_guest_tsc_converts_times() -> None:
     guest = encode("PIP", nr=1, cr3=0x5000) + encode("TSC", tsc=20_000 // 2 + 7000)
     image = rtit.Image().add(0x1000, b"\xff\xe0")
     head = SYNC.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=10_000))

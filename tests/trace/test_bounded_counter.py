@@ -29,7 +29,7 @@ Counts = tuple[list[tuple[tuple[int, ...], int]], int]
     st.integers(1, 50),
     st.integers(0, 300),
 )
-def test_the_first_sums_are_kept_and_the_rest_is_one(
+def test_counter_keeps_first_keys_and_totals_rest(
     batches: list[tuple[list[tuple[int, int, int]], bool, bool]], most: int, waiting: int
 ) -> None:
     sums, counted = (
@@ -62,7 +62,7 @@ def test_the_first_sums_are_kept_and_the_rest_is_one(
     assert len(sums.columns()[0]) == 0
 
 
-def test_how_many_places_a_recording_has() -> None:
+def test_default_max_counters_depends_on_size() -> None:
     assert default_max_counters(1) == 1 << 19
     assert default_max_counters(10 << 20) == (1 << 19) + (10 << 10)
     assert default_max_counters(1 << 40) == default_max_counters(0) == 1 << 22
@@ -103,7 +103,7 @@ DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 @pytest.mark.parametrize("data", [SEVERAL, DAMAGED], ids=["sound", "damaged"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("places", [1, 100, 2999])
-def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, places: int) -> None:
+def test_kept_counters_have_full_counts(data: bytes, threads: int, places: int) -> None:
     image = rtit.Image().add(START, b"\xff\xe0" * (CODE_SIZE >> 6))
     whole = rtit.decode(data, image, jobs=1).streams[0].totals()
     made = rtit.decode(data, image, jobs=threads, max_counters=places)

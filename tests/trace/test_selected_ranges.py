@@ -64,7 +64,7 @@ def found(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
     return places
 
 
-def test_a_function_in_each_of_its_mappings(
+def test_function_has_range_in_each_mapping(
     images: Images, listed: dict[str, tuple[int, int]]
 ) -> None:
     start, end = listed["plain"]
@@ -79,7 +79,7 @@ def test_a_function_in_each_of_its_mappings(
     assert found(images, "plain", pid=8) == []
 
 
-def test_names_of_cpp_in_both_spellings(
+def test_cpp_names_match_mangled_and_demangled(
     images: Images, listed: dict[str, tuple[int, int]], program: Path
 ) -> None:
     start, end = listed["_ZN6shapes4areaEi"]
@@ -99,7 +99,7 @@ def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[in
     assert SelectedRanges(Selection(), images).in_processes(7) is None
 
 
-def test_a_file_stands_for_what_belongs_to_no_function(
+def test_file_name_selects_code_outside_functions(
     images: Images, listed: dict[str, tuple[int, int]], program: Path
 ) -> None:
     nameless = [place for place in found(images, "program") if place.since == 100]
@@ -109,12 +109,12 @@ def test_a_file_stands_for_what_belongs_to_no_function(
         assert not any(place.start < BASE + end and BASE + start < place.end for place in nameless)
 
 
-def test_memory_without_a_file_by_its_name(images: Images) -> None:
+def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
     images.mmap(600, 7, 7, 0x1000, 0x1000, 0, "[vdso]")
     assert found(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
 
 
-def test_a_name_that_is_nowhere(images: Images) -> None:
+def test_unknown_function_raises_usage_error(images: Images) -> None:
     places = SelectedRanges(Selection(functions=("main", "plian")), images)
     with pytest.raises(UsageError, match=r"--function plian: .*similar names: .*plain"):
         places.check([7])

@@ -36,7 +36,7 @@ def in_rows(of: Stream) -> list[list[int]]:
     return [columns[name].tolist() for name in COLUMNS]
 
 
-def test_what_the_numbers_mean() -> None:
+def test_ids_index_block_table() -> None:
     numbered = make_stream(ROUND, CODE).block_ids()
     assert len(numbered.blocks) == 0
     blocks = []
@@ -64,7 +64,7 @@ def test_what_the_numbers_mean() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("walk", [False, True])
-def test_runs_are_rows(threads: int, walk: bool) -> None:
+def test_runs_of_block_ids_equal_rows(threads: int, walk: bool) -> None:
     # more than one round of segments, and damage in some
     whole = bytearray((SYNC + ROUND * 40) * 4000)
     for at in (100_000, 700_001, 1_100_123):
@@ -81,7 +81,7 @@ def test_runs_are_rows(threads: int, walk: bool) -> None:
     assert len(list(one.ledger())) > 3
 
 
-def test_as_a_table() -> None:
+def test_block_ids_are_a_table() -> None:
     numbered = make_stream(ROUND, CODE).block_ids()
     assert repr(numbered) == "<Table of BlockIds: id>"
     ids = numbered.columns()["id"]
@@ -90,7 +90,7 @@ def test_as_a_table() -> None:
     assert hasattr(numbered, "__arrow_c_stream__")
 
 
-def test_nothing_ran() -> None:
+def test_stream_without_code_has_no_blocks() -> None:
     (none,) = rtit.decode(b"").streams
     assert expanded(none.block_ids()) == [[]] * 5
     assert len(none.block_ids().blocks) == 0

@@ -10,9 +10,9 @@ import pytest
 
 import rtit
 from programs.build import CannotBuildError
-from rtit.capture.qemu.installation import QemuInstallation
+from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import RecordRequest
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Stream, Trace, UnknownLoop, unknown_loops
@@ -46,7 +46,7 @@ def decoded(begin: int, *parts: bytes) -> tuple[Stream, int]:
 
 
 @pytest.mark.parametrize("between", [0, 40_000])
-def test_between_times_that_are_known(between: int) -> None:
+def test_loop_has_ticks_between_known_times(between: int) -> None:
     """The loop may have begun with the PSB, or right before the time after it; also if the packets
     come in several batches.
     """
@@ -54,25 +54,25 @@ def test_between_times_that_are_known(between: int) -> None:
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 1500, 6000 - 1000)]
 
 
-def test_results_may_be_older_than_their_packet() -> None:
+def test_first_tnt_result_may_be_older_than_packet() -> None:
     stream, at = decoded(0x1005, time(1200), TAKEN, time(2000), time(5000))
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 2000, 6000 - 1000)]
 
 
-def test_nothing_known_behind() -> None:
+def test_loop_without_later_time_has_no_maximum() -> None:
     stream, at = decoded(0x1000)
     data = stream.read()[: at + len(full("FUP", LEFT)) + 1]
     (cut,) = rtit.decode(data, rtit.Image().add(0x1000, CODE)).streams
     assert unknown_loops(cut) == [UnknownLoop(at, LEFT, 0, None)]
 
 
-def test_time_that_goes_back() -> None:
+def test_loop_with_decreasing_time_has_no_maximum() -> None:
     """No number of ticks is less than none."""
     stream, at = decoded(0x1005, time(9000), NOT_TAKEN, TAKEN, time(500))
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 0, None)]
 
 
-def test_a_pipe_is_read_once(
+def test_pipe_reports_loop_without_ticks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop is told of all the same, and that is no error."""
@@ -85,14 +85,14 @@ def test_a_pipe_is_read_once(
     assert said.count("\n") == 1
 
 
-def test_no_such_loop() -> None:
+def test_stream_without_packetless_loop() -> None:
     (stream,) = rtit.decode(time(1000)).streams
     assert unknown_loops(stream) == []
 
 
 @pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt/cyc=1/u"])
-def test_with_truth(
-    event: str, qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_true_ticks_lie_within_bounds(
+    event: str, qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A recording's time is its instructions, which the truth counts."""
     from support.recordings import record_to_end
@@ -103,9 +103,7 @@ def test_with_truth(
     except CannotBuildError as error:
         pytest.skip(str(error))
     data, truth = tmp_path / "data", tmp_path / "truth"
-    record_to_end(
-        start_qemu(RecordRequest(argv, output=data, event=event, truth=truth), found=qemu)
-    )
+    record_to_end(start_qemu(Request(argv, output=data, event=event, truth=truth), found=qemu))
     with Trace(data) as trace:
         (verdict,) = verify(trace, str(truth))
         found = unknown_loops(trace.streams[0])
