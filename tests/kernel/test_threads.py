@@ -146,7 +146,7 @@ def test_interrupted_decoding_has_no_ledger(
         expected = [each.counts() for each in trace.threads]
     with Trace(recorded) as trace:
         with monkeypatch.context() as patched:
-            patched.setattr(ThreadAccounting, "see_branches", interrupted)
+            patched.setattr(ThreadAccounting, "add_branches", interrupted)
             for thread in trace.threads:
                 with pytest.raises(KeyboardInterrupt):
                     thread.counts()
