@@ -94,7 +94,9 @@ def compare(decoder: rtit.Decoder, data: bytes, stream: Stream, index: str, bran
 
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("branches", BRANCHES)
-def test_reused_decoder_equals_fresh_decoder_on_real_traces(traces: Path, index: str, branches: str) -> None:
+def test_reused_decoder_equals_fresh_decoder_on_real_traces(
+    traces: Path, index: str, branches: str
+) -> None:
     for name in ("chromeos", "dynamorio"):
         assert (traces / name).is_dir()
     data = (traces / "dynamorio" / "pt.bin").read_bytes()

@@ -90,9 +90,7 @@ def test_head_and_tail_span_batches() -> None:
 
 
 @given(time=times, ranges=ranges)
-def test_totals_equal_counted_rows(
-    time: Times, ranges: tuple[tuple[int, int], ...]
-) -> None:
+def test_totals_equal_counted_rows(time: Times, ranges: tuple[tuple[int, int], ...]) -> None:
     where = Selection(time=time, ranges=ranges)
     edges = WHOLE.edges(where)
     branches = Counter((b.source, b.target, b.kind) for b in WHOLE.branches(where).rows())

@@ -130,7 +130,9 @@ def times(path: Path, guest_tsc: object) -> list[int]:
         return found
 
 
-def test_recording_with_guest_tsc_has_host_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_with_guest_tsc_has_host_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain, moved = (
         recorded(tmp_path / name, data) for name, data in (("plain", PLAIN), ("moved", MOVED))
     )
@@ -149,7 +151,9 @@ def test_recording_with_guest_tsc_has_host_times(tmp_path: Path, capsys: pytest.
     assert main(["info", *options, str(moved)]) in (0, 3)
 
 
-def test_invalid_guest_tsc_raises_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_guest_tsc_raises_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = recorded(tmp_path / "perf.data", PLAIN)
     wrong: tuple[Any, ...] = (
         {FIRST: (0, 0)},

@@ -43,7 +43,9 @@ def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Pat
         (0, []),
     ],
 )
-def test_aux_flags_are_losses_in_ledger(tmp_path: Path, flags: int, words: list[str], switches: Switches) -> None:
+def test_aux_flags_are_losses_in_ledger(
+    tmp_path: Path, flags: int, words: list[str], switches: Switches
+) -> None:
     path = recording(tmp_path / "perf.data", flags, switches)
     with Trace(path) as trace:
         (stream,) = trace.streams

@@ -166,7 +166,9 @@ def test_edges_by_process_equal_split_threads(
         assert int(found.count.sum()) + found.uncounted == sum(apart.values())
 
 
-def test_work_limit_applies_to_all_cpus_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_limit_applies_to_all_cpus_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = many(tmp_path / "perf.data", 20)
     with Trace(path) as trace:
         (cpu,) = trace.streams
