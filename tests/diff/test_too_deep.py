@@ -67,7 +67,7 @@ def test_counters_beyond_the_limit_are_reported(tmp_path: Path) -> None:
     )
     with Trace(short) as one, Trace(long) as other:
         assert not diff_traces(one, other).gaps
-    with Trace(short, places=10) as one, Trace(long, places=10) as other:
+    with Trace(short, max_counters=10) as one, Trace(long, max_counters=10) as other:
         told = diff_traces(one, other).gaps
     assert [line.split(":")[0] for line in told] == ["first", "first", "second", "second"]
     assert all("beyond --max-edges" in line for line in told)

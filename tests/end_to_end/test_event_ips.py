@@ -27,7 +27,7 @@ def recorded(program: ProgramBuilder, record: Recorder) -> Recorded:
         path = program(name)
         with rtit.Trace(record([path]).data) as trace:
             (stream,) = trace.streams
-            lines = PacketLineReader().read(b"".join(map(bytes, stream.source.parts())))
+            lines = PacketLineReader().read(b"".join(map(bytes, stream.source.chunks())))
         return path, [line for line in lines if line.name not in ("TSC", "TMA", "MTC", "CBR")]
 
     return packets

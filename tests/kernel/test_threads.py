@@ -18,10 +18,10 @@ from kernel.test_paths import busy
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
-from rtit.profile.builder import profile
+from rtit.profile.builder import build_profile
 from rtit.trace import End, ErrorClass, MemorySource, Selection, Trace
 from rtit.trace.threads.extract import ThreadAccounting
-from rtit.views.statistics import statistics
+from rtit.views.statistics import compute_statistics
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from packets.test_native import piece
-from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_parts
+from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_chunks
 from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
 

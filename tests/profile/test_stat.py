@@ -141,7 +141,7 @@ def test_counters_beyond_the_limit_are_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = record([program("fork")]).data
-    with Trace(data) as trace, Trace(data, places=10) as less:
+    with Trace(data) as trace, Trace(data, max_counters=10) as less:
         whole, part = build_profile(trace, trace.streams), build_profile(less, less.streams)
     ran = [each.instructions for each in whole.binaries]
     assert part.losses.uncounted_transfers > 0

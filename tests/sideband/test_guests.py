@@ -12,8 +12,8 @@ from rtit.image import Images
 from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
-from rtit.sideband import IntervalList, SchedulingInterval, follow
-from rtit.sideband.guests import Guests
+from rtit.sideband import IntervalList, SchedulingInterval, read_sideband
+from rtit.sideband.guests import GuestSideband
 from rtit.sideband.scheduling import GuestThread
 from support.limits import limit_recordings
 
@@ -45,10 +45,14 @@ def test_guest_without_records_keeps_intervals() -> None:
     """perf says which threads its CPUs are all the same."""
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
-    turns = [Turn(10, ONE, ONE + 1), Turn(50, OTHER, OTHER + 1), Turn(70, 1, 1)]
-    assert found.split(TurnList(turns)) == [
-        Turn(10, ONE, ONE + 1, InGuest(7, 7)),
-        Turn(40, ONE, ONE + 1, InGuest(8, 8)),
+    turns = [
+        SchedulingInterval(10, ONE, ONE + 1),
+        SchedulingInterval(50, OTHER, OTHER + 1),
+        SchedulingInterval(70, 1, 1),
+    ]
+    assert found.split(IntervalList(turns)) == [
+        SchedulingInterval(10, ONE, ONE + 1, GuestThread(7, 7)),
+        SchedulingInterval(40, ONE, ONE + 1, GuestThread(8, 8)),
         *turns[1:],
     ]
 
@@ -61,11 +65,13 @@ def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
     whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
-        turns = found.split(TurnList([Turn(10, ONE, ONE + 1)]))
+        turns = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
         assert [turn.guest for turn in turns] == whole
         assert not found.has_too_many_splits
-    turns = found.split(TurnList([Turn(10, ONE, ONE + 1), Turn(90, ONE, ONE + 1)]))
-    assert [turn.guest for turn in turns] == [*whole[:3], InGuest(-1, -1), InGuest(-1, -1)]
+    turns = found.split(
+        IntervalList([SchedulingInterval(10, ONE, ONE + 1), SchedulingInterval(90, ONE, ONE + 1)])
+    )
+    assert [turn.guest for turn in turns] == [*whole[:3], GuestThread(-1, -1), GuestThread(-1, -1)]
     assert found.has_too_many_splits
 
 

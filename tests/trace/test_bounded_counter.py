@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.profile.builder import profile
+from rtit.profile.builder import build_profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
 from rtit.trace.tables.counts import BoundedCounter, default_max_counters
@@ -121,13 +121,16 @@ def test_kept_counters_have_full_counts(data: bytes, threads: int, places: int) 
 def test_several_streams_and_their_profile(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "targets", 40_000)
     with Trace(path) as trace, Trace(path, max_counters=500) as less:
-        whole, found = profile(trace, trace.streams * 2), profile(less, less.streams * 2)
+        whole, found = (
+            build_profile(trace, trace.streams * 2),
+            build_profile(less, less.streams * 2),
+        )
         taken = sum(whole.transfers.values())
         assert found.transfers == whole.transfers
-        assert found.losses.transfers == taken - 2 * 500 > 0
+        assert found.losses.uncounted_transfers == taken - 2 * 500 > 0
         # each run is one instruction, and the first of all ran once more at the PSB
-        assert found.losses.elsewhere == 2 * 500 + 2
-        assert found.losses.runs == found.instructions - found.losses.elsewhere > 0
-        assert found.instructions == whole.instructions == whole.losses.elsewhere
+        assert found.losses.no_file == 2 * 500 + 2
+        assert found.losses.uncounted_runs == found.instructions - found.losses.no_file > 0
+        assert found.instructions == whole.instructions == whole.losses.no_file
         counted = stat(less, less.streams)
         assert any("--max-edges N keeps more" in line for line in counted.missing)

@@ -9,7 +9,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import SwitchRecords, Writer
 from rtit.sideband import processes
 from rtit.trace import ErrorClass, Trace
 
@@ -17,9 +17,9 @@ PSB = encode("PSB") + encode("TSC", tsc=10) + b"\x99\x01" + encode("PSBEND")
 OFF = bytes(8)
 
 
-def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Path:
+def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NONE) -> Path:
     """Two chunks, each a PSB+ and PADs; the AUX record of the first has these flags."""
-    per_cpu = switches is not Switches.NONE
+    per_cpu = switches is not SwitchRecords.NONE
     whole = PSB + OFF
     size = -(-len(whole) // 8) * 8
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=switches) as out:
@@ -31,7 +31,7 @@ def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Pat
     return path
 
 
-@pytest.mark.parametrize("switches", [Switches.NONE, Switches.WIDE])
+@pytest.mark.parametrize("switches", [SwitchRecords.NONE, SwitchRecords.CPU_WIDE])
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -44,7 +44,7 @@ def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Pat
     ],
 )
 def test_aux_flags_are_losses_in_ledger(
-    tmp_path: Path, flags: int, words: list[str], switches: Switches
+    tmp_path: Path, flags: int, words: list[str], switches: SwitchRecords
 ) -> None:
     path = recording(tmp_path / "perf.data", flags, switches)
     with Trace(path) as trace:

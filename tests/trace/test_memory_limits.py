@@ -107,7 +107,7 @@ TOLD = {
     "kernel-map": "kernel",
     "kernel-poke": "kernel",
     "ksymbol": "kernel",
-    "switch-cpus": "turns of threads",
+    "switch-cpus": "scheduling intervals",
     "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads": "threads",
 }
 """Floods of what Python keeps, and what is said to be beyond."""

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import encode
-from rtit.perfdata import Piece
+from rtit.perfdata import AuxChunk
 from rtit.trace.recording.buffers import align_snapshots, group_contiguous, overlap
 
 PSB = encode("PSB")
 
 
-def piece(data: bytes, reference: int) -> Piece:
-    return Piece(0, 0, reference, 0, 7, -1, memoryview(data))
+def piece(data: bytes, reference: int) -> AuxChunk:
+    return AuxChunk(0, 0, reference, 0, 7, -1, memoryview(data))
 
 
 def psb(number: int) -> bytes:

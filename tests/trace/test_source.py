@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import PerfData, Piece, Queue, Writer
+from rtit.perfdata import AuxBuffer, AuxChunk, PerfData, Writer
 from rtit.trace import AuxDataSource
 
 STREAM = bytes(range(64))
@@ -19,8 +19,8 @@ def data(tmp_path: Path) -> PerfData:
     return PerfData(tmp_path / "perf.data")
 
 
-def piece(start: int, end: int, *, padding: int = 0) -> Piece:
-    return Piece(0, start, 1, 0, 1, -1, memoryview(STREAM[start:end] + bytes(padding)))
+def piece(start: int, end: int, *, padding: int = 0) -> AuxChunk:
+    return AuxChunk(0, start, 1, 0, 1, -1, memoryview(STREAM[start:end] + bytes(padding)))
 
 
 def read(source: AuxDataSource) -> bytes:
@@ -56,7 +56,7 @@ def test_large_piece_is_read_in_chunks(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, stream, None, 1)
     with PerfData(tmp_path / "perf.data") as data:
-        source = AuxDataSource(data, data.auxtrace_buffers()[Queue(-1, 7)], is_snapshot=False)
+        source = AuxDataSource(data, data.auxtrace_buffers()[AuxBuffer(-1, 7)], is_snapshot=False)
         parts = [bytes(part) for part in source.chunks()]
     assert b"".join(parts) == stream
     assert max(map(len, parts)) <= 1 << 20 < len(stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtit._core import Space
-from rtit.image import Image, Images, guest_pid, process_in_guest
+from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.sideband import IntervalList, SchedulingInterval
 from rtit.sideband.scheduling import GuestThread
 from rtit.trace.recording.byte_source import MemorySource
@@ -30,8 +30,8 @@ def scope(
     user_code_only: bool = True,
 ) -> ThreadScope:
     images = Images()
-    images.put(10, TEN)
-    images.put(20, TWENTY)
+    images.set_image(10, TEN)
+    images.set_image(20, TWENTY)
     return ThreadScope(
         ThreadSchedule(IntervalList(intervals), images, user_code_only, switch_address)
     )
@@ -100,13 +100,13 @@ def test_intervals_have_code_of_guest_process_and_kernel() -> None:
     ]
     seven, kernel = Image(), Image()
     for found in (scope(intervals), scope(intervals).only((10, 11))):
-        found.schedule.images.put(process_in_guest(10, 7), seven)
-        found.schedule.images.put(guest_pid(10), kernel)
+        found.schedule.images.set_image(guest_process_pid(10, 7), seven)
+        found.schedule.images.set_image(guest_kernel_pid(10), kernel)
         _, indices, codes = found.for_decoder()
         guests = [codes[index][2:] for index in memoryview(indices)]
         with_both = (seven.native, kernel.native)
         assert guests == [with_both, (None, None), (None, kernel.native), with_both]
-        others = [(process_in_guest(10, 7), seven), (guest_pid(10), kernel)]
+        others = [(guest_process_pid(10, 7), seven), (guest_kernel_pid(10), kernel)]
         assert [each for each in found.other_images(TEN) if each[1] is not TWENTY] == others
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import rtit
 from programs.build import CannotBuildError
-from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.request import Request
+from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Stream, Trace, UnknownLoop, unknown_loops
@@ -92,7 +92,7 @@ def test_stream_without_packetless_loop() -> None:
 
 @pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt/cyc=1/u"])
 def test_true_ticks_lie_within_bounds(
-    event: str, qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    event: str, qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A recording's time is its instructions, which the truth counts."""
     from support.recordings import record_to_end
@@ -103,7 +103,9 @@ def test_true_ticks_lie_within_bounds(
     except CannotBuildError as error:
         pytest.skip(str(error))
     data, truth = tmp_path / "data", tmp_path / "truth"
-    record_to_end(start_qemu(Request(argv, output=data, event=event, truth=truth), found=qemu))
+    record_to_end(
+        start_qemu(RecordRequest(argv, output=data, event=event, truth=truth), found=qemu)
+    )
     with Trace(data) as trace:
         (verdict,) = verify(trace, str(truth))
         found = unknown_loops(trace.streams[0])

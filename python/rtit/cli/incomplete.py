@@ -51,13 +51,13 @@ class IncompleteReport:
             repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
         if repeats:
             self._has_gaps = True
-            from rtit.trace.tables.counts import sentences
+            from rtit.trace.tables.loops import describe_loops
 
-            for text in sentences(stream):
+            for text in describe_loops(stream):
                 self._lines.add(f"{stream.title}: {text}")
         if ambiguous:
             self._lines.add(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
-        stream.forget()
+        stream.discard_decoder()
 
     def print_spans(self) -> None:
         """Print the collected spans."""

@@ -174,7 +174,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     """
     from rtit.image import KernelFiles
     from rtit.trace import Trace
-    from rtit.trace.recording.settings import cpu_named
+    from rtit.trace.recording.settings import parse_cpu
 
     if is_raw(arguments):
         return open_raw_trace(arguments)
@@ -184,7 +184,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         input_path(arguments),
         symfs=getattr(arguments, "symfs", None),
         path_map=path_map,
-        cpu=cpu_named(model) if model is not None else None,
+        cpu=parse_cpu(model) if model is not None else None,
         build_id_cache=getattr(arguments, "buildid_dir", None),
         debuginfod=getattr(arguments, "debuginfod", False),
         guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
@@ -192,8 +192,8 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         guest_mount=getattr(arguments, "guestmount", None),
         guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
-        threads=jobs(arguments),
-        places=getattr(arguments, "max_edges", 0),
+        jobs=jobs(arguments),
+        max_counters=getattr(arguments, "max_edges", 0),
         kernel=KernelFiles(
             kcore=getattr(arguments, "kcore", None),
             kallsyms=getattr(arguments, "kallsyms", None),

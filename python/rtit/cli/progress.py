@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rtit.trace import Source, Stream
+    from rtit.trace import ByteSource, Stream
 
 _QUIET_SECONDS = 2.0
 _EVERY_TERMINAL = 0.5
@@ -107,7 +107,7 @@ class _ByteCounter:
 class _CountedSource:
     """A source that counts the bytes read from it."""
 
-    def __init__(self, source: Source, counter: _ByteCounter) -> None:
+    def __init__(self, source: ByteSource, counter: _ByteCounter) -> None:
         self._source = source
         self._counter = counter
         self._furthest = 0
@@ -116,9 +116,9 @@ class _CountedSource:
     def size(self) -> int:
         return self._source.size
 
-    def parts(self) -> Iterator[memoryview]:
+    def chunks(self) -> Iterator[memoryview]:
         at = 0
-        for part in self._source.parts():
+        for part in self._source.chunks():
             for start in range(0, len(part), _STEP):
                 step = part[start : start + _STEP]
                 at += len(step)

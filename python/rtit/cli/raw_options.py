@@ -145,7 +145,7 @@ def is_piped(raw: str) -> bool:
 def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     """Open the raw PT that the options name. Raises OSError, UsageError and what `decode` does."""
     from rtit.trace import decode
-    from rtit.trace.recording.byte_source import Pieces, RawFile
+    from rtit.trace.recording.byte_source import ChunkedSource, FileSource
 
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
@@ -156,11 +156,11 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     if arguments.raw == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
-        source: RawFile | Pieces = Pieces(_parts(sys.stdin.buffer))
+        source: FileSource | ChunkedSource = ChunkedSource(_parts(sys.stdin.buffer))
     elif is_piped(arguments.raw):
-        source = Pieces(_parts_of(Path(arguments.raw)))
+        source = ChunkedSource(_parts_of(Path(arguments.raw)))
     else:
-        source = RawFile(arguments.raw)
+        source = FileSource(arguments.raw)
     mtc_freq, nom_freq, cpuid_15 = numbers(arguments)
     return decode(
         source,
@@ -175,8 +175,8 @@ def open_raw_trace(arguments: argparse.Namespace) -> Trace:
         no_tnt=getattr(arguments, "notnt", False),
         no_retcomp=getattr(arguments, "noretcomp", False),
         spaces=spaces,
-        threads=jobs(arguments),
-        places=getattr(arguments, "max_edges", 0),
+        jobs=jobs(arguments),
+        max_counters=getattr(arguments, "max_edges", 0),
         start=start(getattr(arguments, "start", None)),
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )

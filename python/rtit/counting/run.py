@@ -67,7 +67,7 @@ class CountingRun:
         if places:
             from rtit.trace.recording.settings import Settings, check_settings
 
-            checked(Settings(places=places))
+            check_settings(Settings(max_counters=places))
         self._choice = choice or choose_counting_backend(request)
         self._where = where
         self._places = places

@@ -13,7 +13,7 @@ from rtit.image import FileSymbols
 from rtit.profile.builder import build_profile
 from rtit.profile.tables import NEAR_BRANCHES, ExecutedRanges, find_sorted
 from rtit.trace import End
-from rtit.trace.tables.counts import Sums
+from rtit.trace.tables.counts import BoundedCounter
 
 if TYPE_CHECKING:
     from rtit.profile.tables import Binary, Profile
@@ -155,7 +155,7 @@ def coverage(recordings: Iterable[tuple[Trace, Sequence[Stream]]]) -> Coverage:
 
 def _sum_rows(*rows: tuple[_Offsets, _Offsets, _Offsets]) -> tuple[_Offsets, _Offsets, _Offsets]:
     """Add up rows of two numbers and a count: one row per pair of numbers."""
-    sums = Sums("u8 u8", _NO_LIMIT)
+    sums = BoundedCounter("u8 u8", _NO_LIMIT)
     for first, second, count in rows:
         if len(count):
             sums.add(first, second, count=count)

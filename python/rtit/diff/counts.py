@@ -139,7 +139,7 @@ class CallTree:
                 parent_node = nodes[parent] if parent < len(nodes) else 0
                 nodes.append(self._node_number(parent_node, named[targets[call]]))
                 counts[nodes[-1]] += count
-            stream.forget()
+            stream.discard_decoder()
         return counts
 
     def list_changes(self, left: Mapping[int, int], right: Mapping[int, int]) -> list[CountChange]:

@@ -51,7 +51,7 @@ def diff_traces(
     divergence. Raises what decoding raises.
     """
     if streams is None:
-        streams = left.select(apart=True), right.select(apart=True)
+        streams = left.select(always_split=True), right.select(always_split=True)
     builds = BuildMatching(left, right)
     difference = Difference(builds=[str(pair) for pair in builds.pairs])
     losses: tuple[list[str], list[str]] = [], []
@@ -166,8 +166,10 @@ def _unknown_loops(
     for side, trace, stream in zip(("first", "second"), traces, pair, strict=True):
         if stream is None or next(stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN), None) is None:
             continue
-        lines += [f"{side}: {stream.title}: {text}" for text in sentences(stream)]
-        further.append(further_rounds(trace, stream, stream.counts().instructions))
+        lines += [f"{side}: {stream.title}: {text}" for text in describe_loops(stream)]
+        further.append(
+            instructions_in_unknown_iterations(trace, stream, stream.counts().instructions)
+        )
     is_equal = len(further) == len(pair) and further[0] == further[1] is not None
     return [] if is_equal else lines
 

@@ -154,7 +154,7 @@ class Target:
     def configuration(self, tid: int) -> str:
         """Return the qXfer object that describes the trace of a thread."""
         streams = self.threads[tid]
-        is_alone = len(streams) == 1 and streams[0].shares is None
+        is_alone = len(streams) == 1 and streams[0].thread_scope is None
         trace_format = "pt" if self._trace_format == "pt" and is_alone else "bts"
         return qxfer.trace_configuration(trace_format, sum(each.size for each in streams))
 

@@ -56,7 +56,7 @@ class ThreadPath:
         for stream_end, stream in zip(stream_ends, streams, strict=True):
             for rows in stream.rows():
                 stream_end.add(rows, since)
-            stream.forget()
+            stream.discard_decoder()
         self.instructions = sum(stream_end.instructions for stream_end in stream_ends)
         """Number of instructions that the thread executed, as far as they could be decoded."""
         start, last, counts, time, end, gap_after = _merge_by_time(stream_ends, streams)
@@ -71,7 +71,7 @@ class ThreadPath:
         )
         self.next_ip, self.left_traced_code = final.tail.next_ip, final.tail.left_traced_code
         self._ends_with_gap = final.tail.has_gap
-        is_alone = len(streams) == 1 and streams[0].shares is None
+        is_alone = len(streams) == 1 and streams[0].thread_scope is None
         self.sync_point = stream_ends[0].sync_point(streams[0].size, limit) if is_alone else None
         """PSB at which packets can start; None if there is none near enough."""
 
@@ -86,7 +86,7 @@ class ThreadPath:
         Decodes the stream again; raises what decoding raises.
         """
         found = [*self._last_stream.branches(Selection(tail=1)).rows()]
-        self._last_stream.forget()
+        self._last_stream.discard_decoder()
         return next((each.target for each in found if each.source == self.last[-1]), None)
 
     @property
@@ -99,7 +99,7 @@ class ThreadPath:
         if self.sync_point is None:
             raise RtitError("the packets of this thread cannot be given alone")
         found, at = [], 0
-        for chunk in self.streams[0].parts():
+        for chunk in self.streams[0].chunks():
             if at + len(chunk) > self.sync_point.offset:
                 found.append(bytes(chunk[max(0, self.sync_point.offset - at) :]))
             at += len(chunk)

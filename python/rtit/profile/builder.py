@@ -85,7 +85,7 @@ def mapping_periods(
     `thread_counts` then gets the instructions of each thread. Counts beyond the limit of the trace
     are in the first period.
     """
-    has_several_threads = stream.has_several
+    has_several_threads = stream.has_several_threads
     if not has_several_threads:
         mappings = list(images.mappings(stream.tid))
         if not has_reused_addresses(mappings):
@@ -95,7 +95,9 @@ def mapping_periods(
 
     def process_and_epoch(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
         pids = (
-            batch.extra_columns["pid"] if has_several_threads else np.full(len(batch), stream.tid, np.int32)
+            batch.extra_columns["pid"]
+            if has_several_threads
+            else np.full(len(batch), stream.tid, np.int32)
         )
         return pids, epochs.epochs(pids, times)
 
@@ -109,11 +111,11 @@ def mapping_periods(
         if has_several_threads:
             _count_by_thread(thread_counts, rows)
     sums = _SumsByEpoch(runs), _SumsByEpoch(edges)
-    others: tuple[int, dict[int, int]] = runs.others, edges.others_of
+    others: tuple[int, dict[int, int]] = runs.uncounted, edges.uncounted_by_kind
     for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
         totals = Totals(
-            RunTotals(*sums[0].rows(key)).replaced(others=others[0]),
-            EdgeTotals(*sums[1].rows(key)).replaced(others_of=others[1]),
+            RunTotals(*sums[0].rows(key)).replace(uncounted=others[0]),
+            EdgeTotals(*sums[1].rows(key)).replace(uncounted_by_kind=others[1]),
         )
         others = 0, {}
         yield MappingPeriod(totals, epochs.mappings(key >> 32, key & 0xFFFF_FFFF))
@@ -192,8 +194,8 @@ class ProfileBuilder:
         self._file_cache = files
         self.files: list[_BinaryFile] = []
         self._numbers: dict[_FileKey, int] = {}
-        self._runs = Sums("i4 u8 u4", max_counters)
-        self._edges = Sums("i4 u8 i4 u8 u1", max_counters, kind=4)
+        self._runs = BoundedCounter("i4 u8 u4", max_counters)
+        self._edges = BoundedCounter("i4 u8 i4 u8 u1", max_counters, kind_column=4)
 
     def add(self, period: MappingPeriod) -> bool:
         """Add the counts of a mapping period; return whether any may be in no file."""
@@ -210,9 +212,9 @@ class ProfileBuilder:
         self.add_runs(binary, offsets, runs.instructions, runs.count)
         ends = *locate(edges.source), *locate(edges.target)
         self._edges.add(*ends, edges.kind, count=edges.count)
-        self._runs.others_of[0] += runs.others
-        self._edges.others_of.update(edges.others_of)
-        return bool((binary == NO_BINARY).any() or runs.others)
+        self._runs.uncounted_by_kind[0] += runs.uncounted
+        self._edges.uncounted_by_kind.update(edges.uncounted_by_kind)
+        return bool((binary == NO_BINARY).any() or runs.uncounted)
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         """Add runs of binaries, by number; NO_BINARY for code in no file."""
@@ -243,7 +245,10 @@ class ProfileBuilder:
         """
         runs = self._runs.columns()
         source_binary, source, target_binary, target, kind, count = self._edges.columns()
-        losses.uncounted_runs, losses.uncounted_transfers = self._runs.others, self._edges.others
+        losses.uncounted_runs, losses.uncounted_transfers = (
+            self._runs.uncounted,
+            self._edges.uncounted,
+        )
         edges = Edges(source_binary, source, target_binary, target, kind, count)
         unmapped_code = runs[0] == NO_BINARY
         kernel = unmapped_code & (runs[1] >= np.uint64(KERNEL_START))
@@ -261,7 +266,7 @@ class ProfileBuilder:
     @property
     def uncounted_transfers(self) -> Counter[int]:
         """Transfers without a count of their own, by `End`."""
-        return self._edges.others_of
+        return self._edges.uncounted_by_kind
 
     def code_space(self, number: int) -> Space:
         """Return the code of a binary by file offset."""
@@ -278,7 +283,7 @@ class ProfileBuilder:
 
 def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and return the counts by binary. Raises what decoding raises."""
-    builder = ProfileBuilder(trace.images.files, trace.places)
+    builder = ProfileBuilder(trace.images.files, trace._size)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
     unmapped: Counter[Function] = Counter()
@@ -289,15 +294,15 @@ def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
             has_unmapped |= builder.add(period)
             del period
         counts = stream.counts()
-        if len(stream.whose) > 1:
-            alone = (stream.of_thread(*who, trace.comms) for who in stream.whose)
+        if len(stream.thread_ids) > 1:
+            alone = (stream.for_thread(*who, trace.comms) for who in stream.thread_ids)
             threads += ((each.title, thread_counts[each.tid]) for each in alone)
         else:
             loop_instructions = _add_unknown_loops(trace, stream, counts.instructions, losses)
             threads.append((stream.title, counts.instructions + loop_instructions))
         losses.bytes += stream.size - counts.elsewhere_bytes
         losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
-        stream.forget()
+        stream.discard_decoder()
         if has_unmapped:
             unmapped += unmapped_code(trace, stream)
     losses.problems = [str(problem) for problem in trace.image_problems]
@@ -319,8 +324,8 @@ def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: Losse
     """
     if not any(True for _ in stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN)):
         return 0
-    losses.unknown_loops += [f"{stream.title}: {text}" for text in sentences(stream)]
-    loop_instructions = further_rounds(trace, stream, counted) or 0
+    losses.unknown_loops += [f"{stream.title}: {text}" for text in describe_loops(stream)]
+    loop_instructions = instructions_in_unknown_iterations(trace, stream, counted) or 0
     losses.loop_instructions += loop_instructions
     return loop_instructions
 

@@ -205,8 +205,8 @@ def follow_calls(
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
     losses = profile.losses
     # a pair of locations takes as much memory as two counters
-    losses.max_pairs = stream.places // 2
-    found = _core.calls(stream.native(), trace.symbols.names(stream.tid), losses.max_pairs)
+    losses.max_pairs = stream.max_counters // 2
+    found = _core.calls(stream.native_decoder(), trace.symbols.names(stream.tid), losses.max_pairs)
     # views, because there may be a million calls
     columns = {name: memoryview(column) for name, column in found.items()}
     losses.deep_calls += columns["beyond"][0]

@@ -133,7 +133,7 @@ def name_counts(
 
 def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
     """Decode the streams and return their counts. Raises what decoding raises."""
-    who = {each for stream in streams for each in stream.whose}
+    who = {each for stream in streams for each in stream.thread_ids}
     pids, tids = {pid for pid, _ in who}, {tid for _, tid in who}
     return summarize_profile(build_profile(trace, streams), len(tids), len(pids))
 

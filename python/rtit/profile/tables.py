@@ -190,9 +190,11 @@ class Losses:
         """Return a sentence for each limit of counters that was exceeded."""
         found = []
         if self.uncounted_runs:
-            found.append(f"{self.uncounted_runs:,} runs of instructions are {BEYOND}")
+            found.append(
+                f"{self.uncounted_runs:,} runs of instructions are {UNCOUNTED_EXPLANATION}"
+            )
         if self.uncounted_transfers:
-            found.append(f"{self.uncounted_transfers:,} transfers are {BEYOND}")
+            found.append(f"{self.uncounted_transfers:,} transfers are {UNCOUNTED_EXPLANATION}")
         return found
 
     def describe(self, *, unmapped: bool = True) -> list[str]:

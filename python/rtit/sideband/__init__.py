@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from rtit.sideband.process_records import ThreadTable, read_sideband
 from rtit.sideband.processes import AuxLoss, AuxLosses, Process, ProcessExit
-from rtit.sideband.scheduling import Turn, TurnList, Turns
+from rtit.sideband.scheduling import IntervalBuilder, IntervalList, SchedulingInterval
 
 __all__ = [
     "AuxLoss",
     "AuxLosses",
+    "IntervalBuilder",
+    "IntervalList",
     "Process",
     "ProcessExit",
+    "SchedulingInterval",
     "ThreadTable",
-    "Turn",
-    "TurnList",
-    "Turns",
     "read_sideband",
 ]

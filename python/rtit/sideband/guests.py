@@ -23,7 +23,9 @@ from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalBuilder, Inte
 _MIN_SPLITS = 1 << 16
 """The host's intervals can be split this often, however few intervals the guests have."""
 TOO_MANY_SPLITS = Problem(
-    "unreadable", "turns of guests", "too many of them share CPUs: the guest thread is unknown"
+    "unreadable",
+    "scheduling intervals of guests",
+    "too many of them share CPUs: the guest thread is unknown",
 )
 _UNKNOWN = GuestThread(UNKNOWN, UNKNOWN)
 
@@ -36,8 +38,8 @@ class GuestSideband:
         """The last name of each guest thread, by (machine, tid in the guest)."""
         self._ids = data.guest_ids
         self._cpus = data.guest_cpus
-        self._take = take
-        self._turns: dict[int, Turns] = {}
+        self._reserve_memory = take
+        self._intervals: dict[int, IntervalBuilder] = {}
         self._splits = 0
 
     def machine(self, record: perf.Record) -> int:
@@ -58,14 +60,14 @@ class GuestSideband:
         mapping_records.apply(images, time, _with_host_numbers(machine, record), machine=machine)
         # The CPU of the guest is the vcpu, wherever the host ran it.
         inside = replace(record, sample_id=replace(sample_id, cpu=vcpu))
-        if machine not in self._turns:
-            self._turns[machine] = Turns(take=self._take)
-        self._turns[machine].apply(time, inside)
+        if machine not in self._intervals:
+            self._intervals[machine] = IntervalBuilder(reserve_memory=self._reserve_memory)
+        self._intervals[machine].apply(time, inside)
 
     @property
-    def turns(self) -> Iterable[Turns]:
+    def intervals(self) -> Iterable[IntervalBuilder]:
         """The intervals of each machine."""
-        return self._turns.values()
+        return self._intervals.values()
 
     @property
     def max_splits(self) -> int:
@@ -74,20 +76,20 @@ class GuestSideband:
         In a real recording each interval of a guest is in one or two intervals of the host; a
         hostile file can put one vcpu on all CPUs at once.
         """
-        return _MIN_SPLITS + 2 * sum(map(len, self.turns))
+        return _MIN_SPLITS + 2 * sum(map(len, self.intervals))
 
     @property
     def has_too_many_splits(self) -> bool:
         """Whether the limit was reached: later guest threads are unknown."""
         return self._splits > self.max_splits
 
-    def split(self, turns: TurnList) -> TurnList:
+    def split(self, intervals: IntervalList) -> IntervalList:
         """Return the intervals of a host's CPU, split where the guest thread changes."""
-        found = TurnList()
-        on: dict[tuple[int, int], TurnList] = {}
+        found = IntervalList()
+        on: dict[tuple[int, int], IntervalList] = {}
         limit = self.max_splits
-        for number, (pid, tid, _) in enumerate(turns.who()):
-            since = turns.since[number]
+        for number, (pid, tid, _) in enumerate(intervals.threads()):
+            since = intervals.start[number]
             vcpu = self._cpus.get((pid, tid))
             if vcpu is None or pid not in self._intervals:
                 found.append(since, pid, tid)
@@ -98,21 +100,21 @@ class GuestSideband:
             if not inside:
                 found.append(since, pid, tid)
                 continue
-            until = turns.since[number + 1] if number + 1 < len(turns) else None
+            until = intervals.start[number + 1] if number + 1 < len(intervals) else None
             for begin, guest in _guest_intervals(inside, since, until):
                 self._splits += begin > since
                 if self._splits > limit:
-                    found.put(begin, pid, tid, _UNKNOWN)
+                    found.append(begin, pid, tid, _UNKNOWN)
                     break
                 found.append(begin, pid, tid, guest)
         return found
 
 
 def _guest_intervals(
-    inside: TurnList, since: int, until: int | None
-) -> Iterator[tuple[int, InGuest]]:
+    inside: IntervalList, since: int, until: int | None
+) -> Iterator[tuple[int, GuestThread]]:
     """The guest threads on a vcpu from `since` to `until`, each with its start."""
-    first = bisect_right(inside.since, since)
+    first = bisect_right(inside.start, since)
     yield since, _guest(inside, first - 1) if first else _UNKNOWN
     for number in range(first, len(inside)):
         if until is not None and inside.start[number] >= until:
@@ -120,8 +122,8 @@ def _guest_intervals(
         yield inside.start[number], _guest(inside, number)
 
 
-def _guest(inside: TurnList, number: int) -> InGuest:
-    return InGuest(inside.pid[number], inside.tid[number])
+def _guest(inside: IntervalList, number: int) -> GuestThread:
+    return GuestThread(inside.pid[number], inside.tid[number])
 
 
 def _with_host_numbers(machine: int, record: perf.Record) -> perf.Record:

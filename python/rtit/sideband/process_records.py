@@ -24,9 +24,9 @@ from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import FIRST_USER_TYPE, Record
 from rtit.sideband import mapping_records
-from rtit.sideband.guests import Guests
-from rtit.sideband.jit_code import Jitted
-from rtit.sideband.processes import Endings, Losses, Processes
+from rtit.sideband.guests import GuestSideband
+from rtit.sideband.jit_code import JitCodeLoader
+from rtit.sideband.processes import AuxLosses, ProcessExits, ProcessTable
 from rtit.sideband.scheduling import IntervalBuilder
 
 _MAX_SORTED_RECORDS, _MAX_SORTED_BYTES = 1 << 16, 1 << 24
@@ -46,7 +46,7 @@ class ThreadTable:
         """tid -> last name (comm). A new thread has the name of the thread that created it."""
         self.exits = ProcessExits()
         self.processes = ProcessTable()
-        self.turns = Turns(data, budget.reserve)
+        self.intervals = IntervalBuilder(data, budget.reserve)
         self.losses = AuxLosses(budget)
         self.guests: GuestSideband | None = None
         """Threads of virtual machines; None if the file has no records of them."""
@@ -103,15 +103,15 @@ def read_sideband(
         threads.apply(record)
         threads.exits.apply(time, record)
         threads.processes.apply(time, record)
-        threads.turns.apply(time, record)
+        threads.intervals.apply(time, record)
         too_many_losses = threads.losses.apply(record)
         if too_many_losses is not None:
             images.add_problem(Problem("unreadable", "losses", too_many_losses))
     jit_loader.finish()
     images.finish()
-    for turns in (threads.turns, *(guests.turns if guests is not None else ())):
-        if turns.beyond:
-            images.add_problem(_too_many_turns(len(turns)))
+    for intervals in (threads.intervals, *(guests.intervals if guests is not None else ())):
+        if intervals.is_truncated:
+            images.add_problem(_too_many_intervals(len(intervals)))
     return threads
 
 
@@ -142,9 +142,9 @@ def _reserve(budget: MemoryBudget, record: perf.Record, new_ids: int, known_ids:
     return not size or budget.reserve(size)
 
 
-def _too_many_turns(count: int) -> Problem:
-    message = f"there are extra_columns than {count:,}: the thread of later ones is unknown"
-    return Problem("unreadable", "turns of threads", message, count)
+def _too_many_intervals(count: int) -> Problem:
+    message = f"there are more than {count:,}: the thread of later ones is unknown"
+    return Problem("unreadable", "scheduling intervals", message, count)
 
 
 def _too_many_threads(count: int) -> Problem:

@@ -31,7 +31,7 @@ from rtit.trace.tables.rows import (
 )
 from rtit.trace.tables.selection import SelectedRange, SelectedRanges, Selection, Times
 from rtit.trace.threads.address_spaces import SpaceKey, Spaces
-from rtit.trace.trace import Ended, Process, Trace
+from rtit.trace.trace import Process, ProcessExit, Trace
 
 __all__ = [
     "AuxDataSource",
@@ -49,7 +49,6 @@ __all__ = [
     "Edge",
     "EdgeTotals",
     "End",
-    "Ended",
     "ErrorClass",
     "Event",
     "EventKind",
@@ -62,6 +61,7 @@ __all__ = [
     "PacketRow",
     "Packets",
     "Process",
+    "ProcessExit",
     "RawTrace",
     "Rows",
     "RunTotal",

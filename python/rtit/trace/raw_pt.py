@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import Image, Images
 from rtit.perfdata import PerfData, TimeConversion
-from rtit.sideband import Ended, Process
+from rtit.sideband import Process, ProcessExit
 from rtit.trace.recording.byte_source import ByteSource, as_byte_source
 from rtit.trace.recording.settings import (
     NO_SCALING,
@@ -122,7 +122,7 @@ class RawTrace(Trace):
     comms: dict[int, str] = {}  # noqa: RUF012
     guest_comms: dict[tuple[int, int], str] = {}  # noqa: RUF012
     guest_processes: Sequence[GuestProcess] = ()
-    endings: list[Ended] = []  # noqa: RUF012
+    endings: list[ProcessExit] = []  # noqa: RUF012
     traced_instructions: dict[int, int] = {}  # noqa: RUF012
     processes: list[Process] = []  # noqa: RUF012
     images = Images()
@@ -140,9 +140,9 @@ class RawTrace(Trace):
         self.path = title
         self._source, self._settings, self._spaces = source, settings, spaces
         self.images = Images()
-        self.images.put(_NO_PROCESS, image)
+        self.images.set_image(_NO_PROCESS, image)
         for index, each in enumerate((spaces or {}).values()):
-            self.images.put(space_pid(index), each)
+            self.images.set_image(space_pid(index), each)
 
     def close(self) -> None:
         """Do nothing: no file is open."""

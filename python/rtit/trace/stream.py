@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import RtitError, UnsupportedError
-from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
+from rtit.image import GUEST_KERNEL_PID, KERNEL_PID, KERNEL_START, Image, Images, guest_kernel_pid
 from rtit.perfdata import TimeConversion
 from rtit.trace.recording.byte_source import ByteSource
 from rtit.trace.recording.settings import Settings
@@ -194,9 +194,9 @@ class Stream:
             if self.thread_scope is not None:
                 found += self.thread_scope.other_images(self.image)
             if self.kernel_image is not None:
-                found.append((KERNEL, self.kernel_image))
+                found.append((KERNEL_PID, self.kernel_image))
             if self.guest_image is not None:
-                found.append((guest_pid(self.guest_machine), self.guest_image))
+                found.append((guest_kernel_pid(self.guest_machine), self.guest_image))
             self._other_spaces = found
         return self._other_spaces
 
@@ -208,7 +208,7 @@ class Stream:
     @property
     def guest_spaces(self) -> list[int]:
         """The numbers of the address spaces that belong to virtual machines."""
-        return [number for number, pid in enumerate(self.space_pids) if pid <= GUEST]
+        return [number for number, pid in enumerate(self.space_pids) if pid <= GUEST_KERNEL_PID]
 
     @property
     def has_spaces(self) -> bool:
@@ -222,7 +222,7 @@ class Stream:
 
         Without `tid`: of the stream's own process.
         """
-        if self.kernel_image is not None and ip >= UPPER:
+        if self.kernel_image is not None and ip >= KERNEL_START:
             return self.kernel_image
         if tid is None or self.images is None:
             return self.image
@@ -251,7 +251,7 @@ class Stream:
         """One stream of these threads. Its `pid`, `tid` and `name` are those of the first."""
         pid, tid = threads[0]
         scope = self.thread_scope.only(*threads) if self.thread_scope is not None else None
-        image = self.images.known(pid) if self.images is not None else None
+        image = self.images.find_image(pid) if self.images is not None else None
         return self.derive(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope
         )
@@ -281,9 +281,9 @@ class Stream:
         `errata`: names of errata (SKD007, SKZ84) after which bytes are no packet. This is some
         hundred times slower than `packets`.
         """
-        from rtit.packets import scan_parts
+        from rtit.packets import scan_chunks
 
-        return scan_parts(self.chunks(), errata)
+        return scan_chunks(self.chunks(), errata)
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """The packets. They have times if `timing` is set or `where` selects by time; then this

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.kernel.sources import guests_below
+from rtit.image.kernel.sources import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
-from rtit.sideband import Ended, Process
+from rtit.sideband import Process, ProcessExit
 from rtit.trace.recording import packs
 from rtit.trace.recording.perf_recording import PerfRecording, RecordingOptions
 from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, check_settings
@@ -39,7 +39,7 @@ from rtit.trace.time.guest_time import GuestTsc, check_guest_tsc
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
 
-__all__ = ["Ended", "Process", "Trace"]
+__all__ = ["Process", "ProcessExit", "Trace"]
 
 
 class Trace:
@@ -90,7 +90,7 @@ class Trace:
         guest_processes: Sequence[str] = (),
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        guests = guests_below(guest_mount)
+        guests = find_guest_kernels(guest_mount)
         processes: Sequence[GuestProcess] = ()
         if guest_processes:
             from rtit.image.guest_processes import read_processes
@@ -109,7 +109,7 @@ class Trace:
         if debuginfod:
             from rtit.image.debug_files import Debuginfod
 
-            servers = Debuginfod.of_environment()
+            servers = Debuginfod.from_environment()
         pack = packs.open_pack(path)
         self._file = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         options = RecordingOptions(
@@ -236,22 +236,22 @@ class Trace:
         return self._recording.options.guest_processes
 
     @property
-    def endings(self) -> list[Ended]:
+    def endings(self) -> list[ProcessExit]:
         """How each process ended, if the file says so: recordings of rtit do."""
-        return self._recording.threads.endings.processes
+        return self._recording.threads.exits.processes
 
     @property
     def traced_instructions(self) -> dict[int, int]:
         """The number of traced instructions by tid, as the recorder counted them: of the threads
         that ended, in recordings of rtit.
         """
-        return self._recording.threads.endings.instructions
+        return self._recording.threads.exits.instructions
 
     @cached_property
     def processes(self) -> list[Process]:
         """All processes, with their parents and how they ended. Parents come before children."""
         threads = self._recording.threads
-        return threads.processes.all(threads.endings.processes)
+        return threads.processes.with_exits(threads.exits.processes)
 
     # Code
 

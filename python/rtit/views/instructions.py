@@ -19,10 +19,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rtit.errors import UsageError
-from rtit.readable import readable
+from rtit.readable import escape_control_characters
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
 from rtit.trace.threads.address_spaces import has_no_process
-from rtit.views.trace_tail import crash
+from rtit.views.trace_tail import find_crash
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,12 +82,12 @@ def list_instructions(
     """
     selection = selection or Selection()
     crash_lines = [_crash_line(trace, stream, fields, selection) for stream in streams]
-    places = Places(selection, trace.images)
-    places.check(pid for stream in streams for pid in stream.pids)
+    places = SelectedRanges(selection, trace.images)
+    places.check(pid for stream in streams for pid in stream.space_pids)
     # native code renders one thread per stream
-    several = any(stream.has_several for stream in streams)
+    several = any(stream.has_several_threads for stream in streams)
     detail = not set(fields) <= set(NATIVE_FIELDS) or (several and "tid" in fields)
-    detail |= any(stream.is_taken_out for stream in streams)
+    detail |= any(stream.needs_extraction for stream in streams)
     lines: Iterator[_Chunk]
     if merge:
         if detail:
@@ -118,13 +118,13 @@ def list_instructions(
 
 
 def _native_listing(
-    trace: Trace, stream: Stream, fields: list[str], selection: Selection, places: Places
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection, places: SelectedRanges
 ) -> _core.Flow:
     from rtit._core import Listing
 
     clock = trace.clock
-    listing = stream.native()
-    others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.others]
+    listing = stream.native_decoder()
+    others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.other_spaces]
     listing.list(
         Listing(
             fields,
@@ -132,8 +132,8 @@ def _native_listing(
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=places.by_space(stream.pids),
-            times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
+            places=places.by_process(stream.space_pids),
+            times=selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
             tail=selection.tail,
             others=others,
         )
@@ -329,7 +329,7 @@ class _FieldFormatter:
             "comm": f"{escape_control_characters(stream.name or '-'):>16}",
             "cpu": f"[{stream.cpu:03}]" if stream.cpu >= 0 else "[-]",
         }
-        if name in ("tid", "pid", "comm") and "tid" in batch.more:
+        if name in ("tid", "pid", "comm") and "tid" in batch.extra_columns:
             return self._thread_field(name, batch)
         if name in constant:
             return [constant[name]] * count
@@ -356,7 +356,7 @@ class _FieldFormatter:
         return plain[name]()
 
     def _thread_field(self, name: str, batch: Instructions) -> list[str]:
-        numbers = batch.more["pid" if name == "pid" else "tid"].tolist()
+        numbers = batch.extra_columns["pid" if name == "pid" else "tid"].tolist()
         if name == "comm":
             comms = self._trace.comms
             return [
@@ -365,13 +365,13 @@ class _FieldFormatter:
         return [f"{number:7}" for number in numbers]
 
     def _guest_field(self, name: str, batch: Instructions) -> list[str]:
-        if "guest_tid" not in batch.more:
+        if "guest_tid" not in batch.extra_columns:
             return [f"{'-':>{16 if name == 'guest_comm' else 7}}"] * len(batch)
         if name == "guest_comm":
             comms, columns = self._trace.guest_comms, (batch.pid, batch.guest_tid)
             pairs = zip(*(column.tolist() for column in columns), strict=True)
             return [f"{escape_control_characters(comms.get(pair) or '-'):>16}" for pair in pairs]
-        numbers = batch.more[name].tolist()
+        numbers = batch.extra_columns[name].tolist()
         return [f"{number if number >= 0 else '-':>7}" for number in numbers]
 
     def _format_bound(self, ticks: int) -> str:
@@ -385,7 +385,7 @@ class _FieldFormatter:
     def _symbol_field(self, name: str, batch: Instructions) -> list[str]:
         symbols = self._trace.symbols
         numbers, offsets = lookup_symbols(
-            self._trace, self._stream, batch.more, batch.time, batch.ip
+            self._trace, self._stream, batch.extra_columns, batch.time, batch.ip
         )
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
@@ -397,13 +397,17 @@ class _FieldFormatter:
         from rtit._core import disassemble
 
         found = []
-        tids = batch.more.get("tid", [None] * len(batch))
-        spaces = batch.more["space"].tolist() if "space" in batch.more else [0] * len(batch)
+        tids = batch.extra_columns.get("tid", [None] * len(batch))
+        spaces = (
+            batch.extra_columns["space"].tolist()
+            if "space" in batch.extra_columns
+            else [0] * len(batch)
+        )
         columns = (batch.time, batch.ip, batch.size, batch.bits)
-        others = [image for _, image in self._stream.others]
+        others = [image for _, image in self._stream.other_spaces]
         rows = zip(tids, spaces, *(each.tolist() for each in columns), strict=True)
         for tid, space, time, ip, size, bits in rows:
-            image = others[space - 1] if space else self._stream.code_at(ip, tid)
+            image = others[space - 1] if space else self._stream.image_at(ip, tid)
             data = image.native.read(time, ip, size)
             if name == "insn":
                 found.append(f"{data.hex(' '):{0 if name == self._last_field else 44}}")
@@ -458,8 +462,8 @@ def lookup_symbols(
     count = len(addresses)
     owners = columns.get("tid", columns.get("pid", np.full(count, stream.tid))).astype(np.int64)
     if space_column in columns:
-        pids = np.array(stream.pids, np.int64)[columns[space_column]]
-        owners = np.where(are_apart(pids), pids, owners)
+        pids = np.array(stream.space_pids, np.int64)[columns[space_column]]
+        owners = np.where(has_no_process(pids), pids, owners)
     numbers, offsets = np.zeros(count, np.uint32), addresses.copy()
     for tid in np.unique(owners).tolist():
         rows = owners == tid

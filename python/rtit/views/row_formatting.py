@@ -89,11 +89,13 @@ def format_edges(
     import numpy as np
 
     found = stream.edges_by_process(selection)
-    if found.others:
-        warn(f"{stream.title}: {found.others:,} transfers are {BEYOND}")
+    if found.uncounted:
+        warn(f"{stream.title}: {found.uncounted:,} transfers are {UNCOUNTED_EXPLANATION}")
     # edges of equal count stay in the order of their addresses
     order = np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top]
-    parts = (found.take(order[at : at + ROWS]) for at in range(0, len(order), ROWS))
+    parts = (
+        found.select_rows(order[at : at + BATCH_ROWS]) for at in range(0, len(order), BATCH_ROWS)
+    )
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
     return formatter.chunks(parts, columns, as_json=as_json)
@@ -170,7 +172,7 @@ class _RowFormatter:
         return "decimal", np.where(known, times, np.uint64(LATEST)), 15
 
     def _json_lines(self, batch: Batch) -> bytes:
-        own = zip((name for name, _, _ in batch.FIELDS), batch.lists(), strict=True)
+        own = zip((name for name, _, _ in batch.FIELDS), batch.column_lists(), strict=True)
         texts = dict(own) | {name: column.tolist() for name, column in batch.extra_columns.items()}
         forms = dict.fromkeys(texts, "%d")
         for name in texts.keys() & {"end", "kind"}:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.selection import instructions_by_function
+from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -117,8 +118,8 @@ def _stream_statistics(
     if ErrorClass.REPEATS_UNKNOWN in causes:
         from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
-        unattributed = further_rounds(trace, stream, counts.instructions)
-        for text in sentences(stream):
+        unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
+        for text in describe_loops(stream):
             unknown_loops.add(text)
     result = StreamStatistics(
         title=stream.title,
@@ -134,7 +135,7 @@ def _stream_statistics(
         ambiguous=ambiguous,
         unattributed=unattributed,
     )
-    stream.forget()  # frees the decoder; a recording may have thousands of streams
+    stream.discard_decoder()  # frees the decoder; a recording may have thousands of streams
     return result
 
 
@@ -157,7 +158,7 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
 
 
 def _count_by_thread(trace: Trace, stream: Stream) -> tuple[tuple[str, int], ...]:
-    if not stream.has_several:
+    if not stream.has_several_threads:
         return ()
     found: Counter[int] = Counter()
     for rows in stream.blocks():

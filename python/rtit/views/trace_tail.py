@@ -227,10 +227,10 @@ def find_crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
             last[stream.tid] = stream
     found = []
     for stream in streams:
-        for who in stream.whose:
+        for who in stream.thread_ids:
             exit_, own = faults.get(who), last.get(who[1])
             if exit_ is None or own is None:
                 continue
-            if own is stream or (len(stream.whose) > 1 and own.source is stream.source):
+            if own is stream or (len(stream.thread_ids) > 1 and own.source is stream.source):
                 found.append(Crash(trace, own, exit_))
     return found

@@ -98,7 +98,7 @@ def verify(
         )
         verdicts.append(_verdict(tid, pid, outcome, thread_streams))
         for stream in thread_streams:
-            stream.forget()
+            stream.discard_decoder()
     for tid, thread_streams in streams.items():
         if any(stream.counts().instructions for stream in thread_streams):
             reason = "the truth knows no such thread"
@@ -115,7 +115,7 @@ def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
 
 def _merge_runs(streams: list[Stream]) -> Iterator[_core.Columns]:
     """Return the runs of a thread in order of time, from its streams of several CPUs."""
-    parts = [stream.timed_runs() for stream in streams]
+    parts = [stream.runs_with_start() for stream in streams]
     return (columns for _, columns in merge(*parts, key=itemgetter(0)))
 
 
@@ -166,7 +166,7 @@ def verify_snapshots(
             else:
                 outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
-            stream.forget()
+            stream.discard_decoder()
     for tid, streams in by_thread.items():
         reason = "the truth knows no such thread"
         verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))

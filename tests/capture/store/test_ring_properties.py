@@ -12,7 +12,7 @@ from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.store.packet_store import PSB, RingBuffer, SnapshotStore
 from rtit.packets import BadBytes, scan
-from rtit.perfdata import Piece, Writer
+from rtit.perfdata import AuxChunk, Writer
 from rtit.trace.recording.buffers import group_contiguous
 from support.properties import examples
 

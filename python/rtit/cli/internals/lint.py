@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     raw = arguments.raw is not None
     with open_trace(arguments) as trace:
         period = arguments.psb_period or (None if raw else _psb_period(trace))
-        for stream in selection(arguments).streams(trace.streams):
+        for stream in selection(arguments).select_streams(trace.streams):
             errata = _errata_of(stream) if chosen is None else chosen
             title = None if raw else stream.title
-            show(title, lint(stream.parts(), psb_period=period, errata=errata))
+            show(title, lint(stream.chunks(), psb_period=period, errata=errata))
         gaps = IncompleteReport("lint", trace).exit_code()
     return 1 if found else gaps
 

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--timing reads the packets twice: with --raw it needs a file, not a pipe")
     with open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
-        streams = selection(arguments).streams(trace.streams)
+        streams = selection(arguments).select_streams(trace.streams)
         with show_progress("packets", streams, prints=True):
             for stream in streams:
                 # raw PT is one stream, which has no name and perhaps no size
@@ -143,10 +143,10 @@ class _PacketTimes:
 
 
 def _times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
-    from rtit.trace.tables.packets import TIMED
+    from rtit.trace.tables.packets import PACKET_BOUND_COLUMNS
 
     for batch in stream.packets(timing=True):
         columns = batch.columns()
-        rows = zip(*(columns[name].tolist() for name in TIMED), strict=True)
+        rows = zip(*(columns[name].tolist() for name in PACKET_BOUND_COLUMNS), strict=True)
         for offset, times in zip(columns["offset"].tolist(), rows, strict=True):
-            yield offset, dict(zip(TIMED, times, strict=True))
+            yield offset, dict(zip(PACKET_BOUND_COLUMNS, times, strict=True))

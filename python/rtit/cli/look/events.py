@@ -38,13 +38,15 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the events; return 3 if something could not be decoded."""
-    from rtit.trace.tables.selection import Places
+    from rtit.trace.tables.selection import SelectedRanges
 
     with open_trace(arguments) as trace:
         gaps = IncompleteReport("events", trace)
         wanted = selection(arguments)
         streams = trace.select(wanted)
-        Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
+        SelectedRanges(wanted, trace.images).check(
+            pid for stream in streams for pid in stream.space_pids
+        )
         with show_progress("events", streams, prints=True):
             for stream in streams:
                 if not arguments.json:
@@ -59,14 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(
     stream: Stream, wanted: Selection, clock: TimeConversion | None, *, as_json: bool
 ) -> None:
-    from rtit.trace.events import as_json as event_json
-    from rtit.trace.events import describe
+    from rtit.trace.events import describe_event, event_to_dict
 
     for event in stream.events(wanted):
         time = event.time
         when = clock.to_nanoseconds(time) if clock is not None else time
         if as_json:
             line = {"stream": stream.title, "nanoseconds": when if clock else None}
-            output.write_json(line | event_json(event))
+            output.write_json(line | event_to_dict(event))
         else:
-            output.print_line(f"{when:>15} {event.offset:08x}  {describe(event)}")
+            output.print_line(f"{when:>15} {event.offset:08x}  {describe_event(event)}")

@@ -50,7 +50,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary; return 3 if something is missing or lost."""
-    from rtit.trace.recording.summary import contents
+    from rtit.trace.recording.summary import summarize_recording
 
     with open_trace(arguments) as trace:
         if arguments.at is not None:
@@ -77,7 +77,7 @@ def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
         output.write_json({"tsc": tsc, "nanoseconds": nanoseconds})
     else:
         output.print_line(f"TSC    {tsc} ({tsc:#x})")
-        output.print_line(f"perf   {seconds(nanoseconds)} s")
+        output.print_line(f"perf   {format_seconds(nanoseconds)} s")
 
 
 def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
     return found
 
 
-def _print(trace: Trace, found: Contents) -> None:
+def _print(trace: Trace, found: RecordingSummary) -> None:
     output.print_line(found.path)
     for name, text in found.machine.items():
         output.print_line(f"  {name + ':' if name else '':12} {text}")

@@ -43,14 +43,16 @@ def list_rows(
     missing: Sequence[str] = (),
 ) -> int:
     """Print `lines` of each stream, then the sentences in `missing`; return the exit code."""
-    from rtit.trace.tables.selection import Places
+    from rtit.trace.tables.selection import SelectedRanges
 
     options = {"timing": True} if getattr(arguments, "timing", False) else {}
     with open_trace(arguments) as trace:
         gaps = IncompleteReport(command, trace)
         wanted = selection(arguments)
         streams = trace.select(wanted)
-        Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
+        SelectedRanges(wanted, trace.images).check(
+            pid for stream in streams for pid in stream.space_pids
+        )
         with show_progress(command, streams, prints=True):
             for stream in streams:
                 for part in lines(trace, stream, wanted, as_json=arguments.json, **options):

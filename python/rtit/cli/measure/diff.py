@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         check_map(arguments, matched)
         chosen = selection(arguments)
-        streams = left.select(chosen, apart=True), right.select(chosen, apart=True)
+        streams = left.select(chosen, always_split=True), right.select(chosen, always_split=True)
         with show_progress("diff", [*streams[0], *streams[1]], prints=False):
             found = diff_traces(left, right, streams, steps=arguments.context)
         if arguments.json:

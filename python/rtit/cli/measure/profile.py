@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
                 binaries = found.select_binaries(arguments.dso or ["all"])
                 # calls and samples are followed from one branch to the next
                 of = trace.select if tool in _NAMED else trace.by_thread
-                among = of(wanted, apart=True)
+                among = of(wanted, always_split=True)
                 text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)

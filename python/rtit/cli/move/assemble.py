@@ -19,8 +19,8 @@ from rtit.cli.raw_options import numbers
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
-from rtit.perfdata.file_scan import check_size
-from rtit.perfdata.griffin import Log, Pages, read_log
+from rtit.perfdata.file_scan import check_not_truncated
+from rtit.perfdata.griffin import CodePages, GriffinLog, read_griffin_log
 from rtit.trace.recording.settings import Settings, check_settings, parse_cpu
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
@@ -124,9 +124,9 @@ class _Processor(NamedTuple):
 
 def _processor(arguments: argparse.Namespace) -> _Processor:
     mtc_freq, ratio, (eax, ebx) = numbers(arguments)
-    checked(Settings(mtc_freq=mtc_freq, tsc_ctc=(ebx, eax), max_nonturbo_ratio=ratio))
+    check_settings(Settings(mtc_freq=mtc_freq, tsc_ctc=(ebx, eax), max_nonturbo_ratio=ratio))
     model = arguments.cpu_model
-    cpu = cpu_named(model) if model is not None else ()
+    cpu = parse_cpu(model) if model is not None else ()
     cpuid = ",".join(["GenuineIntel", *map(str, cpu)]) if cpu else ""
     return _Processor(mtc_freq, ratio, (ebx, eax), cpuid)
 
@@ -169,7 +169,7 @@ def _scan_times(whole: Sequence[memoryview]) -> _TimePackets:
     from rtit.trace.tables.packets import PACKET_KINDS
     from rtit.trace.tables.packets import packet_batches as columns
 
-    tsc, mtc, cyc = (KINDS.index(name) for name in ("TSC", "MTC", "CYC"))
+    tsc, mtc, cyc = (PACKET_KINDS.index(name) for name in ("TSC", "MTC", "CYC"))
     seen = _TimePackets(0, mtc=False, cyc=False)
     parts = (view[at : at + _MOST] for view in whole for at in range(0, len(view), _MOST))
     for part in columns(parts):

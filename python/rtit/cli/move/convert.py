@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.split is None or arguments.output is not None or arguments.maps is not None:
         raise UsageError("a recording needs --split DIR, and no -o or --maps")
     with open_trace(arguments) as trace:
-        _split(trace, selection(arguments).streams(trace.streams), Path(arguments.split))
+        _split(trace, selection(arguments).select_streams(trace.streams), Path(arguments.split))
         if trace.incomplete is not None:
             output.print_error("convert", f"{trace.path} is incomplete: {trace.incomplete}")
         return EXIT_CODE if trace.incomplete is not None else 0
@@ -100,7 +100,7 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
     for stream in streams:
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
-        _make(path, stream.parts())
+        _make(path, stream.chunks())
         words = ["rtit", "instructions", "--raw", str(path), *_options(stream)]
         output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.perfdata import Piece
+from rtit.perfdata import AuxChunk
 from rtit.sideband.scheduling import UNKNOWN, IntervalList
 from rtit.trace.recording.byte_source import AuxDataSource
 from rtit.trace.tables.packets import PACKET_KINDS, clock_settings
@@ -222,9 +222,9 @@ class _ThreadSizes:
         self._start = end
 
 
-def group_contiguous(pieces: list[Piece]) -> list[list[Piece]]:
+def group_contiguous(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
     """The snapshots of one buffer in groups without missing bytes."""
-    groups: list[list[Piece]] = []
+    groups: list[list[AuxChunk]] = []
     end = 0
     for piece in pieces:
         if not groups or piece.aux_offset > end:
@@ -235,14 +235,14 @@ def group_contiguous(pieces: list[Piece]) -> list[list[Piece]]:
     return groups
 
 
-def align_snapshots(pieces: list[Piece]) -> list[Piece]:
+def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     """Snapshots without a known stream offset, in order of time, with an `aux_offset` that is right
     within each group of `group_contiguous`.
 
     Two snapshots overlap by their common bytes if these contain a PSB with its TSC, which makes
     them unique. Bytes before the first PSB cannot be decoded without the snapshot before.
     """
-    found: list[Piece] = []
+    found: list[AuxChunk] = []
     end = 0
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:

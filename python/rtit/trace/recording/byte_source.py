@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from rtit.errors import ClosedError, UsageError
-from rtit.perfdata import PerfData, Piece
+from rtit.perfdata import AuxChunk, PerfData
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -41,7 +41,7 @@ class AuxDataSource:
     grow with the file. `chunks` raises ClosedError after the file was closed.
     """
 
-    def __init__(self, data: PerfData, pieces: list[Piece], *, is_snapshot: bool) -> None:
+    def __init__(self, data: PerfData, pieces: list[AuxChunk], *, is_snapshot: bool) -> None:
         self._data = data
         self.pieces = pieces
         self._is_snapshot = is_snapshot
@@ -53,21 +53,24 @@ class AuxDataSource:
 
     def chunks(self) -> Iterator[memoryview]:
         """All bytes, in chunks of at most one megabyte."""
-        part, reader = 0, open_data(self._data).behind()
+        part, reader = 0, open_data(self._data).page_releaser()
         for piece, size in self._sizes():
-            if piece.part != part:
-                part, reader = piece.part, open_data(self._data).behind(piece.part)
+            if piece.file_index != part:
+                part, reader = (
+                    piece.file_index,
+                    open_data(self._data).page_releaser(piece.file_index),
+                )
             for start in range(0, size, _CHUNK_SIZE):
-                open_data(self._data).check()
-                reader.at(piece.file_offset + start)
+                open_data(self._data).check_not_truncated()
+                reader.advance_to(piece.file_offset + start)
                 yield piece.data[start : min(start + _CHUNK_SIZE, size)]
-        open_data(self._data).check()
+        open_data(self._data).check_not_truncated()
 
     def piece_ends(self) -> list[int]:
         """The stream offset after each piece."""
         return list(accumulate(size for _, size in self._sizes()))
 
-    def _sizes(self) -> Iterator[tuple[Piece, int]]:
+    def _sizes(self) -> Iterator[tuple[AuxChunk, int]]:
         """The pieces, and the number of bytes at the start of each that are not in the next one."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             size = piece.size

@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, get_args
 
 from rtit.errors import InputError, RtitError
-from rtit.image.files import Kept, Key, Kind, Problem
+from rtit.image.files import Key, Kind, PackedFile, Problem
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import FOLDER, KernelFiles
-from rtit.image.mappings import UPPER
-from rtit.readable import as_name, json_text, json_value
+from rtit.image.mappings import KERNEL_START
+from rtit.readable import format_json, parse_json, text_to_name
 
 if TYPE_CHECKING:
     from rtit.image import Kernel
@@ -74,7 +74,7 @@ class PackManifest:
     recording: tuple[str, ...]
     folder: bool
     modified: float
-    files: dict[Key, Kept] = field(default_factory=dict)
+    files: dict[Key, PackedFile] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
     problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     guest_processes: tuple[GuestProcess, ...] = ()
@@ -109,12 +109,12 @@ class PackManifest:
                 [each.cr3, each.vmcs, each.machine, each.rows] for each in self.guest_processes
             ],
         }
-        return json_text(document, indent=1).encode()
+        return format_json(document, indent=1).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> PackManifest:
         """Parse JSON. Raises ValueError, TypeError or KeyError if it is no manifest."""
-        document = json_value(data)
+        document = parse_json(data)
         version = _expect_type(dict, document).get("format")
         if version != FORMAT:
             raise ValueError(f"its format is {version!r}, not {FORMAT}")
@@ -145,7 +145,7 @@ class PackManifest:
         return cls(recording, folder, modified, files, more, problems, processes)
 
 
-def _decode_file(document: Any) -> tuple[Key, Kept]:
+def _decode_file(document: Any) -> tuple[Key, PackedFile]:
     row = _expect_type(dict, document)
     path, build_id = _expect_type(str, row["path"]), _expect_type(str, row["build_id"])
     file, debug = (
@@ -155,7 +155,7 @@ def _decode_file(document: Any) -> tuple[Key, Kept]:
     if row["problem"] is not None:
         kind, message, value = _expect_type(list, row["problem"])
         problem = _decode_problem(kind, path, message, value)
-    return (path, build_id), Kept(_expect_type(str, row["name"]), file, debug, problem)
+    return (path, build_id), PackedFile(_expect_type(str, row["name"]), file, debug, problem)
 
 
 def _decode_process(document: Any) -> GuestProcess:
@@ -164,8 +164,8 @@ def _decode_process(document: Any) -> GuestProcess:
     for each in _expect_type(list, rows):
         start, end, offset, path = _expect_type(list, each)
         if (
-            not 0 <= _expect_type(int, start) < _expect_type(int, end) <= UPPER
-            or not 0 <= _expect_type(int, offset) < UPPER
+            not 0 <= _expect_type(int, start) < _expect_type(int, end) <= KERNEL_START
+            or not 0 <= _expect_type(int, offset) < KERNEL_START
         ):
             raise ValueError(f"no mapping: {str(each)[:80]}")
         places.append((start, end, offset, _expect_type(str, path)))
@@ -185,7 +185,7 @@ def _decode_problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
 def _expect_type(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
-    return as_name(value) if isinstance(value, str) else value
+    return text_to_name(value) if isinstance(value, str) else value
 
 
 def _expect_name(form: re.Pattern[str], value: Any) -> str:
@@ -309,7 +309,7 @@ def _unpack(file: BinaryIO, folder: Path) -> PackManifest:
     for name in found.recording:
         os.utime(folder / name, (found.modified, found.modified))
     there = {
-        key: Kept(
+        key: PackedFile(
             kept.name,
             _unpacked_path(folder, kept.file),
             _unpacked_path(folder, kept.debug),
@@ -368,7 +368,7 @@ def write_pack(trace: Trace, file: IO[bytes]) -> PackSummary:
 
 def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
     data = trace.data
-    used = trace.images.files.used()
+    used = trace.images.files.requested_files()
     recording = []
     for name, parts in _recording_files(trace):
         recording.append(RECORDING + name)
@@ -379,7 +379,7 @@ def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
             if path not in members:
                 members[path] = f"{FILES}{len(members)}"
                 writer.add(members[path], _read_file(Path(path)))
-    files: dict[Key, Kept] = {
+    files: dict[Key, PackedFile] = {
         key: replace(
             kept,
             file=members[kept.file] if kept.file is not None else None,
@@ -428,8 +428,8 @@ def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
         kcore = kernel.used.kcore
         if kcore is not None and Path(kcore.path).parent != beside:
             _decode_all(trace)
-            if kcore.was_asked:
-                found[f"{folder}kcore"] = "kcore", kcore.part
+            if kcore.was_read:
+                found[f"{folder}kcore"] = "kcore", kcore.read_pages_core
     for number, (path, name) in enumerate(trace.images.jit_files.items()):
         found[f"{JIT}{number}/{Path(path).name}"] = name, _read_file(Path(path))
     return found
@@ -454,7 +454,7 @@ def _recording_files(trace: Trace) -> Iterator[tuple[str, ChunkReader]]:
     """Name and contents of each file of the recording; of a directory, of regular files."""
     data = trace.data
     if data.folder is None:
-        yield "perf.data", data.raw
+        yield "perf.data", data.blocks
         return
     top = Path(data.folder)
     for folder, folders, names in os.walk(top):

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images, KernelFiles, Problem, guest_path, guest_pid
-from rtit.image.jit import files_in
-from rtit.perfdata import PerfData, Piece, Queue
+from rtit.image import Image, Images, KernelFiles, Problem, guest_kernel_pid, guest_path
+from rtit.image.jit import find_jit_files
+from rtit.image.memory_budget import LIMITS
+from rtit.perfdata import AuxBuffer, AuxChunk, PerfData
 from rtit.perfdata.attr import AttrFlag
-from rtit.perfdata.aux import kept_of
-from rtit.sideband import Threads, follow
-from rtit.sideband.guests import TOO_MANY_CUTS
+from rtit.sideband import ThreadTable, read_sideband
+from rtit.sideband.guests import TOO_MANY_SPLITS
 from rtit.trace.recording.buffers import align_snapshots, group_contiguous
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource, open_data
 from rtit.trace.recording.settings import (
@@ -70,7 +70,7 @@ class PerfRecording:
         if pack is not None:
             options = replace(
                 options,
-                kernel=options.kernel.or_of(pack.kernel or KernelFiles()),
+                kernel=options.kernel.with_fallback(pack.kernel or KernelFiles()),
                 guests=options.guests or pack.guests,
                 guest_processes=options.guest_processes or pack.guest_processes,
             )
@@ -88,7 +88,7 @@ class PerfRecording:
     def is_snapshot(self) -> bool:
         """Whether each buffer has only its last packets."""
         data = self.data
-        return data.info is not None and bool(data.info.snapshot_mode or data.samples_aux)
+        return data.info is not None and bool(data.info.snapshot_mode or data.has_aux_samples)
 
     @property
     def filter(self) -> str | None:
@@ -103,19 +103,19 @@ class PerfRecording:
     # Packets
 
     @cached_property
-    def buffers(self) -> dict[Queue, list[Piece]]:
+    def buffers(self) -> dict[AuxBuffer, list[AuxChunk]]:
         """The chunks of each AUX buffer, in stream order."""
         buffers = self.data.auxtrace_buffers()
         for queue, chunks in self.data.aux_samples().items():
             buffers.setdefault(queue, align_snapshots(chunks))
         return buffers
 
-    def _parts(self) -> Iterator[tuple[Queue, list[list[Piece]]]]:
+    def _parts(self) -> Iterator[tuple[AuxBuffer, list[list[AuxChunk]]]]:
         """The chunks of each buffer, grouped by stream."""
         for queue, chunks in self.buffers.items():
             yield queue, group_contiguous(chunks) if self.is_snapshot else [chunks]
 
-    def _aux_source(self, chunks: list[Piece]) -> AuxDataSource:
+    def _aux_source(self, chunks: list[AuxChunk]) -> AuxDataSource:
         return AuxDataSource(self.data, chunks, is_snapshot=self.is_snapshot)
 
     @cached_property
@@ -141,24 +141,24 @@ class PerfRecording:
         return self._sideband[0]
 
     @property
-    def threads(self) -> Threads:
+    def threads(self) -> ThreadTable:
         """Threads, processes, scheduling intervals and losses."""
         return self._sideband[1]
 
     @cached_property
-    def _sideband(self) -> tuple[Images, Threads]:
+    def _sideband(self) -> tuple[Images, ThreadTable]:
         event, options, pack = self.data.intel_pt, self.options, self._pack
         kernel = None
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
-            kernel = options.kernel.beside(self.data.folder)
+            kernel = options.kernel.with_recorded_copies(self.data.folder)
         images = Images(
             size=self.data.size,
-            taken=kept_of(self.buffers),
+            reserved=LIMITS.aux_index(self.buffers),
             symfs=options.symfs,
             path_map=options.path_map,
             build_ids=self._build_ids(),
             recorded=self.data.modified,
-            kept=pack.files if pack is not None else None,
+            packed=pack.files if pack is not None else None,
             build_id_cache=options.build_id_cache,
             debuginfod=options.debuginfod,
             kernel=kernel,
@@ -166,12 +166,12 @@ class PerfRecording:
         )
         if pack is not None and options.jit is None:
             for problem in pack.jit_problems:
-                images.lacks_jit(problem)
-        threads = follow(self.data, images, self._jit_files())
+                images.add_jit_problem(problem)
+        threads = read_sideband(self.data, images, self._jit_files())
         self._add_guest_processes(images)
-        if beyond := self.data.beyond:
+        if beyond := self.data.dropped_bytes:
             message = f"{beyond:,} bytes are of buffers beyond {len(self.buffers):,}"
-            images.lacks(Problem("unreadable", "AUX data", message, beyond))
+            images.add_problem(Problem("unreadable", "AUX data", message, beyond))
         return images, threads
 
     def _build_ids(self) -> dict[str, bytes]:
@@ -186,17 +186,19 @@ class PerfRecording:
         kernels = dict(self.options.guests)
         for machine in {machine for machine, _ in self.data.guest_ids.values()}:
             named = kernels.get(machine, self.options.guests.get(0, KernelFiles()))
-            kernels[machine] = named.beside(self.data.folder, machine)
+            kernels[machine] = named.with_recorded_copies(self.data.folder, machine)
         return kernels
 
     def _add_guest_processes(self, images: Images) -> None:
         for index, process in enumerate(self.options.guest_processes):
-            kernel = images.known(guest_pid(process.machine)) or images.known(guest_pid(0))
+            kernel = images.find_image(guest_kernel_pid(process.machine)) or images.find_image(
+                guest_kernel_pid(0)
+            )
             image, problems = process.image(kernel, images.files)
             self._spaces[process.key] = image
-            images.put(space_pid(index), image)
+            images.set_image(space_pid(index), image)
             for problem in problems:
-                images.lacks(problem)
+                images.add_problem(problem)
 
     def _jit_files(self) -> dict[str, str]:
         folders = self.options.jit
@@ -206,7 +208,7 @@ class PerfRecording:
             path = Path(self.data.path)
             can_list = path.parent.is_dir() and os.access(path.parent, os.R_OK)
             folders = [path.parent] if can_list and path.exists() else []
-        return {path: path for path in files_in(folders)}
+        return {path: path for path in find_jit_files(folders)}
 
     @cached_property
     def _pebs_counters(self) -> dict[int, str]:
@@ -223,7 +225,9 @@ class PerfRecording:
             for number, part in enumerate(parts, 1)
         ]
 
-    def _stream(self, queue: Queue, chunks: list[Piece], part: int, max_counters: int) -> Stream:
+    def _stream(
+        self, queue: AuxBuffer, chunks: list[AuxChunk], part: int, max_counters: int
+    ) -> Stream:
         images, threads = self._sideband
         ranges: tuple[tuple[int, int], ...] = ()
         if queue.cpu < 0:
@@ -252,7 +256,7 @@ class PerfRecording:
         if scope is not None:
             intervals = scope.schedule.intervals
             executed_pids = (pid for pid, _, guest in intervals.threads() if guest is None)
-        machine = images.guest_of(executed_pids)
+        machine = images.guest_on_cpu(executed_pids)
         source: ByteSource = self._aux_source(chunks)
         if self._guest_scalings:
             source = HostTimeSource(source, self._guest_scalings)
@@ -270,7 +274,9 @@ class PerfRecording:
             clock=self.data.time_conversion,
             images=images,
             kernel_image=images.kernel_image,
-            guest_image=images.known(guest_pid(machine)) if machine is not None else None,
+            guest_image=images.find_image(guest_kernel_pid(machine))
+            if machine is not None
+            else None,
             guest_machine=machine or 0,
             spaces=self._spaces or None,
             pebs_counters=self._pebs_counters,
@@ -284,16 +290,16 @@ class PerfRecording:
         images, threads = self._sideband
         intervals = threads.intervals.intervals_of(cpu)
         if threads.guests is not None:
-            intervals = threads.guests.within(intervals)
-            if threads.guests.beyond:
-                images.lacks(TOO_MANY_CUTS)
+            intervals = threads.guests.split(intervals)
+            if threads.guests.has_too_many_splits:
+                images.add_problem(TOO_MANY_SPLITS)
         schedule = schedule_of_cpu(intervals, images, self.data)
         return ThreadScope(schedule) if schedule is not None else None
 
-    def _losses(self, queue: Queue, start: int) -> list[tuple[int, str]]:
+    def _losses(self, queue: AuxBuffer, start: int) -> list[tuple[int, str]]:
         """Stream offset and reason of each loss in a buffer, from `start` on."""
         return [
             (loss.offset - start, str(loss))
-            for loss in self.threads.losses.of(queue)
+            for loss in self.threads.losses.for_buffer(queue)
             if loss.offset >= start
         ]

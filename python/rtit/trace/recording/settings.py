@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rtit.errors import PerfDataError, UsageError
 from rtit.image.mappings import Mapping
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
+from rtit.perfdata.filters import FILTER_EN, parse_address_filters
 
 if TYPE_CHECKING:
     from rtit.perfdata import PerfData, TimeConversion
@@ -204,7 +204,7 @@ def traced_ranges(text: str | None, mappings: Iterable[Mapping]) -> tuple[tuple[
     mapped under its name, or there are more ranges than a processor has.
     """
     try:
-        filters = parse_kernel_form(text) if text else []
+        filters = parse_address_filters(text) if text else []
     except PerfDataError:
         return ()
     mapped = list(mappings)
@@ -264,7 +264,7 @@ def _clocks(data: PerfData) -> Iterator[str]:
         yield f"records have times of {name}: not perf's, so that packets have others"
     wall = data.wall_clock
     if wall is not None:
-        yield f"{_clock_name(wall.clockid)} {format_seconds(wall.then)} was {_date(wall.wall)}"
+        yield f"{_clock_name(wall.clockid)} {format_seconds(wall.clock)} was {_date(wall.wall)}"
 
 
 def _formula(clock: TimeConversion) -> str:

@@ -16,7 +16,7 @@ from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
 from rtit.perfdata.records import AuxFlag
-from rtit.sideband.processes import WORDS
+from rtit.sideband.processes import LOSS_DESCRIPTIONS
 from rtit.trace.recording.buffers import BufferSummary, summarize_buffer
 from rtit.trace.recording.settings import describe_clocks
 
@@ -71,7 +71,7 @@ def _setting_lines(data: PerfData) -> Iterator[str]:
     }
     where = "a buffer a CPU" if info.per_cpu_mmaps else "a buffer a thread"
     kind = ", snapshots: the last of each" if info.snapshot_mode else ""
-    if data.samples_aux:
+    if data.has_aux_samples:
         kind = ", the last of each with every sample"
     yield f"{what.get((user, kernel), 'nothing')}, {where}{kind}"
     if info.filter:
@@ -213,12 +213,12 @@ def _losses_in_records(trace: Trace) -> Iterator[str]:
     events = 0
     for record in trace.data.records():
         if isinstance(record, perf.Aux):
-            flags.update(flag for flag in WORDS if record.flags & flag)
+            flags.update(flag for flag in LOSS_DESCRIPTIONS if record.flags & flag)
         elif isinstance(record, perf.Lost | perf.LostSamples):
             events += record.lost
     if trace.incomplete:
         yield f"the file is incomplete: {trace.incomplete}"
-    for flag, text in WORDS.items():
+    for flag, text in LOSS_DESCRIPTIONS.items():
         if flags[flag]:
             yield f"{flags[flag]:,} times {text}"
     if events:
@@ -271,7 +271,7 @@ def _advice(trace: Trace, found: RecordingSummary) -> Iterator[str]:
         )
     used = trace.images.kernel.used if trace.images.kernel is not None else None
     if used is not None and used.as_linked:
-        keys = f" and {used.keys:,} static keys" if used.keys else ""
+        keys = f" and {used.static_keys:,} static keys" if used.static_keys else ""
         yield (
             f"kernel code is as it was linked: what boot patches by the processor{keys} is not in "
             "it; where the path breaks off in the kernel, a copy of /proc/kcore would help"

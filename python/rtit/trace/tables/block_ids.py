@@ -103,7 +103,7 @@ class BlockIdTable(Table[BlockIds]):
 
         decoder = self._new_decoder()
         self._decoder, self._blocks = decoder, None
-        while (ids := decoder.numbers(_BATCH_IDS)) is not None:
+        while (ids := decoder.block_ids(_BATCH_IDS)) is not None:
             if len(ids):
                 yield BlockIds(np.asarray(ids))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.image import KERNEL
-from rtit.image.mappings import UPPER
+from rtit.image import KERNEL_PID
+from rtit.image.mappings import KERNEL_START
 from rtit.trace.tables.batch import Batch, EventKind, Table
 from rtit.trace.tables.counts import BoundedCounter, EdgeTotals, RunTotals, Totals
 from rtit.trace.tables.ledger import Ledger
@@ -168,8 +168,8 @@ def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
     """The process of each branch; KERNEL for branches within the kernel."""
     import numpy as np
 
-    is_kernel = np.minimum(branches.source, branches.target) >= np.uint64(UPPER)
-    return np.where(is_kernel, np.int32(KERNEL), pids)
+    is_kernel = np.minimum(branches.source, branches.target) >= np.uint64(KERNEL_START)
+    return np.where(is_kernel, np.int32(KERNEL_PID), pids)
 
 
 def _space_columns(table: Table[B]) -> tuple[list[str], str]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
 from rtit.perfdata import TimeConversion
-from rtit.readable import as_text
+from rtit.readable import name_to_text
 from rtit.trace.tables.batch import Batch
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class SelectedRanges:
             names = {each for mapping in files.values() for each in self._names(mapping)}
             import difflib
 
-            similar = difflib.get_close_matches(as_text(name), names, n=5, cutoff=0.5)
+            similar = difflib.get_close_matches(name_to_text(name), names, n=5, cutoff=0.5)
             hint = f"; similar names: {', '.join(similar)}" if similar else ""
             raise UsageError(f"--function {name}: no mapped file has this function{hint}")
 
@@ -280,7 +280,7 @@ def _function_offsets(
 ) -> Iterator[tuple[int, int]]:
     """The ranges of file offsets that belong to a function name."""
     bare, at, file = name.rpartition("@")
-    names = set(map(as_text, (name, bare) if at and _is_file(file, path) else (name,)))
+    names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
     end_of_last = 0
     if symbols is not None:
         functions = symbols.functions
@@ -290,7 +290,7 @@ def _function_offsets(
             for each in functions
             if each.name in names or _demangled(each.name) in names
         }
-        for start, end, owner in zip(*symbols.pieces, strict=True):
+        for start, end, owner in zip(*symbols.owned_ranges, strict=True):
             if functions[owner].offset in matching:
                 yield start, end
             if _is_file(name, path) and end_of_last < start:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from rtit.errors import UnsupportedError
-from rtit.image import Image, Images, guest_pid, process_in_guest
+from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalList, SchedulingInterval
@@ -115,8 +115,8 @@ class ThreadSchedule:
         """The process and the kernel of a guest: the pid that stands for each, and its code."""
         if guest is None:
             return [(0, None), (0, None)]
-        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
-        return [(each, self.images.known(each)) for each in pids]
+        pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
+        return [(each, self.images.find_image(each)) for each in pids]
 
     @cached_property
     def _last_starts(self) -> dict[int, int]:
@@ -130,7 +130,7 @@ class ThreadSchedule:
         """
         unknown, index_of, indices = Image().native, dict[IntervalCode, int](), array("I")
         for pid, tid, guest in self.intervals.threads():
-            image = self.images.known(pid)
+            image = self.images.find_image(pid)
             # The idle thread has no user code, so nothing can straddle the start of its interval.
             is_idle = tid == 0 and self.user_code_only
             process, kernel = (
@@ -210,7 +210,7 @@ class ThreadScope:
         intervals, schedule = self.schedule.intervals, self.schedule
         for at in self._followed()[2]:
             pid = intervals.pid[at]
-            pid_of.setdefault(schedule.images.known(pid) or unknown, pid)
+            pid_of.setdefault(schedule.images.find_image(pid) or unknown, pid)
             for guest, image in schedule.guest_images(pid, intervals.guest(at)):
                 if image is not None:
                     pid_of.setdefault(image, guest)
@@ -379,7 +379,7 @@ def _has_several_threads(
     tids = (
         tid
         for pid, tid, _ in intervals.threads()
-        if counts_unknown_code or images.known(pid) is not None
+        if counts_unknown_code or images.find_image(pid) is not None
     )
     first = next(tids, None)
     return any(tid != first for tid in tids)

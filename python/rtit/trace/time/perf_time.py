@@ -26,7 +26,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
-from rtit.image import UPPER
+from rtit.image import KERNEL_START
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import End, EventKind
@@ -384,7 +384,7 @@ def _branch_columns(stream: DecodableStream) -> Iterator[Columns]:
         decoder.points()
         is_decided = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
         offset, source = np.asarray(offsets)[is_decided], batch.source[is_decided]
-        enters_user = (source >= UPPER) & (batch.target[is_decided] < UPPER)
+        enters_user = (source >= KERNEL_START) & (batch.target[is_decided] < KERNEL_START)
         is_first = np.diff(offset.astype(np.int64), prepend=last) != 0
         last = int(offset[-1]) if len(offset) else last
         is_needed = is_first | enters_user
