@@ -175,7 +175,7 @@ def test_invalid_guest_tsc_raises_usage_error(
         ["--guest-tsc", "0x10:5", "--guest-tsc", "16:5"],
     ):
         assert main(["events", *options, str(data)]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        assert capsys.readouterr().err.count("\n") == 2  # with the usage
 
 
 def test_stream_that_starts_in_guest_is_converted() -> None:

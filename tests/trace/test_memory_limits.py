@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from rtit import decode
-from rtit.image import images
 from rtit.packets import encode
 from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace, Trust
-from support.limits import assert_peak_memory
+from support.limits import assert_peak_memory, limit_recordings
 from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
 SIZE = 1 << 21
@@ -119,7 +118,7 @@ def test_sideband_limit_applies_to_whole_recording(
 ) -> None:
     """What is kept of records goes by their size; each of several kinds by itself would fit."""
     room = 3 << 20 if "+" in kinds else 1 << 20
-    monkeypatch.setattr(images, "_ROOM", room)
+    limit_recordings(monkeypatch, bytes=room)
     small = tmp_path / "small"
     small.mkdir()
     with Trace(write_oversized(small, kinds, 1)) as trace:
@@ -141,7 +140,7 @@ def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """They are kept natively, and take room themselves."""
     path = write_oversized(tmp_path, "poke-large", 1 << 20)
     for room, fits in ((1 << 22, False), (1 << 25, True)):
-        monkeypatch.setattr(images, "_ROOM", room)
+        limit_recordings(monkeypatch, bytes=room)
         monkeypatch.setattr(PerfData, "size", room)
         with Trace(path) as trace:
             look(trace)

@@ -156,7 +156,7 @@ def test_invalid_options_raise_usage_error(words: list[str]) -> None:
 
 @pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
 def test_a_count_is_a_number(word: str) -> None:
-    with pytest.raises(argparse.ArgumentError, match="number of instructions"):
+    with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
         options(f"--head={word}")
 
 

@@ -61,7 +61,7 @@ def diff_traces(
         for lines, stream in zip(losses, pair, strict=True):
             lines.extend(_lost_bytes(stream) if stream is not None else ())
         for stream in filter(None, pair):
-            stream.forget()
+            stream.discard_decoder()
     for side, trace, lines in zip(("first", "second"), (left, right), losses, strict=True):
         difference.gaps.extend(f"{side}: {line}" for line in (*_image_problems(trace), *lines))
     if not difference.identical or builds.pairs:

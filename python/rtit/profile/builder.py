@@ -283,7 +283,7 @@ class ProfileBuilder:
 
 def build_profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and return the counts by binary. Raises what decoding raises."""
-    builder = ProfileBuilder(trace.images.files, trace._size)
+    builder = ProfileBuilder(trace.images.files, trace.max_counters)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
     unmapped: Counter[Function] = Counter()

@@ -181,7 +181,7 @@ class Losses:
             found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
         if self.calls_beyond_pairs:
             found.append(
-                f"{self.calls_beyond_pairs:,} calls are between extra_columns than {self.max_pairs:,} pairs "
+                f"{self.calls_beyond_pairs:,} calls are between more than {self.max_pairs:,} pairs "
                 f"of caller and callee: {why} (--max-edges N keeps half as many pairs)"
             )
         return found
@@ -218,7 +218,7 @@ class Losses:
         found.extend(self.unknown_loops)
         if self.loop_instructions:
             found.append(
-                f"{self.loop_instructions:,} instructions of further rounds are in the total of "
+                f"{self.loop_instructions:,} instructions of further iterations are in the total of "
                 "the thread and in no other count"
             )
         if self.incomplete:

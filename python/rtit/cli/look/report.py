@@ -171,8 +171,8 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
         _print_rest(len(each.unknown_loops) - _MOST, "loops of unknown repetition")
         if each.unattributed:
             output.print_line(
-                f"ledger: {each.title}: {each.unattributed:,} instructions of further rounds are in "
-                "the total and in no function"
+                f"ledger: {each.title}: {each.unattributed:,} instructions of further iterations "
+                "are in the total and in no function"
             )
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)

@@ -278,7 +278,7 @@ def _advice(trace: Trace, found: RecordingSummary) -> Iterator[str]:
         )
     if len(found.missing) > len(kernel):
         yield (
-            "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "
+            "code is missing: bring the files, and name them (--map RECORDED=LOCAL, --symfs DIR), "
             "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
             "all from where it was recorded"
         )

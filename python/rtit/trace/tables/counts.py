@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from rtit._core import FlowCounts
 
 
-UNCOUNTED_EXPLANATION = (
-    "at too many places: they are in no count by place (--max-edges N keeps more)"
-)
+UNCOUNTED_EXPLANATION = "beyond --max-edges: they are only in the total"
 """Follows the number of `uncounted` runs or edges in messages."""
 
 

@@ -57,9 +57,8 @@ LATEST = (1 << 64) - 1
 
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _SECONDS = re.compile(r"([0-9]{1,20})\.([0-9]{1,9})")
-_TIME_SYNTAX = (
-    "--time takes A,B: nanoseconds, or seconds with a point in them; A or B may be left out"
-)
+_TIME_FORM = "expected FROM,TO (either may be empty)"
+_TIME_HINT = "examples: --time 1000,2000   --time 1.5,   --time ,0.25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def parse_times(text: str) -> Times:
     """
     words = text.split(",")
     if len(words) != 2:
-        raise UsageError(f"--time {text}: {_TIME_SYNTAX}")
+        raise UsageError(f"--time {text}: {_TIME_FORM}", hint=_TIME_HINT)
     bounds: list[int | None] = []
     seconds = False
     for word in map(str.strip, words):
@@ -163,7 +162,9 @@ def parse_times(text: str) -> Times:
         elif _DECIMAL.fullmatch(word):
             bounds.append(int(word))
         else:
-            raise UsageError(f"--time {text}: {word!r} is no time; {_TIME_SYNTAX}")
+            raise UsageError(
+                f"--time {text}: {word!r} is not a time; {_TIME_FORM}", hint=_TIME_HINT
+            )
     first, last = bounds
     if any(bound is not None and bound > LATEST for bound in bounds):
         raise UsageError(f"--time {text}: times have 64 bits")
@@ -173,11 +174,12 @@ def parse_times(text: str) -> Times:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Parse `A-B`: hexadecimal addresses with or without 0x, without B. Raises UsageError."""
+    """Parse `START-END`: hexadecimal addresses with or without 0x, END excluded. Raises UsageError."""
     words = [word.strip().lower().removeprefix("0x") for word in text.split("-")]
     if len(words) != 2 or not all(re.fullmatch("[0-9a-f]{1,16}", word) for word in words):
         raise UsageError(
-            f"--range {text}: it takes A-B, hexadecimal addresses, up to and without B"
+            f"--range {text}: expected START-END in hexadecimal, END excluded",
+            hint="example: --range 401000-401080",
         )
     start, end = (int(word, 16) for word in words)
     if start >= end:
@@ -190,7 +192,9 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     words = text.split(",")
     for word in words:
         if not _DECIMAL.fullmatch(word) or int(word) >> 31:
-            raise UsageError(f"{option} takes numbers joined by commas, not {word!r}")
+            raise UsageError(
+                f"{option} {text}: expected numbers, separated by commas; got {word!r}"
+            )
     return tuple(map(int, words))
 
 

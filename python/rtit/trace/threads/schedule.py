@@ -364,10 +364,13 @@ def schedule_of_cpu(
     ):
         return None
     if not has_times:
-        missing = "the clock conversion" if has_tsc else "TSC packets"
+        lacking = (
+            "file has no clock" if has_tsc else "trace has no TSC packets (recorded with tsc=0)"
+        )
         raise UnsupportedError(
-            f"{data.path}: several threads share a CPU; without {missing} "
-            "rtit cannot tell which thread executed which code"
+            f"{data.path}: cannot attribute code to threads: several threads share a CPU, and the "
+            f"{lacking}",
+            hint="" if has_tsc else "record without tsc=0",
         )
     switch_address = None if user_code_only else images.kernel_address(SWITCH_FUNCTION)
     return ThreadSchedule(intervals, images, user_code_only, switch_address)
