@@ -14,8 +14,8 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.counting.run_variation import RunVariation
+from rtit.profile.losses import Losses
 from rtit.profile.stat import Stat
-from rtit.profile.tables import Losses
 from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]

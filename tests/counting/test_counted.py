@@ -178,5 +178,5 @@ def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuild
     assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
     assert 0 < part.functions.total() < whole.functions.total()
     assert any("runs of instructions are beyond --max-edges" in line for line in part.missing)
-    with pytest.raises(UsageError, match="places is -1"):
+    with pytest.raises(UsageError, match="max_counters is -1"):
         rtit.stat(argv, places=-1)

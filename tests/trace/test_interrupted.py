@@ -24,7 +24,7 @@ trace = PSB + mode + there + encode("TIP", ip_bytes=3, payload=0x2000)
 image = Image(missing=defaultdict(partial(bytes, 4096)).__getitem__)  # no end, and no bytecode
 (stream,) = decode(trace, image).streams
 long = Image().add(0x1000, bytes(1 << 24))  # hours of it
-(several,) = decode([trace * 50_000] * 4, long, threads=2).streams
+(several,) = decode([trace * 50_000] * 4, long, jobs=2).streams
 for _ in range(2):
     try:
         print("begins", flush=True)

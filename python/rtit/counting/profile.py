@@ -20,7 +20,8 @@ from rtit.counting.program_totals import (
 )
 from rtit.image import Files, Mapping, UnusableFile, has_file
 from rtit.profile.builder import ProfileBuilder
-from rtit.profile.tables import NO_BINARY, Losses, Profile
+from rtit.profile.losses import Losses
+from rtit.profile.tables import NO_BINARY, Profile
 from rtit.trace import End
 
 _END_KINDS = {

@@ -22,8 +22,8 @@ from rtit.counting.program_totals import (
     RETURN,
     ProgramTotals,
 )
+from rtit.profile.losses import Losses
 from rtit.profile.stat import Stat, name_counts
-from rtit.profile.tables import Losses
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession

@@ -17,7 +17,8 @@ import numpy as np
 
 from rtit.image import KERNEL_START, MappingLookup, has_file
 from rtit.image.image import has_reused_addresses
-from rtit.profile.tables import NO_BINARY, Binary, Edges, Losses, Profile
+from rtit.profile.losses import Losses
+from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter

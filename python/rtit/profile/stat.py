@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
-from rtit.profile.builder import build_profile
-from rtit.profile.source_lines import instructions_by_function
 from rtit.readable import name_to_text
 from rtit.trace import End
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
-    from rtit.profile.tables import Losses, Profile
+    from rtit.profile.losses import Losses
+    from rtit.profile.tables import Profile
     from rtit.trace import Stream, Trace
 
 
@@ -135,11 +134,15 @@ def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
     """Decode the streams and return their counts. Raises what decoding raises."""
     who = {each for stream in streams for each in stream.thread_ids}
     pids, tids = {pid for pid, _ in who}, {tid for _, tid in who}
+    from rtit.profile.builder import build_profile
+
     return summarize_profile(build_profile(trace, streams), len(tids), len(pids))
 
 
 def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
+    from rtit.profile.source_lines import instructions_by_function
+
     by_kind = found.transfers
     system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
     counts = name_counts(

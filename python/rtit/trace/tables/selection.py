@@ -174,7 +174,10 @@ def parse_times(text: str) -> Times:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Parse `START-END`: hexadecimal addresses with or without 0x, END excluded. Raises UsageError."""
+    """Parse `START-END`: hexadecimal addresses, with or without 0x, END excluded.
+
+    Raises UsageError.
+    """
     words = [word.strip().lower().removeprefix("0x") for word in text.split("-")]
     if len(words) != 2 or not all(re.fullmatch("[0-9a-f]{1,16}", word) for word in words):
         raise UsageError(
