@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Point, TimeSettings, Window,
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, TimingSample, TimeSettings, Window,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
@@ -143,14 +143,14 @@ fn own_clock(case: &Case, packets: &[Packet]) {
     let mut plain = PacketClock::new(case.settings, false);
     let mut padded = PacketClock::new(case.settings, false);
     let mut pointed = PacketClock::new(case.settings, true);
-    let mut points: Vec<Point> = Vec::new();
+    let mut points: Vec<TimingSample> = Vec::new();
     let mut cycles = 0;
     for (number, packet) in packets.iter().enumerate() {
         for clock in [&mut plain, &mut padded, &mut pointed] {
             if packet.lost {
-                clock.lose();
+                clock.lose_packets();
             } else {
-                clock.take(
+                clock.process(
                     packet.kind,
                     packet.detail,
                     packet.payload,
@@ -161,7 +161,7 @@ fn own_clock(case: &Case, packets: &[Packet]) {
         }
         // no packet begins where bytes are lost, and the clock looks ahead from the first one
         if !packet.lost {
-            padded.take(Kind::Pad, 0, 0, packet.offset, window);
+            padded.process(Kind::Pad, 0, 0, packet.offset, window);
         }
         assert_eq!(padded.time(), plain.time());
         let frequency = plain.frequency();
@@ -201,7 +201,7 @@ fn perf_clock(case: &Case, packets: &[Packet]) {
         // Of those that follow each other the last tells all, unless the first was taken before.
         let following = pieces.get(at + 1);
         assert!(
-            each.what == PerfTold::Time && following.is_some_and(|it| it.what == PerfTold::Time),
+            each.kind == PerfTimeKind::Time && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
             "{each:?} in pieces alone"
         );
     }
@@ -214,12 +214,12 @@ fn perf_clock(case: &Case, packets: &[Packet]) {
     };
     let ratios = whole
         .iter()
-        .filter(|it| matches!(it.what, PerfTold::Ratio(_)));
+        .filter(|it| matches!(it.kind, PerfTimeKind::Ratio(_)));
     assert!(ratios.map(|it| it.offset).eq(of(Kind::Cbr)));
     let places = |offset| {
         whole
             .iter()
-            .any(|it| it.offset == offset && it.what == PerfTold::Place)
+            .any(|it| it.offset == offset && it.kind == PerfTimeKind::Position)
     };
     assert!(of(Kind::PsbEnd).all(places));
 
@@ -254,19 +254,19 @@ fn told(
     let mut told = Vec::new();
     for (number, packet) in packets.iter().enumerate() {
         if packet.lost {
-            clock.lose();
+            clock.lose_packets();
         } else {
-            clock.take(packet.kind, packet.detail, packet.payload, packet.offset);
+            clock.process(packet.kind, packet.detail, packet.payload, packet.offset);
         }
         if padded {
-            clock.take(Kind::Pad, 0, 0, packet.offset);
+            clock.process(Kind::Pad, 0, 0, packet.offset);
         }
         if number % limit == limit - 1 {
-            told.extend(clock.take_told());
+            told.extend(clock.take_times());
         }
     }
     clock.end();
-    told.extend(clock.take_told());
-    assert!(clock.take_told().is_empty());
+    told.extend(clock.take_times());
+    assert!(clock.take_times().is_empty());
     told
 }

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    Division, EdgeHits, EdgeTotal, Flow, Persistent, Segments, Settings, Span, StepLimits,
+    ParallelConfig, EdgeCounter, EdgeTotal, Flow, Persistent, AdditiveDecoder, Settings, Span, StepLimits,
     TimeSettings, Totals,
 };
 use rtit_image::{Space, View};
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let settings = settings(options);
     let mut code = [0x90; CODE];
     let mut decoder = Persistent::new(view(&code), &settings);
-    let mut hits = EdgeHits::default();
+    let mut hits = EdgeCounter::default();
     for _ in 0..MOST {
         let Some((&[kind, size], tail)) = rest.split_first_chunk::<2>() else {
             return;
@@ -116,17 +116,17 @@ fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> Found {
 }
 
 fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
-    let division = Division {
-        segment: 16 + usize::from(kind),
-        lead: 1000,
-        changes: 1 + usize::from(kind),
-        ..Division::of(2)
+    let division = ParallelConfig {
+        segment_bytes: 16 + usize::from(kind),
+        max_lead_in: 1000,
+        max_ledger_entries: 1 + usize::from(kind),
+        ..ParallelConfig::for_threads(2)
     };
-    let mut all: Segments<&[u8], Totals> = Segments::new(stream, view(code), settings, division);
+    let mut all: AdditiveDecoder<&[u8], Totals> = AdditiveDecoder::new(stream, view(code), settings, division);
     while all.advance() {}
     Found {
         counts: format!("{:?}", all.counts()),
         spans: all.ledger().spans().to_vec(),
-        edges: all.sum().edges(),
+        edges: all.result().edges(),
     }
 }

@@ -13,7 +13,7 @@ use iptr_decoder::DecodeOptions;
 use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 use ptcov::{PtCoverageDecoderBuilder, PtImage};
-use rtit_flow::{added, EdgeHits, Index, Persistent, Settings, Which};
+use rtit_flow::{add_saturating, EdgeCounter, BitmapHash, Persistent, Settings, EdgeFilter};
 
 const MAP: usize = 1 << 16;
 
@@ -32,7 +32,7 @@ trait Decoder {
 
 struct Ours {
     decoder: Persistent,
-    hits: EdgeHits,
+    hits: EdgeCounter,
 }
 
 impl Decoder for Ours {
@@ -40,9 +40,9 @@ impl Decoder for Ours {
         self.decoder.run(trace, &mut self.hits);
         let mask = map.len() as u64 - 1;
         self.hits
-            .each_cell(Index::Afl, Which::Decided, mask, |cell, count| {
+            .for_each_bitmap_slot(BitmapHash::Afl, EdgeFilter::Decided, mask, |cell, count| {
                 let cell = &mut map[cell as usize];
-                *cell = added(*cell, count);
+                *cell = add_saturating(*cell, count);
             });
         self.hits.clear();
         match self
@@ -178,7 +178,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let round = |name: &str, times: &mut Times| match name {
         "rtit" => bench.measure(times, || Ours {
             decoder: Persistent::new(space.view(), &settings),
-            hits: EdgeHits::default(),
+            hits: EdgeCounter::default(),
         }),
         "iptr" => bench.measure(times, || {
             let handler = FuzzBitmapControlFlowHandler::new(vec![0; MAP], None);

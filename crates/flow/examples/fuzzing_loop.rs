@@ -1,10 +1,12 @@
 //! A fuzzer's loop: run the program, decode its trace, keep the input if it took an edge that none before it took.
 //!
-//! `Persistent` keeps what it has learned of the code from run to run; `EdgeHits` counts the edges of one. The program
+//! `Persistent` keeps what it has learned of the code from run to run; `EdgeCounter` counts the edges of one. The program
 //! here compares three bytes, and what runs it and traces it is made up: a processor with Intel PT and something that reads
 //! its buffer take the place of `execute`.
 
-use rtit_flow::{added, class, EdgeHits, Index, Persistent, Settings, Trust, Which};
+use rtit_flow::{
+    add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter, Persistent, Settings, Trust,
+};
 use rtit_image::Space;
 
 const BASE: u64 = 0x1000;
@@ -32,7 +34,7 @@ pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
     let mut space = Space::new();
     space.map(0, BASE, CODE[..].into());
     let mut decoder = Persistent::new(space.view(), &Settings::default());
-    let mut hits = EdgeHits::default();
+    let mut hits = EdgeCounter::default();
     let mut map = vec![0u8; MAP];
     let mut seen = vec![0u8; MAP];
     let mut corpus = vec![b"???".to_vec()];
@@ -47,18 +49,18 @@ pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
         let lost = decoder.ledger().bytes(Trust::Lost);
         assert_eq!(lost, 0, "{:?}", decoder.ledger().spans());
         map.fill(0);
-        hits.each(|from, to, kind, count| {
-            if Which::Decided.has(kind) {
-                let at = Index::Afl.of(from, to, MAP as u64 - 1) as usize;
-                map[at] = added(map[at], count);
+        hits.for_each_edge(|from, to, kind, count| {
+            if EdgeFilter::Decided.accepts(kind) {
+                let at = BitmapHash::Afl.slot(from, to, MAP as u64 - 1) as usize;
+                map[at] = add_saturating(map[at], count);
             }
         });
         hits.clear();
 
         let mut is_new = false;
         for (count, seen) in map.iter().zip(&mut seen) {
-            is_new |= class(*count) & !*seen != 0;
-            *seen |= class(*count);
+            is_new |= count_class(*count) & !*seen != 0;
+            *seen |= count_class(*count);
         }
         if found {
             return Some((input, runs));

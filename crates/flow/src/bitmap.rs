@@ -1,35 +1,39 @@
-//! Edges as a map of counters, as fuzzers have it.
+//! The bitmap of a fuzzer: hash functions, edge filters and counters.
+//!
+//! Only edges that a packet decided are counted: conditional branches both ways, indirect jumps and calls, returns,
+//! far transfers. Direct jumps and calls follow from these. PT reports branches, not blocks, so AFL's hash takes the
+//! address of the branch in place of the start of the first block.
 
 use crate::sink::End;
 
-/// Where the counter of an edge is in a map of a power of two of bytes. Several edges may share one.
+/// Hash of an edge to its slot in a bitmap; the size of a bitmap is a power of two. Several edges may share a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Index {
-    /// That of AFL's QEMU mode, which has it of the starts of two blocks: here of a branch's own address and its target.
+pub enum BitmapHash {
+    /// That of AFL's QEMU mode, of the address of a branch and its target.
     Afl,
     /// That of libxdc.
     Libxdc,
 }
 
-impl Index {
-    pub const ALL: [Index; 2] = [Index::Afl, Index::Libxdc];
+impl BitmapHash {
+    pub const ALL: [BitmapHash; 2] = [BitmapHash::Afl, BitmapHash::Libxdc];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Index::Afl => "afl",
-            Index::Libxdc => "libxdc",
+            BitmapHash::Afl => "afl",
+            BitmapHash::Libxdc => "libxdc",
         }
     }
 
-    /// `mask`: the size of the map, less one.
+    /// Returns the slot of an edge. `mask`: the size of the bitmap, minus 1.
     #[inline]
-    pub fn of(self, from: u64, to: u64, mask: u64) -> u64 {
+    pub fn slot(self, from: u64, to: u64, mask: u64) -> u64 {
         match self {
-            Index::Afl => {
-                let place = |ip: u64| (ip >> 4 ^ ip << 8) & mask;
-                place(to) ^ place(from) >> 1
+            BitmapHash::Afl => {
+                let block = |ip: u64| (ip >> 4 ^ ip << 8) & mask;
+                block(to) ^ block(from) >> 1
             }
-            Index::Libxdc => {
+            BitmapHash::Libxdc => {
                 let mixed = |ip: u64| (ip ^ ip >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
                 (mixed(to) ^ mixed(from) >> 1) & 0xffff_ffff & mask
             }
@@ -37,44 +41,44 @@ impl Index {
     }
 }
 
-/// Which edges are counted.
+/// The edges that are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Which {
-    /// Those that a packet decided: all but direct jumps and calls, which follow from the others.
+pub enum EdgeFilter {
+    /// Edges that a packet decided: all but direct jumps and calls.
     Decided,
-    /// Conditional branches alone, taken or not: libxdc's.
+    /// Conditional branches, taken or not, as libxdc counts.
     Conditional,
 }
 
-impl Which {
-    pub const ALL: [Which; 2] = [Which::Decided, Which::Conditional];
+impl EdgeFilter {
+    pub const ALL: [EdgeFilter; 2] = [EdgeFilter::Decided, EdgeFilter::Conditional];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Which::Decided => "decided",
-            Which::Conditional => "conditional",
+            EdgeFilter::Decided => "decided",
+            EdgeFilter::Conditional => "conditional",
         }
     }
 
     #[inline]
-    pub fn has(self, kind: End) -> bool {
+    pub fn accepts(self, kind: End) -> bool {
         match self {
-            Which::Decided => !matches!(kind, End::Jump | End::Call),
-            Which::Conditional => matches!(kind, End::Conditional | End::Cut),
+            EdgeFilter::Decided => !matches!(kind, End::Jump | End::Call),
+            EdgeFilter::Conditional => matches!(kind, End::Conditional | End::Cut),
         }
     }
 }
 
-/// A counter takes so many more; it stays at 255, so that no edge ever looks as if it had not run.
+/// Returns `counter + count`, at most 255: a counter that wraps to 0 would look as if the edge had not run.
 #[inline]
-pub fn added(counter: u8, count: u64) -> u8 {
+pub fn add_saturating(counter: u8, count: u64) -> u8 {
     let count = u8::try_from(count).unwrap_or(u8::MAX);
-    counter.saturating_add(count)
+    u8::saturating_add(counter, count)
 }
 
-/// AFL's class of a count, one bit: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, 128 and more.
+/// Returns AFL's class of a count, one bit: 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, 32 to 127, 128 and more.
 #[inline]
-pub fn class(count: u8) -> u8 {
+pub fn count_class(count: u8) -> u8 {
     match count {
         0 => 0,
         1 => 1,

@@ -3,8 +3,8 @@
 //! | what is wanted | type |
 //! |---|---|
 //! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`RunSink`], [`InstructionSink`], [`BranchSink`], [`Totals`], [`HashedRunSink`], [`BlockIdSink`], [`Counting`], or one's own |
-//! | the same by several threads | [`Ordered`] for an [`OrderedSink`], [`Segments`] for a [`Sum`] |
-//! | one short stream after the other over the same code | [`Persistent`], with [`EdgeHits`] and [`Index`] for a fuzzer's map |
+//! | the same by several threads | [`OrderedDecoder`] for an [`OrderedSink`], [`AdditiveDecoder`] for a [`AdditiveSink`] |
+//! | one short stream after the other over the same code | [`Persistent`], with [`EdgeCounter`] and [`BitmapHash`] for a fuzzer's map |
 //! | packet by packet, the windows of a stream given from outside | [`Decoder`] |
 //! | what is known of each byte, and why something is lost | [`Ledger`], [`FlowError`] |
 //! | the code, of one address space or of several | [`rtit_image::Space`], [`Spaces`] |
@@ -28,7 +28,7 @@
 //! with a stream is in the ledger, and decoding goes on behind it. Nothing here opens a file or knows Python.
 //!
 //! Below [`Decoder`] are `decoder` (what each packet does to the state of tracing), `walk` (how packets move the program
-//! through the code), `code` (instructions decoded once into nodes), `steps` (whole packets looked up), `stack` (RET
+//! through the code), `code` (instructions decoded once into nodes), `transitions` (whole packets looked up), `stack` (RET
 //! compression) and `time` (timing packets to TSC).
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
@@ -41,50 +41,50 @@ mod code;
 mod conditionals;
 mod counts;
 mod decoder;
-mod edge_hits;
+mod edge_counter;
 mod errata;
 mod error;
 mod event;
 mod hash;
 mod in_space;
+mod instruction_counts;
 mod ledger;
 mod lookahead;
 mod packet_clock;
 mod perf_clock;
 mod persistent;
-mod points;
 mod segments;
 mod settings;
 mod sink;
 mod sinks;
+mod sorted_counter;
 mod spaces;
 mod stack;
-mod steps;
 mod stream;
-mod tally;
 mod time;
+mod timing_samples;
 mod totals;
-mod unrolled;
+mod transitions;
 mod walk;
 mod watch;
 mod window;
 
-pub use bitmap::{added, class, Index, Which};
+pub use bitmap::{add_saturating, count_class, BitmapHash, EdgeFilter};
 pub use code::Learned;
 pub use conditionals::{conditionals, Conditional};
 pub use counts::Counts;
 pub use decoder::Decoder;
-pub use edge_hits::EdgeHits;
+pub use edge_counter::EdgeCounter;
 pub use errata::{Cpu, Errata, Erratum};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix, of_sequence, AddressMap, K};
+pub use instruction_counts::{count_instructions, InstructionCount, InstructionCounts};
 pub use ledger::{Ledger, Span, Trust};
 pub use packet_clock::PacketClock;
-pub use perf_clock::{PerfClock, PerfTime, PerfTold};
+pub use perf_clock::{PerfClock, PerfTime, PerfTimeKind};
 pub use persistent::Persistent;
-pub use points::Point;
-pub use segments::{Division, Ordered, Segments, Sum};
+pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
 pub use sink::{Counting, End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
 pub use sinks::buffer_pool::{empty_buffer, recycle, BufferPoolGuard, PooledNumber};
@@ -96,7 +96,7 @@ pub use sinks::{
 pub use spaces::{Guest, SpaceKey, Spaces, Whose};
 pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};
-pub use totals::{EdgeTotal, RunTotal, Totals, MOST_PLACES};
-pub use unrolled::{unrolled, InstructionTotal, Unrolled};
+pub use timing_samples::TimingSample;
+pub use totals::{EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};
 pub use watch::Watch;
 pub use window::{Source, Window};

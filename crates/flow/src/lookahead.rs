@@ -1,12 +1,12 @@
-//! What later packets say of the cycles that CYCs count.
+//! Limits of the time estimate from packets that follow.
 //!
-//! Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it were
-//! (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after such a
-//! packet to the next one. A stream without CYCs is not looked at.
+//! Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it
+//! were (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after
+//! such a packet to the next one. Nothing is read ahead in a stream without CYCs.
 
 use crate::window::Window;
 
-/// A place in a stream, and what the packets before it said.
+/// A position in a stream, with the state of the packet scanner there.
 pub(crate) struct Here<'a> {
     pub stream: Window<'a>,
     pub offset: u64,
@@ -23,11 +23,11 @@ pub(crate) struct Here<'a> {
 pub(crate) struct Lookahead {
     /// Offset up to which packets have been read; `u64::MAX`: one of them gives the time.
     pub until: u64,
-    /// The time of that packet, an upper limit for what is before it; `u64::MAX`: there was none.
+    /// The time of that packet, an upper limit for all before it; `u64::MAX`: none was found.
     pub latest: u64,
-    /// To the time of this packet, with the most cycles that there may have been then.
+    /// Line to the time of that packet, with the most cycles that may have passed by then.
     pub line: Option<Line>,
-    /// The same with the fewest.
+    /// The same with the fewest cycles.
     pub upper: Option<Line>,
 }
 
@@ -51,7 +51,7 @@ impl Default for Lookahead {
 }
 
 impl Lookahead {
-    /// Whether packets at `offset` have not been looked at.
+    /// Whether packets at `offset` have not been read yet.
     #[inline]
     pub fn ends_before(&self, offset: u64) -> bool {
         self.until <= offset

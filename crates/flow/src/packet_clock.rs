@@ -1,22 +1,25 @@
-//! The clock alone, for packets that are not followed into code, and to look ahead of those that are.
+//! The clock over packets alone: for tables of packets, and to look ahead of the packets that are decoded.
+//!
+//! Only the next packet that gives the time says how long the cycles before it were. So before the first CYC after
+//! such a packet the clock reads on to the next one (`Clock::look_ahead`), about 3.5 KB at a time, which any window of
+//! a stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, Scanner};
 
 use crate::lookahead::{Here, Line, Lookahead};
-use crate::points::{Point, Points};
 use crate::time::{Clock, TimeSettings};
+use crate::timing_samples::{TimingSample, TimingSamples};
 use crate::window::{Window, MARGIN};
 
-/// Bytes that are looked at, at a time: they are in any window, be it the last or not, so that times do not depend on the
-/// pieces that a stream comes in.
+/// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
 
-/// Takes the packets of a stream in order, as `rtit_packet::Columns` has them, and tells the time after each.
+/// The clock over the packets of a stream, as in `rtit_packet::Columns`.
 pub struct PacketClock {
     pub(crate) clock: Clock,
     in_group: bool,
-    /// Tracing was turned off, and nothing has told since that it is on.
+    /// Tracing was turned off, and no packet has shown since that it is on.
     off: bool,
     /// The PSB+ has an IP.
     is_on: bool,
@@ -25,14 +28,14 @@ pub struct PacketClock {
 }
 
 impl PacketClock {
-    /// `points`: what timing packets tell is wanted, too.
+    /// `points`: collect timing samples.
     pub fn new(settings: TimeSettings, points: bool) -> PacketClock {
         let mut clock = Clock::new(settings);
-        clock.points = points.then(Points::default);
+        clock.points = points.then(TimingSamples::default);
         PacketClock::at(clock, false, false)
     }
 
-    /// To go ahead of another clock.
+    /// Returns a clock that reads ahead of another.
     pub(crate) fn ahead_of(clock: &Clock, in_group: bool, off: bool) -> PacketClock {
         PacketClock::at(clock.ahead(), in_group, off)
     }
@@ -47,8 +50,15 @@ impl PacketClock {
         }
     }
 
-    /// `offset`: of the packet in the stream, of which `window` has what the clock looks at.
-    pub fn take(&mut self, kind: Kind, detail: u8, payload: u64, offset: u64, window: Window<'_>) {
+    /// Processes the next packet. `offset`: in the stream; `window` contains the packets that the clock reads ahead.
+    pub fn process(
+        &mut self,
+        kind: Kind,
+        detail: u8,
+        payload: u64,
+        offset: u64,
+        window: Window<'_>,
+    ) {
         let here = Here {
             stream: window,
             offset,
@@ -74,7 +84,7 @@ impl PacketClock {
         }
     }
 
-    /// As `take`, of a clock that does not look ahead.
+    /// As `process`, for a clock that does not look ahead.
     pub(crate) fn apply(&mut self, kind: Kind, detail: u8, payload: u64) {
         match kind {
             Kind::Psb => (self.in_group, self.is_on) = (true, false),
@@ -85,7 +95,7 @@ impl PacketClock {
             Kind::Fup if self.in_group => self.is_on = true,
             Kind::Fup | Kind::TipPge => self.off = false,
             Kind::TipPgd | Kind::TraceStop => self.off = true,
-            Kind::Ovf => self.lose(),
+            Kind::Ovf => self.lose_packets(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
             Kind::Tsc => self.clock.tsc(payload, !self.in_group || self.off),
             Kind::Tma => self.clock.tma(payload as u16, (payload >> 16) as u16),
@@ -98,19 +108,19 @@ impl PacketClock {
         }
     }
 
-    /// Packets are missing here.
-    pub fn lose(&mut self) {
+    /// Called where packets are missing.
+    pub fn lose_packets(&mut self) {
         (self.in_group, self.off, self.block) = (false, false, None);
         self.clock.lose();
     }
 
-    /// TSC estimate; with points the number of the last one.
+    /// TSC estimate; with samples the number of the last sample.
     pub fn time(&self) -> u64 {
         self.clock.stamp()
     }
 
-    /// What timing packets told since it was asked last.
-    pub fn take_points(&mut self) -> Vec<Point> {
+    /// Returns the timing samples since the last call.
+    pub fn take_points(&mut self) -> Vec<TimingSample> {
         let points = self.clock.points.as_mut();
         points.map_or_else(Vec::new, |points| std::mem::take(&mut points.waiting))
     }
@@ -120,30 +130,31 @@ impl PacketClock {
         self.clock.total_cycles()
     }
 
-    /// Core cycles in a tick of the TSC, at which CYCs count from here on; NaN: not known.
+    /// Core cycles per TSC tick that CYCs count at from here on; NaN: unknown.
     pub fn frequency(&self) -> f64 {
         self.clock.frequency()
     }
 }
 
 impl Clock {
-    /// Looks for the next packet that gives the time. `uncounted`: cycles of CYCs before `here` that were not counted yet.
+    /// Reads ahead to the next packet that gives the time. `uncounted`: cycles of CYCs before `here` that are not
+    /// counted yet.
     #[cold]
     pub fn look_ahead(&mut self, uncounted: u64, here: &Here<'_>) {
-        let found = find(self, self.reached(), uncounted, here);
+        let found = find_limits(self, self.reached(), uncounted, here);
         self.set_lookahead(found);
     }
 
-    /// Before the first packet, at `here`: the time is not later than the first TSC.
+    /// Called before the first packet, at `here`: the time is not later than the first TSC.
     pub fn begin(&mut self, here: &Here<'_>) {
-        let latest = find(self, self.reached(), 0, here).latest;
+        let latest = find_limits(self, self.reached(), 0, here).latest;
         self.begin_by(latest);
     }
 }
 
-/// The limits from `from`, time and cycles of `clock`, to the next packet that gives the time. `uncounted`: cycles before
-/// the packets at `here` that were not counted yet.
-fn find(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Lookahead {
+/// Returns the limits between `from` (time and cycles of `clock`) and the next packet that gives the time.
+/// `uncounted`: cycles of CYCs before `here` that are not counted yet.
+fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Lookahead {
     let mut ahead = PacketClock::ahead_of(clock, here.in_group, here.off);
     ahead.clock.cyc(uncounted);
     let Window { bytes, base, .. } = here.stream;
@@ -191,7 +202,7 @@ fn find(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Loo
         if is_first {
             found.upper = line;
         }
-        // its cycle is that of the CYC right before it, else at most the next one's
+        // The packet's cycle is that of the CYC directly before it, else at most that of the next CYC.
         if after_cyc || !is_first {
             found.line = line;
             break;

@@ -14,11 +14,11 @@ use crate::window::Window;
 /// Keeps the decoded code and the steps from stream to stream; everything else begins anew with each.
 ///
 /// ```
-/// use rtit_flow::{EdgeHits, Persistent, Settings};
+/// use rtit_flow::{EdgeCounter, Persistent, Settings};
 /// let mut space = rtit_image::Space::new();
 /// space.map(0, 0x1000, [0x74, 0x00, 0xc3][..].into()); // je 1002; ret
 /// let mut decoder = Persistent::new(space.view(), &Settings::default());
-/// let mut hits = EdgeHits::default();
+/// let mut hits = EdgeCounter::default();
 /// // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
 /// let mut stream = [0x02, 0x82].repeat(8);
 /// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);

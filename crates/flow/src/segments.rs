@@ -1,29 +1,27 @@
-//! One stream by several threads: segments between PSBs, each decoded by itself, and joined in order.
+//! Decodes one stream on several threads: speculation on segments between PSBs, with the results of one thread.
 //!
-//! From a PSB+ on a decoder knows all that one knows which came from before (RET compression begins anew, too), but for
-//! little: results of the clock, how a transaction began. So a segment's decoder begins some PSBs earlier (`plan`) and keeps
-//! nothing of what it finds up to its cut. There its state is compared with that of the decoder of the segment before
-//! (`Carry`): where they are equal all that follows is what one thread would find. Where they are not, the segment is decoded
-//! once more, from the other's state. Thus results and ledger are always those of one thread, and damage costs time alone.
+//! A PSB+ carries nearly all state of a decoder, and RET compression starts afresh there. Nearly: the clock rate, an
+//! open transaction, the last PIP, the start of the current run and changes of code are missing. So a segment's
+//! decoder starts some PSBs before its cut (the lead-in) and drops what it finds up to the cut. There its whole state
+//! is a plain value ([`Carry`](crate::decoder::Carry)), which is compared with that of the decoder of the segment
+//! before. Equal state, equal results from there on. If they differ, the result is discarded and the segment is
+//! decoded again from the other's state. Results and ledger are therefore always those of one thread, whatever the
+//! stream; damage costs time alone.
 //!
-//! A segment with very many losses ends early, and those behind it do not meet it: what is known of them waits in memory, too.
+//! A round decodes some segments per thread and ends when all are merged, in order; then the caller can cancel or
+//! supply more of the stream. Each thread keeps its own code cache and tables, so no locks are needed, and code that
+//! many segments run is decoded once per thread. Results of a round wait in memory until it is over, so rounds are
+//! bounded ([`ParallelConfig`]): a segment with very many results or losses stops early, and those after it are
+//! decoded again.
 //!
-//! Results whose order matters (`ordered`) are gathered by each segment in batches, of which there are so many that they
-//! do not take more memory than a caller would hold; sums (`run`) are added up.
-//!
-//! What steps have counted (module `steps`) stays with the decoder of a thread, whatever the segment. If a segment was
-//! decoded in vain, the walker counts once more what it counted, and that is taken off.
+//! Two kinds of results: [`OrderedDecoder`] hands out batches in the order of the stream, [`AdditiveDecoder`] adds up.
 
-mod division;
+mod additive;
 mod ordered;
-mod part;
-mod patience;
-mod plan;
-mod run;
-mod spread;
-mod sum;
+mod parallel_config;
+mod round_plan;
+mod worker_threads;
 
-pub use division::Division;
-pub use ordered::Ordered;
-pub use run::Segments;
-pub use sum::Sum;
+pub use additive::{AdditiveDecoder, AdditiveSink};
+pub use ordered::OrderedDecoder;
+pub use parallel_config::ParallelConfig;

@@ -4,7 +4,7 @@ use rtit_x86::Mode;
 
 use crate::errata::Cpu;
 use crate::time::TimeSettings;
-use crate::totals::MOST_PLACES;
+use crate::totals::DEFAULT_MAX_COUNTERS;
 
 /// IP filter ranges that a processor can have (ADDRn_CFG = 1, section 33.2.5.2).
 pub const MAX_RANGES: usize = 4;
@@ -130,7 +130,7 @@ impl Default for Settings {
             ranges: FilterRanges::default(),
             start: None,
             steps: StepLimits::default(),
-            places: MOST_PLACES,
+            places: DEFAULT_MAX_COUNTERS,
             points: false,
         }
     }

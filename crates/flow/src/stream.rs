@@ -3,13 +3,13 @@
 use crate::counts::Counts;
 use crate::decoder::Decoder;
 use crate::ledger::Ledger;
-use crate::points::Point;
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::sinks::{
     HashedRun, HashedRunColumns, HashedRunSink, InstructionSink, OrderedSink, RunSink,
 };
 use crate::spaces::Spaces;
+use crate::timing_samples::TimingSample;
 use crate::totals::Totals;
 use crate::window::Source;
 
@@ -52,7 +52,7 @@ impl<B: Source, S: Sink> Flow<B, S> {
     }
 
     /// What timing packets told since it was asked last; see `Settings::points`.
-    pub fn take_points(&mut self) -> Vec<Point> {
+    pub fn take_points(&mut self) -> Vec<TimingSample> {
         self.decoder.take_points()
     }
 
@@ -120,7 +120,12 @@ impl<B: Source> Flow<B, RunSink> {
 impl<B: Source> Flow<B, Totals> {
     /// Runs and edges added up.
     pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        Flow::with_sink(stream, spaces, settings, Totals::keeping(settings.places))
+        Flow::with_sink(
+            stream,
+            spaces,
+            settings,
+            Totals::with_max_counters(settings.places),
+        )
     }
 
     /// What was added up so far.

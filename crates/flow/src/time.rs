@@ -1,31 +1,38 @@
-//! From timing packets to a TSC estimate (section 33.8.3).
+//! The time estimate: from timing packets to TSC (section 33.8.3).
 //!
-//! The estimate is that of the last timing packet, so it is a lower bound for what comes after it. MTCs count crystal
-//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC.
-//! Cycles are scaled by the rate that was measured between the last two of these, or by the ratio of CBR until there is a
-//! measure. The clock looks ahead to the next TSC or MTC (module `lookahead`): the estimate is not later than that, and
-//! stays within the straight lines that lead there.
+//! The estimate is the time of the last timing packet, so it is a lower bound for what follows. TSC packets give the
+//! time. MTCs count crystal ticks from the TMA of the last TSC. CYCs count core cycles from the last TSC or MTC; they
+//! are scaled by the rate that was measured between the last two of these, or by the ratio of CBR until there is a
+//! measurement.
+//!
+//! There are two estimates. `by_rate` is the time at that rate. It does not depend on how CYCs are added up, so the
+//! transition tables and the interpreter agree on it, and decisions by time (scheduling intervals, code versions) use
+//! it. `now`, which rows get, is limited in addition by the next TSC or MTC (module `lookahead`): it is not later than
+//! that packet, and lies within the straight lines that lead there (section 33.8.3.4).
+//!
+//! A comparison of cycles and time is void after an overflow, lost bytes, sleep or another CBR ratio: `broken` is set
+//! until the next packet that gives the time. Timing samples between which cycles add up have the same `span`.
 
 use crate::lookahead::Lookahead;
-use crate::points::{Point, Points};
+use crate::timing_samples::{TimingSample, TimingSamples};
 
-/// What the packets alone do not say; all from the machine that made the trace.
+/// Properties of the traced machine that the clock needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeSettings {
     /// IA32_RTIT_CTL.MTCFreq: an MTC every 2^mtc_freq crystal ticks. 0..=15.
     pub mtc_freq: u8,
-    /// TSC ticks per crystal tick as a fraction: CPUID.15H EBX and EAX. A zero in either: not known, MTCs give no time.
+    /// TSC ticks per crystal tick as a fraction: CPUID.15H EBX and EAX. A zero in either: unknown; MTCs give no time.
     pub tsc_ctc: (u32, u32),
-    /// `MSR_PLATFORM_INFO[15:8]`, the ratio of which the TSC is the frequency. 0: not known, CYCs give no time.
+    /// `MSR_PLATFORM_INFO[15:8]`, the ratio of which the TSC is the frequency. 0: unknown; CYCs give no time.
     pub max_nonturbo_ratio: u8,
     /// Any TSC value near the beginning of the stream: it completes the 56 bits of the TSC packets.
     pub start_time: u64,
-    /// What TSC packets of guests have in them (section 33.8.3.3).
+    /// How TSC packets of guests are scaled (section 33.8.3.3).
     pub guest: GuestTsc,
 }
 
 impl TimeSettings {
-    /// What a clock reckons by: no more than a register can have, and nothing is divided by 0.
+    /// Returns settings within the range of the registers, without divisions by 0.
     pub(crate) fn sound(self) -> TimeSettings {
         TimeSettings {
             mtc_freq: self.mtc_freq.min(15),
@@ -45,7 +52,7 @@ impl TimeSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestTsc {
     pub offset: u64,
-    /// 2^48: no scaling. 0 is taken for that.
+    /// 2^48: no scaling. 0 means the same.
     pub multiplier: u64,
 }
 
@@ -72,27 +79,27 @@ impl GuestTsc {
     }
 }
 
-/// One more than a TSC packet can say.
+/// TSC packets carry the time modulo this.
 pub(crate) const TSC_BITS: u64 = 1 << 56;
-/// One part in so many ticks, and so many ticks.
+/// Tolerance of `latest`: one part in this many ticks, plus this many ticks.
 const SLACK: u64 = 16;
 
-/// The last moment at which time was known, and what has been counted since.
+/// The last time that a packet gave, and the cycles counted since.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Clock {
     settings: TimeSettings,
-    /// A packet was taken; see `begin`.
+    /// The first packet was processed; see `begin`.
     pub begun: bool,
     /// The estimate now.
     now: u64,
     /// The estimate by the rate alone. Adding up CYCs does not change it, so the fast path and the interpreter agree on
     /// it. Decoding decides by this one; rows get `now`.
     by_rate: u64,
-    /// The moment from which CYCs count.
+    /// The time from which CYCs count.
     base: u64,
-    /// A CYC came with what told of `base`.
+    /// A CYC came with the packet that gave `base`.
     counted: bool,
-    /// The last moment that was told.
+    /// The last time that a packet gave.
     known: u64,
     /// The time of the last TSC packet.
     tsc: u64,
@@ -102,7 +109,7 @@ pub(crate) struct Clock {
     ratio: u8,
     /// TSC ticks and the core cycles in them, as last measured at this ratio.
     rate: Option<(u64, u64)>,
-    /// Since `base` something happened after which cycles and time cannot be compared.
+    /// Cycles since `base` cannot be compared with time.
     broken: bool,
     lookahead: Lookahead,
     /// Cycles and TSC ticks of all measures.
@@ -112,14 +119,14 @@ pub(crate) struct Clock {
     /// TSC packets are a guest's.
     pub in_guest: bool,
     crystal: Crystal,
-    /// What was told, if that is wanted.
-    pub points: Option<Points>,
+    /// Timing samples, if the caller needs them.
+    pub points: Option<TimingSamples>,
     span: u64,
-    /// Time was told since the last point.
+    /// A packet gave the time since the last sample.
     told: bool,
 }
 
-/// The crystal clock, as far as MTC and TMA tell.
+/// The crystal clock, as far as TMA and MTC determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crystal {
     Unknown,
@@ -128,8 +135,8 @@ enum Crystal {
         edge: u64,
         ctc: u16,
     },
-    /// An MTC: its time, the payload, and the crystal ticks from the edge at which time was `edge`; `told`: by a TMA, else
-    /// that is an estimate.
+    /// An MTC with payload `ctc`, `ticks` crystal ticks after the edge at time `edge`. `told`: the edge is known from
+    /// a TMA, else it is an estimate.
     Mtc {
         edge: u64,
         ticks: u64,
@@ -177,7 +184,7 @@ impl Clock {
         self.by_rate
     }
 
-    /// What rows are given as their time: the estimate, or the number of the last point.
+    /// The time of rows: the estimate, or the number of the last sample.
     #[inline]
     pub fn stamp(&self) -> u64 {
         match &self.points {
@@ -186,7 +193,7 @@ impl Clock {
         }
     }
 
-    /// A timing packet at `offset` was taken.
+    /// Called after a timing packet at `offset`: adds a sample.
     #[inline]
     pub fn mark(&mut self, offset: u64) {
         if self.points.is_some() {
@@ -196,7 +203,7 @@ impl Clock {
 
     #[cold]
     fn push_point(&mut self, offset: u64) {
-        let point = Point {
+        let point = TimingSample {
             offset,
             time: self.now,
             cycles: self.total_cycles,
@@ -209,7 +216,8 @@ impl Clock {
         }
     }
 
-    /// What it is at the latest where a CYC has just come: cycles are as long as they were to within some percent.
+    /// Returns an upper bound of the time directly after a CYC, if the length of cycles has changed by some percent at
+    /// most.
     pub fn latest(&self) -> Option<u64> {
         let way = self.now.saturating_sub(self.known);
         let counted = !self.broken && self.rate().is_some();
@@ -220,8 +228,8 @@ impl Clock {
         self.total_cycles
     }
 
-    /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted for a
-    /// while (section 33.3.6), and so does one in a PSB+ before which MTCs are missing.
+    /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted
+    /// for a while (section 33.3.6), and so does one in a PSB+ before which MTCs are missing.
     pub fn tsc(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {
@@ -248,11 +256,11 @@ impl Clock {
         self.crystal = Crystal::Tma { edge, ctc };
     }
 
-    /// Whether it told the time.
+    /// Returns whether the MTC gave the time.
     pub fn mtc(&mut self, ctc: u8) -> bool {
         let shift = self.settings.mtc_freq;
         let next = match self.crystal {
-            // a period begins now, whatever the time
+            // A period begins now; its time is an estimate.
             Crystal::Unknown => Crystal::Mtc {
                 edge: self.by_rate,
                 ticks: 0,
@@ -298,7 +306,7 @@ impl Clock {
                 let time = edge.saturating_add(span);
                 self.told |= told;
                 if self.cycles == 0 && self.counted {
-                    // no CYC came with it, one did before: the next counts from there (section 33.3.6.3)
+                    // No CYC came with this MTC, one came earlier: the next CYC counts from there (section 33.3.6.3).
                     self.reach(time);
                 } else {
                     self.measure(time);
@@ -310,8 +318,8 @@ impl Clock {
         false
     }
 
-    /// Whether MTCs were due before `time`: the processor slept, and counted no cycles then. One may come after a TSC that
-    /// is later.
+    /// Whether MTCs were due before `time`: the processor slept, and counted no cycles then. One may come after a TSC
+    /// that is later.
     fn has_missed_mtcs(&self, time: u64) -> bool {
         let period = 1 << self.settings.mtc_freq;
         let (edge, ticks) = match self.crystal {
@@ -405,7 +413,7 @@ impl Clock {
         counted.then(|| self.total_cycles.saturating_sub(from.total_cycles))
     }
 
-    /// Packets are missing: what was counted since the last TSC or MTC no longer adds up.
+    /// Called where packets are missing: cycles since the last TSC or MTC no longer add up.
     pub fn lose(&mut self) {
         self.interrupt();
         self.span += 1;
@@ -417,7 +425,7 @@ impl Clock {
             .map_or(f64::NAN, |(ticks, cycles)| cycles as f64 / ticks as f64)
     }
 
-    /// The same, with nothing in its accounts.
+    /// Returns the clock without its statistics.
     pub fn without_accounts(&self) -> Clock {
         Clock {
             total_cycles: 0,
@@ -428,7 +436,7 @@ impl Clock {
         }
     }
 
-    /// As it may be somewhat later: a timing packet is needed before it tells more.
+    /// Returns the state from which a speculative segment starts: a timing packet is needed before it means more.
     pub fn sometime_later(&self) -> Clock {
         let mut clock = self.without_accounts();
         clock.begun = true;
@@ -445,9 +453,9 @@ impl Clock {
         self.rate.or(by_ratio)
     }
 
-    /// What is counted from here on has another rate, or begins anew.
+    /// Cycles from here on have another rate, or start from 0.
     fn interrupt(&mut self) {
-        // where nothing was counted the last known time holds
+        // Without counted cycles the last time still holds.
         if self.cycles != 0 || self.base != self.by_rate || self.broken {
             self.base = self.by_rate;
             self.cycles = 0;
@@ -457,7 +465,7 @@ impl Clock {
         self.lookahead = Lookahead::default();
     }
 
-    /// The clock is known to be at `time`: the cycles since it was last known took so long (section 33.8.3.4).
+    /// Measures the rate: the cycles since `base` took until `time` (section 33.8.3.4).
     fn measure(&mut self, time: u64) {
         let ticks = time.saturating_sub(self.base);
         if self.broken || self.cycles == 0 || ticks == 0 {
@@ -468,8 +476,8 @@ impl Clock {
         self.measured.1 = self.measured.1.saturating_add(ticks);
     }
 
-    /// A packet gives the time. It does not go back, neither before an estimate nor by the fraction of a crystal tick that a TSC
-    /// may be earlier than the MTC before it; where a TSC is earlier by more, the TSC itself went back.
+    /// A packet gives the time. It does not go back, neither before an estimate nor by the fraction of a crystal tick
+    /// that a TSC may be earlier than the MTC before it; where a TSC is earlier by more, the TSC itself went back.
     fn reach(&mut self, time: u64) {
         let tick = self.crystal_ticks(1).unwrap_or(0);
         if time.saturating_add(tick) < self.known {
@@ -491,7 +499,7 @@ impl Clock {
     }
 }
 
-/// Of the values with the 56 bits of a TSC packet, the one nearest to `to`.
+/// Returns the time nearest to `to` of all with the 56 bits of a TSC packet.
 pub(crate) fn nearest(payload: u64, to: u64) -> u64 {
     let full = (to & !(TSC_BITS - 1)) | payload;
     let candidates = [

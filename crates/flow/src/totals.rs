@@ -1,16 +1,20 @@
-//! How often each run of instructions and each edge between them was taken.
+//! Totals: how often each run of instructions and each edge between them was taken.
+//!
+//! The sink does not depend on the order of results, so transitions are counted in their tables and several threads
+//! can add up. The number of counters is limited ([`SortedCounter`]): the first runs and edges in their order have
+//! counters.
 
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Wants};
-use crate::tally::{Tally, KINDS};
+use crate::sorted_counter::{SortedCounter, KINDS};
 
-/// Instructions that ran one after the other, in memory order, and how often. Runs overlap: what ran at an address is the
-/// sum over all runs that hold it.
+/// Instructions that ran one after the other, in memory order, and how often. Runs overlap: the count of an address is
+/// the sum over all runs that contain it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RunTotal {
     /// IP of the first instruction.
     pub start: u64,
-    /// How many instructions.
+    /// Number of instructions.
     pub instructions: u32,
     pub count: u64,
 }
@@ -20,70 +24,69 @@ pub struct RunTotal {
 pub struct EdgeTotal {
     /// IP of the instruction that transferred.
     pub from: u64,
-    /// Where it went.
+    /// IP of the target.
     pub to: u64,
-    /// `End` as a number; that of `Cut` is a conditional branch that was not taken.
+    /// `End` as a number; `Cut` is a conditional branch that was not taken.
     pub kind: u8,
     pub count: u64,
 }
 
-/// Runs and edges that have counts of their own, at most, as [`Settings`](crate::Settings) has it by default.
-pub const MOST_PLACES: usize = 1 << 22;
+/// Default of the number of runs, and of edges, with a counter of their own ([`Settings`](crate::Settings)).
+pub const DEFAULT_MAX_COUNTERS: usize = 1 << 22;
 
-/// The sink that adds up runs and edges, whatever their order: the first of each in their order, if there are more than
-/// [`MOST_PLACES`], and of all others the sum.
+/// The sink that counts runs and edges. Those beyond the limit share a sum.
 #[derive(Clone, Debug)]
 pub struct Totals {
-    runs: Tally<(u64, u32)>,
-    edges: Tally<(u64, u64, u8)>,
+    runs: SortedCounter<(u64, u32)>,
+    edges: SortedCounter<(u64, u64, u8)>,
 }
 
 impl Default for Totals {
     fn default() -> Totals {
-        Totals::keeping(MOST_PLACES)
+        Totals::with_max_counters(DEFAULT_MAX_COUNTERS)
     }
 }
 
 impl Totals {
-    /// So many runs and so many edges at most have counts of their own.
-    pub fn keeping(places: usize) -> Totals {
+    /// Returns empty totals with at most `max_counters` counters for runs, and as many for edges.
+    pub fn with_max_counters(max_counters: usize) -> Totals {
         let mut totals = Totals {
-            runs: Tally::default(),
-            edges: Tally::default(),
+            runs: SortedCounter::default(),
+            edges: SortedCounter::default(),
         };
-        totals.keep(places);
+        totals.limit_counters(max_counters);
         totals
     }
 
-    /// As `keeping`, from the next time on that all is brought in order.
-    pub(crate) fn keep(&mut self, places: usize) {
-        self.runs.keep(places);
-        self.edges.keep(places);
+    /// Changes the limit, from the next consolidation on.
+    pub(crate) fn limit_counters(&mut self, max_counters: usize) {
+        self.runs.limit_keys(max_counters);
+        self.edges.limit_keys(max_counters);
     }
 
-    /// How many runs and edges are kept, those that are kept several times as often.
-    pub(crate) fn places(&self) -> usize {
+    /// Number of counters, and of pending counts.
+    pub(crate) fn counters_in_use(&self) -> usize {
         self.runs.len() + self.edges.len()
     }
 
-    /// How often others ran than those of `runs`.
-    pub fn other_runs(&mut self) -> u64 {
+    /// Returns how often runs without a counter ran.
+    pub fn uncounted_runs(&mut self) -> u64 {
         self.runs.sorted();
-        self.runs.others().iter().sum()
+        self.runs.uncounted().iter().sum()
     }
 
-    /// How often others were taken than those of `edges`, by [`End`].
-    pub fn other_edges(&mut self) -> [u64; KINDS] {
+    /// Returns how often edges without a counter were taken, by [`End`].
+    pub fn uncounted_edges(&mut self) -> [u64; KINDS] {
         self.edges.sorted();
-        self.edges.others()
+        self.edges.uncounted()
     }
 
-    /// Lets go of the runs.
-    pub fn forget_runs(&mut self) {
-        self.runs = Tally::default();
+    /// Drops the counters of runs.
+    pub fn drop_runs(&mut self) {
+        self.runs = SortedCounter::default();
     }
 
-    /// Runs by start and length.
+    /// Returns the runs, sorted by start and length.
     pub fn runs(&mut self) -> Vec<RunTotal> {
         self.run_rows().collect()
     }
@@ -98,7 +101,7 @@ impl Totals {
         self.runs.sorted().iter().map(total)
     }
 
-    /// Edges by where they come from, where they go and what they are.
+    /// Returns the edges, sorted by source, target and kind.
     pub fn edges(&mut self) -> Vec<EdgeTotal> {
         self.edge_rows().collect()
     }
@@ -114,32 +117,32 @@ impl Totals {
         self.edges.sorted().iter().map(total)
     }
 
-    /// Brings all in order, which takes a while: who asks for rows later has them at once.
-    pub(crate) fn settle(&mut self) {
+    /// Sorts all counters and applies the limit; later reads are fast.
+    pub(crate) fn consolidate(&mut self) {
         self.runs.sorted();
         self.edges.sorted();
     }
 
-    /// Adds those of another.
-    pub fn join(&mut self, other: Totals) {
-        self.runs.join(other.runs);
-        self.edges.join(other.edges);
+    /// Adds all counts of other totals.
+    pub fn merge(&mut self, other: Totals) {
+        self.runs.merge(other.runs);
+        self.edges.merge(other.edges);
     }
 
-    /// Takes off those of another that were joined before.
-    pub(crate) fn take_off(&mut self, other: Totals) {
-        self.runs.take_off(other.runs);
-        self.edges.take_off(other.edges);
+    /// Subtracts totals that were added before.
+    pub(crate) fn subtract(&mut self, other: Totals) {
+        self.runs.subtract(other.runs);
+        self.edges.subtract(other.edges);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.edges.is_empty()
     }
 
-    /// Edges alone: from, to, kind, count.
-    pub(crate) fn each_edge(self, mut take: impl FnMut(u64, u64, End, u64)) {
+    /// Calls `add` with source, target, kind and count of each edge.
+    pub(crate) fn for_each_edge(self, mut add: impl FnMut(u64, u64, End, u64)) {
         for ((from, to, kind), count) in self.edges.into_sorted() {
-            take(from, to, End::ALL[usize::from(kind)], count);
+            add(from, to, End::ALL[usize::from(kind)], count);
         }
     }
 

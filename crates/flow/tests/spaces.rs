@@ -7,8 +7,9 @@ mod world;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BranchSink, Counting, Division, EdgeHits, Flow, HashedRunColumns, InstructionSink, Ordered,
-    OrderedSink, Persistent, RunColumns, RunSink, Settings, Spaces, StepLimits, Trust,
+    BranchSink, Counting, EdgeCounter, Flow, HashedRunColumns, InstructionSink, OrderedDecoder,
+    OrderedSink, ParallelConfig, Persistent, RunColumns, RunSink, Settings, Spaces, StepLimits,
+    Trust,
 };
 use world::{programs, run, spaces};
 
@@ -26,18 +27,18 @@ fn all<S: OrderedSink>(
         one.push(flow.sink_mut().take_batch());
     }
     one.push(flow.sink_mut().take_batch());
-    let division = Division {
+    let division = ParallelConfig {
         threads: 2,
-        segment: 64,
-        lead: 400,
-        results: 1 << 20,
-        changes: 100,
+        segment_bytes: 64,
+        max_lead_in: 400,
+        max_result_bytes: 1 << 20,
+        max_ledger_entries: 100,
     };
-    let mut flow = Ordered::new(stream, spaces, settings, division, sink);
+    let mut flow = OrderedDecoder::new(stream, spaces, settings, division, sink);
     let mut several = Vec::new();
     loop {
         let goes_on = flow.advance(7);
-        several.extend(std::iter::from_fn(|| flow.take()));
+        several.extend(std::iter::from_fn(|| flow.next_batch()));
         if !goes_on {
             return [one, several];
         }
@@ -133,7 +134,7 @@ proptest! {
 
             let edges = flow.totals().edges();
             let mut decoder = Persistent::new(spaces(&programs), &settings);
-            let mut hits = EdgeHits::default();
+            let mut hits = EdgeCounter::default();
             for _ in 0..3 {
                 decoder.run(&stream, &mut hits);
                 prop_assert_eq!(hits.take(), edges.clone());

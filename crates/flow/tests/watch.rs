@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rtit_flow::{
-    Counting, Division, Flow, HashedRunSink, Ordered, Persistent, Segments, Settings, Spaces, Watch,
+    AdditiveDecoder, Counting, Flow, HashedRunSink, OrderedDecoder, ParallelConfig, Persistent,
+    Settings, Spaces, Watch,
 };
 use rtit_image::Space;
 
@@ -13,12 +14,12 @@ const SIZE: usize = 16 << 20;
 /// Questions after which it is given up.
 const LAST: u32 = 3;
 /// A segment is about as long as a stream.
-const DIVISION: Division = Division {
+const DIVISION: ParallelConfig = ParallelConfig {
     threads: 2,
-    segment: 20,
-    lead: 20,
-    results: 1 << 20,
-    changes: 100,
+    segment_bytes: 20,
+    max_lead_in: 20,
+    max_result_bytes: 1 << 20,
+    max_ledger_entries: 100,
 };
 
 /// PSB, MODE.Exec, FUP 1000, PSBEND; TIP 2000, for which there is no branch.
@@ -57,8 +58,8 @@ fn one_stream() {
 fn several_threads() {
     let (spaces, asked) = watched();
     let bytes = stream().repeat(4);
-    let mut all: Segments<Vec<u8>, Counting> =
-        Segments::new(bytes, spaces, &Settings::default(), DIVISION);
+    let mut all: AdditiveDecoder<Vec<u8>, Counting> =
+        AdditiveDecoder::new(bytes, spaces, &Settings::default(), DIVISION);
     while all.advance() {}
     assert!(!all.is_finished());
     assert!(asked.load(Ordering::Relaxed) >= LAST);
@@ -69,7 +70,7 @@ fn several_threads_in_order() {
     let (spaces, asked) = watched();
     let bytes = stream().repeat(4);
     let sink = HashedRunSink::default();
-    let mut all = Ordered::new(bytes, spaces, &Settings::default(), DIVISION, sink);
+    let mut all = OrderedDecoder::new(bytes, spaces, &Settings::default(), DIVISION, sink);
     while all.advance(1000) {}
     assert!(!all.is_finished());
     assert!(asked.load(Ordering::Relaxed) >= LAST);

@@ -1,7 +1,7 @@
 //! How a stream is decoded in slices, with a look at Ctrl-C and at who is asked for pages after each.
 
 use pyo3::prelude::*;
-use rtit_flow::{Division, Flow, Segments, Settings, Sink, Spaces, Sum};
+use rtit_flow::{AdditiveDecoder, AdditiveSink, Flow, ParallelConfig, Settings, Sink, Spaces};
 
 use crate::raising::{check, Raisers};
 use crate::stream::Stream;
@@ -57,24 +57,26 @@ fn advance_slice<S: Sink + Send>(
     go_on(py, raisers)
 }
 
-/// The stream for as many threads as `division` says.
-pub fn segments<S: Sum>(
+/// The stream for as many threads as `config` says.
+pub fn segments<S: AdditiveSink>(
     py: Python<'_>,
-    division: Division,
+    config: ParallelConfig,
     (mut stream, spaces, settings): (Stream, Spaces, Settings),
-) -> PyResult<Box<Segments<Stream, S>>> {
-    if division.threads > 1 {
-        stream.hold(py, division.round(), 0)?;
+) -> PyResult<Box<AdditiveDecoder<Stream, S>>> {
+    if config.threads > 1 {
+        stream.hold(py, config.round_bytes(), 0)?;
     }
-    Ok(Box::new(Segments::new(stream, spaces, &settings, division)))
+    Ok(Box::new(AdditiveDecoder::new(
+        stream, spaces, &settings, config,
+    )))
 }
 
 /// Decodes to the end, without the GIL. Raises what those raise who are asked for pages, and
 /// what signal handlers raise.
-pub fn sum<S: Sum>(
+pub fn sum<S: AdditiveSink>(
     py: Python<'_>,
     raisers: &Raisers,
-    all: &mut Segments<Stream, S>,
+    all: &mut AdditiveDecoder<Stream, S>,
 ) -> PyResult<()> {
     while py.detach(|| all.advance()) {
         if all.is_starved() {

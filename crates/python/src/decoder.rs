@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
-    added, class, Cause, EdgeHits, EdgeTotal, ErrorClass, Index, Ledger, Persistent, Trust, Which,
-    Window,
+    add_saturating, count_class, BitmapHash, Cause, EdgeCounter, EdgeFilter, EdgeTotal, ErrorClass,
+    Ledger, Persistent, Trust, Window,
 };
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
@@ -49,7 +49,7 @@ pub struct Decoder {
 
 struct State {
     persistent: Persistent,
-    hits: EdgeHits,
+    hits: EdgeCounter,
     raisers: Raisers,
     bytes: Vec<u8>,
 }
@@ -93,7 +93,7 @@ impl Decoder {
             guest_tsc,
             walk,
             points: false,
-            places: rtit_flow::MOST_PLACES,
+            places: rtit_flow::DEFAULT_MAX_COUNTERS,
         })?;
         settings.cache_limit = most.saturating_mul(BYTES);
         if !walk {
@@ -102,7 +102,7 @@ impl Decoder {
         let persistent = Persistent::new(spaces, &settings);
         let state = State {
             persistent,
-            hits: EdgeHits::default(),
+            hits: EdgeCounter::default(),
             raisers,
             bytes: Vec::new(),
         };
@@ -135,7 +135,8 @@ impl Decoder {
                 raisers,
                 bytes,
             } = state;
-            let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches))
+            let (Some(&index), Some(&which)) =
+                (BitmapHash::ALL.get(index), EdgeFilter::ALL.get(branches))
             else {
                 return Err(PyValueError::new_err("no such index or branches"));
             };
@@ -161,7 +162,9 @@ impl Decoder {
                 }
                 write(hits, cells, index, which);
                 if classes {
-                    cells.iter().for_each(|cell| cell.set(class(cell.get())));
+                    cells
+                        .iter()
+                        .for_each(|cell| cell.set(count_class(cell.get())));
                 }
             }
             let summary = summary(bytes.len() as u64, persistent);
@@ -226,14 +229,14 @@ impl Decoder {
     #[classattr]
     #[pyo3(name = "INDEXES")]
     fn indexes() -> Vec<&'static str> {
-        Index::ALL.into_iter().map(Index::name).collect()
+        BitmapHash::ALL.into_iter().map(BitmapHash::name).collect()
     }
 
     /// Names of the sets of branches that can be counted.
     #[classattr]
     #[pyo3(name = "BRANCHES")]
     fn branches() -> Vec<&'static str> {
-        Which::ALL.into_iter().map(Which::name).collect()
+        EdgeFilter::ALL.into_iter().map(EdgeFilter::name).collect()
     }
 }
 
@@ -275,11 +278,11 @@ fn cells<'a>(py: Python<'a>, bitmap: &'a PyBuffer<u8>) -> PyResult<&'a [Cell<u8>
         .ok_or_else(|| PyTypeError::new_err("the bitmap cannot be written"))
 }
 
-fn write(hits: &mut EdgeHits, cells: &[Cell<u8>], index: Index, which: Which) {
+fn write(hits: &mut EdgeCounter, cells: &[Cell<u8>], index: BitmapHash, which: EdgeFilter) {
     let mask = cells.len() as u64 - 1;
-    hits.each_cell(index, which, mask, |cell, count| {
+    hits.for_each_bitmap_slot(index, which, mask, |cell, count| {
         if let Some(cell) = cells.get(cell as usize) {
-            cell.set(added(cell.get(), count));
+            cell.set(add_saturating(cell.get(), count));
         }
     });
 }

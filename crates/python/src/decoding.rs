@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use rtit_flow::{Counts, Division, Ledger, Settings, Spaces};
+use rtit_flow::{Counts, Ledger, ParallelConfig, Settings, Spaces};
 
 use crate::exclusive;
 use crate::raising::Raisers;
@@ -13,19 +13,19 @@ use crate::way::Way;
 pub(crate) struct Decoding {
     way: Mutex<Way>,
     raisers: Raisers,
-    division: Division,
+    parallel_config: ParallelConfig,
 }
 
 impl Decoding {
     pub fn new(
         parts: (Stream, Spaces, Settings),
         raisers: Raisers,
-        division: Division,
+        parallel_config: ParallelConfig,
     ) -> Decoding {
         Decoding {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
             raisers,
-            division,
+            parallel_config,
         }
     }
 
@@ -33,8 +33,8 @@ impl Decoding {
         &self.raisers
     }
 
-    pub fn division(&self) -> Division {
-        self.division
+    pub fn parallel_config(&self) -> ParallelConfig {
+        self.parallel_config
     }
 
     /// Returns what `take` returns.

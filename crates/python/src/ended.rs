@@ -1,6 +1,6 @@
 //! What is left of a decoder that has come to the end.
 
-use rtit_flow::{Counts, Ledger, Point};
+use rtit_flow::{Counts, Ledger, TimingSample};
 
 /// The account of a stream whose results have all been taken. There may be thousands of streams, and what their decoders
 /// learned of the code is not needed any more.
@@ -9,5 +9,5 @@ pub(crate) struct Ended {
     pub ledger: Ledger,
     pub turns: usize,
     pub visited: Vec<usize>,
-    pub points: Vec<Point>,
+    pub points: Vec<TimingSample>,
 }

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    BlockIdSink, BlockTable, BranchSink, Division, End, ErrorClass, EventKind, HashedRunSink,
-    InstructionSink, RunSink, MOST_PLACES,
+    BlockIdSink, BlockTable, BranchSink, End, ErrorClass, EventKind, HashedRunSink,
+    InstructionSink, ParallelConfig, RunSink, DEFAULT_MAX_COUNTERS,
 };
 use rtit_listing::ByFunction;
 
@@ -72,7 +72,7 @@ impl Flow {
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
         spaces = None, turns = None, kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
-        points = false, threads = 1, places = MOST_PLACES))]
+        points = false, threads = 1, places = DEFAULT_MAX_COUNTERS))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -119,7 +119,7 @@ impl Flow {
         let Coded { spaces, raisers } = coded;
         let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
-            decoding: Decoding::new(parts, raisers, Division::of(threads)),
+            decoding: Decoding::new(parts, raisers, ParallelConfig::for_threads(threads)),
         })
     }
 
@@ -133,7 +133,7 @@ impl Flow {
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
-                self.decoding.division(),
+                self.decoding.parallel_config(),
                 parts,
                 RunSink::default()
             ))?;
@@ -147,7 +147,7 @@ impl Flow {
     fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Runs, |parts| InTurn::new(
-                self.decoding.division(),
+                self.decoding.parallel_config(),
                 parts,
                 HashedRunSink::default()
             ))?;
@@ -166,7 +166,11 @@ impl Flow {
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Instructions, |parts| {
-                InTurn::new(self.decoding.division(), parts, InstructionSink::new(false))
+                InTurn::new(
+                    self.decoding.parallel_config(),
+                    parts,
+                    InstructionSink::new(false),
+                )
             })?;
             let taken = flow.next_of_all(py, self.decoding.raisers(), max_instructions)?;
             Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
@@ -184,7 +188,7 @@ impl Flow {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Instructions, |parts| {
                 let sink = InstructionSink::new(parts.2.points);
-                InTurn::new(self.decoding.division(), parts, sink)
+                InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_instructions)?;
             Ok(taken.map(|taken| {
@@ -208,7 +212,7 @@ impl Flow {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
                 let sink = BranchSink::new(parts.2.points);
-                InTurn::new(self.decoding.division(), parts, sink)
+                InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_branches)?;
             Ok(taken.map(|taken| {
@@ -231,7 +235,7 @@ impl Flow {
             if let Some(parts) = way.take() {
                 let table = BlockTable::default();
                 let flow = InTurn::new(
-                    self.decoding.division(),
+                    self.decoding.parallel_config(),
                     parts,
                     BlockIdSink::with_table(&table),
                 );
@@ -354,7 +358,7 @@ impl Flow {
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.decoding.taking(|way| {
             if let Some(parts) = way.take() {
-                *way = Way::Count(segments(py, self.decoding.division(), parts)?);
+                *way = Way::Count(segments(py, self.decoding.parallel_config(), parts)?);
             }
             if let Way::Ended(Whole::Count, ended) = way {
                 return counts_dict(py, &ended.counts, &ended.ledger);
@@ -375,16 +379,16 @@ impl Flow {
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran or
-    /// were taken: other_runs, other_edges (by kind).
+    /// were taken: uncounted_runs, uncounted_edges (by kind).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.decoding.taking(|way| {
             let all = by_way!(way, Totals, |parts| segments(
                 py,
-                self.decoding.division(),
+                self.decoding.parallel_config(),
                 parts
             )?)?;
             sum(py, self.decoding.raisers(), all)?;
-            let totals = py.detach(|| std::mem::take(all.sum()));
+            let totals = py.detach(|| std::mem::take(all.result()));
             // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
             totals_dict(py, totals)

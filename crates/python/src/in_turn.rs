@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use rtit_flow::{
-    BufferPoolGuard, Counts, Division, Flow, Ledger, Ordered, OrderedSink, Point, Settings, Spaces,
+    BufferPoolGuard, Counts, Flow, Ledger, OrderedDecoder, OrderedSink, ParallelConfig, Settings,
+    Spaces, TimingSample,
 };
 
 use crate::advance::{advance, advance_in_turn, go_on};
@@ -14,21 +15,21 @@ use crate::stream::Stream;
 pub(crate) enum InTurn<S: OrderedSink> {
     /// With the pool of the memory of batches.
     One(Box<Flow<Stream, S>>, BufferPoolGuard),
-    Several(Box<Ordered<Stream, S>>),
+    Several(Box<OrderedDecoder<Stream, S>>),
     Ended(Box<Ended>),
 }
 
 impl<S: OrderedSink> InTurn<S> {
-    /// `sink` is empty. By several threads if `division` says so and it can be.
+    /// `sink` is empty. By several threads if `config` says so and it can be.
     pub fn new(
-        division: Division,
+        config: ParallelConfig,
         (stream, spaces, settings): (Stream, Spaces, Settings),
         sink: S,
     ) -> Self {
-        let several = Ordered::<Stream, S>::divides(&spaces, &settings, &division);
+        let several = OrderedDecoder::<Stream, S>::can_divide(&spaces, &settings, &config);
         match several {
             true => {
-                let all = Ordered::new(stream, spaces, &settings, division, sink);
+                let all = OrderedDecoder::new(stream, spaces, &settings, config, sink);
                 InTurn::Several(Box::new(all))
             }
             false => {
@@ -104,7 +105,7 @@ impl<S: OrderedSink> InTurn<S> {
     }
 
     /// What timing packets told since the last time.
-    pub fn take_points(&mut self) -> Vec<Point> {
+    pub fn take_points(&mut self) -> Vec<TimingSample> {
         match self {
             InTurn::One(flow, _) => flow.take_points(),
             InTurn::Several(_) => Vec::new(),
@@ -131,18 +132,18 @@ fn taken<S: OrderedSink>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult
 fn several<S: OrderedSink>(
     py: Python<'_>,
     raisers: &Raisers,
-    all: &mut Ordered<Stream, S>,
+    all: &mut OrderedDecoder<Stream, S>,
     max: usize,
 ) -> PyResult<Option<S::Batch>> {
     loop {
-        if let Some(batch) = all.take() {
+        if let Some(batch) = all.next_batch() {
             return Ok(Some(batch));
         }
         if all.is_finished() {
             return Ok(None);
         }
         // a round should not end where the window does
-        let (bytes, position) = (all.round(), all.position());
+        let (bytes, position) = (all.round_bytes(), all.position());
         all.stream_mut().hold(py, bytes, position)?;
         py.detach(|| all.advance(max));
         if all.is_starved() {

@@ -54,7 +54,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ));
     }
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("MOST_PLACES", rtit_flow::MOST_PLACES)?;
+    module.add("MOST_PLACES", rtit_flow::DEFAULT_MAX_COUNTERS)?;
     arrow::register(module)?;
     calls::register(module)?;
     decoder::register(module)?;

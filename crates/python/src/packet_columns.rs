@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use rtit_flow::{
-    empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Source,
-    TimeSettings, Window,
+    empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind,
+    Source, TimeSettings, Window,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
@@ -112,12 +112,12 @@ impl PacketScan {
             let told = state
                 .perf
                 .as_mut()
-                .map_or_else(Vec::new, PerfClock::take_told);
+                .map_or_else(Vec::new, PerfClock::take_times);
             let words = |number: fn(&PerfTime) -> u64| told.iter().map(number).collect::<Column>();
-            let place = |each: &PerfTime| u8::from(each.what == PerfTold::Place);
+            let place = |each: &PerfTime| u8::from(each.kind == PerfTimeKind::Position);
             let place = told.iter().map(place).collect();
-            let ratio = |each: &PerfTime| match each.what {
-                PerfTold::Ratio(ratio) => ratio.into(),
+            let ratio = |each: &PerfTime| match each.kind {
+                PerfTimeKind::Ratio(ratio) => ratio.into(),
                 _ => 0,
             };
             Ok([
@@ -201,10 +201,10 @@ impl State {
             py.detach(|| self.reckon(&columns));
         }
         if let (Some(clock), Some(_)) = (&mut self.clock, &bad) {
-            clock.lose();
+            clock.lose_packets();
         }
         if let (Some(perf), Some(_)) = (&mut self.perf, &bad) {
-            perf.lose();
+            perf.lose_packets();
         }
         Ok(Some((
             columns.kind.into(),
@@ -225,7 +225,7 @@ impl State {
         let places = columns.payload.iter().zip(&columns.offset);
         for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
-                perf.take(row.kind, detail, payload, offset);
+                perf.process(row.kind, detail, payload, offset);
             }
         }
     }
@@ -245,7 +245,7 @@ impl State {
         let places = columns.payload.iter().zip(&columns.offset);
         for ((&kind, &detail), (&payload, &offset)) in packets.zip(places).skip(from) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
-                clock.take(row.kind, detail, payload, offset, window);
+                clock.process(row.kind, detail, payload, offset, window);
             }
             times.time.push(clock.time());
             times.cycles.push(clock.cycles());

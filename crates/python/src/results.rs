@@ -52,13 +52,13 @@ pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'
     let instructions = halves(py, runs.clone(), |run| run.instructions)?;
     columns.set_item("run_instructions", instructions)?;
     columns.set_item("run_count", words(py, runs, |run| run.count)?)?;
-    columns.set_item("other_runs", totals.other_runs())?;
-    totals.forget_runs();
+    columns.set_item("other_runs", totals.uncounted_runs())?;
+    totals.drop_runs();
     let edges = totals.edge_rows();
     columns.set_item("edge_from", words(py, edges.clone(), |edge| edge.from)?)?;
     columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
     columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
     columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
-    columns.set_item("other_edges", totals.other_edges().as_slice())?;
+    columns.set_item("other_edges", totals.uncounted_edges().as_slice())?;
     Ok(columns)
 }

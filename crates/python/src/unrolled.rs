@@ -1,8 +1,8 @@
-//! `unrolled`: runs told apart into their instructions, for Python.
+//! `unrolled`: counts of instructions from counts of runs, for Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rtit_flow::{InstructionTotal, RunTotal};
+use rtit_flow::{InstructionCount, RunTotal};
 
 use crate::column::Column;
 use crate::image::Space;
@@ -12,7 +12,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unrolled, module)?)
 }
 
-type Unrolled = (Column, Column, Column, Column, Column, u64);
+type InstructionCounts = (Column, Column, Column, Column, Column, u64);
 
 /// How often each instruction ran, of runs as `Flow.totals` has them: little-endian columns of starts (u64),
 /// instructions (u32) and counts (u64). `space` has their code at its beginning.
@@ -29,7 +29,7 @@ fn unrolled(
     instructions: &[u8],
     counts: &[u8],
     bits: u32,
-) -> PyResult<Unrolled> {
+) -> PyResult<InstructionCounts> {
     let rows = starts.len() / 8;
     if [rows * 8, rows * 4, rows * 8] != [starts.len(), instructions.len(), counts.len()] {
         return Err(PyValueError::new_err("the columns differ in length"));
@@ -48,11 +48,11 @@ fn unrolled(
             instructions: number.try_into().map_or(0, u32::from_le_bytes),
             count: wide(count),
         });
-        rtit_flow::unrolled(&view, mode, runs)
+        rtit_flow::count_instructions(&view, mode, runs)
     });
     let all = &found.instructions;
-    let wide = |value: fn(&InstructionTotal) -> u64| all.iter().map(value).collect::<Column>();
-    let octets = |value: fn(&InstructionTotal) -> u8| all.iter().map(value).collect::<Column>();
+    let wide = |value: fn(&InstructionCount) -> u64| all.iter().map(value).collect::<Column>();
+    let octets = |value: fn(&InstructionCount) -> u8| all.iter().map(value).collect::<Column>();
     Ok((
         wide(|each| each.ip),
         octets(|each| each.length),

@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::{PyErr, PyResult};
 use rtit_flow::{
-    BlockIdSink, BlockTable, BranchSink, Counting, Counts, HashedRunSink, InstructionSink, Ledger,
-    Point, RunSink, Segments, Settings, Spaces, Totals,
+    AdditiveDecoder, BlockIdSink, BlockTable, BranchSink, Counting, Counts, HashedRunSink,
+    InstructionSink, Ledger, RunSink, Settings, Spaces, TimingSample, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
@@ -21,8 +21,8 @@ pub(crate) enum Way {
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Calls(Box<rtit_flow::Flow<Stream, Calls>>),
-    Count(Box<Segments<Stream, Counting>>),
-    Totals(Box<Segments<Stream, Totals>>),
+    Count(Box<AdditiveDecoder<Stream, Counting>>),
+    Totals(Box<AdditiveDecoder<Stream, Totals>>),
     Branches(InTurn<BranchSink>),
     /// With the blocks of the ids.
     BlockIds(InTurn<BlockIdSink>, BlockTable),
@@ -95,7 +95,7 @@ impl Way {
     }
 
     /// What timing packets told since the last time.
-    pub fn take_points(&mut self) -> Vec<Point> {
+    pub fn take_points(&mut self) -> Vec<TimingSample> {
         match self {
             Way::Rows(flow) => flow.take_points(),
             Way::Instructions(flow) => flow.take_points(),

@@ -5,8 +5,9 @@ use rtit_packet::{Kind, Scanner};
 use super::state::{Decoder, State};
 use crate::lookahead::Here;
 use crate::sink::{Placed, Sink, Wants};
-use crate::steps::{
-    base_of, node_of, results, Exit, Lane, Mark, Taken, Weights, AHEAD, MOST_SUMMED,
+use crate::transitions::{
+    tnt_outcomes, DecodeCursor, InstructionMixSum, NodeKey, StopReason, TimingEntry, TransitionLog,
+    MAX_SUMMED, READ_AHEAD,
 };
 use crate::walk::Stamp;
 use crate::window::Window;
@@ -15,7 +16,7 @@ use crate::window::Window;
 const LOG: usize = 1 << 13;
 
 /// Steps that a sink is given at once.
-const PART: usize = MOST_SUMMED;
+const PART: usize = MAX_SUMMED;
 
 /// What became of the next packets.
 pub(super) enum Stepped {
@@ -49,7 +50,7 @@ impl Decoder {
         scanner: &mut Scanner<'_>,
         sink: &mut S,
     ) -> Stepped {
-        if scanner.block().is_some() || !self.may_step() || !self.walker.steps.begin(S::WANTS) {
+        if scanner.block().is_some() || !self.may_step() || !self.walker.steps.prepare(S::WANTS) {
             return Stepped::Never;
         }
         let position = Scanner::position(scanner);
@@ -59,48 +60,48 @@ impl Decoder {
         };
         let end = bytes
             .len()
-            .saturating_sub(AHEAD)
+            .saturating_sub(READ_AHEAD)
             .min(until.saturating_sub(position))
-            .min(self.walker.steps.stride());
-        if end == 0 || !Lane::takes(bytes[0]) {
+            .min(self.walker.steps.max_bytes_at_once());
+        if end == 0 || !DecodeCursor::handles(bytes[0]) {
             return Stepped::Not;
         }
         let Ok(node) = self.walker.resolve() else {
             return Stepped::Not;
         };
         self.walker.give_sites();
-        let mut lane = Lane::new(base_of(node), self.last_ip);
+        let mut cursor = DecodeCursor::new(NodeKey::from_index(node), self.last_ip);
         if self.doubt.told == position {
-            lane.told = 0;
+            cursor.cyc_end = 0;
         }
-        lane.leaves_mtcs = self.doubt.from.is_some();
-        let waiting = self.run_kernel::<S>(&bytes[..end + AHEAD], end, &mut lane, sink);
-        if lane.at == 0 {
+        cursor.stops_at_mtc = self.doubt.from.is_some();
+        let waiting = self.run_kernel::<S>(&bytes[..end + READ_AHEAD], end, &mut cursor, sink);
+        if cursor.offset == 0 {
             return Stepped::Not;
         }
-        self.last_ip = lane.last_ip;
-        if lane.told != Lane::NONE {
-            self.doubt.told = position + lane.told;
+        self.last_ip = cursor.last_ip;
+        if cursor.cyc_end != DecodeCursor::NONE {
+            self.doubt.told = position + cursor.cyc_end;
         }
         for (kind, count) in [
-            (Kind::Tnt, lane.at as u64 - lane.other_bytes),
-            (Kind::Tip, lane.tips),
-            (Kind::Cyc, lane.cycs),
-            (Kind::Mtc, lane.mtcs),
+            (Kind::Tnt, cursor.offset as u64 - cursor.non_tnt_bytes),
+            (Kind::Tip, cursor.tip_count),
+            (Kind::Cyc, cursor.cyc_count),
+            (Kind::Mtc, cursor.mtc_count),
         ] {
             self.counts.packets(kind, count);
         }
-        if (lane.at as u64 - lane.other_bytes) + lane.tips != 0 {
+        if (cursor.offset as u64 - cursor.non_tnt_bytes) + cursor.tip_count != 0 {
             self.after_branch = true;
             self.past = 0;
-            self.deferral.follow(lane.tips);
+            self.deferral.follow(cursor.tip_count);
         }
-        self.walker.go_on_at(node_of(lane.base));
-        self.deliver(position, &lane, stream, sink);
-        scanner.seek(position + lane.at);
+        self.walker.go_on_at(cursor.node.index());
+        self.deliver(position, &cursor, stream, sink);
+        scanner.seek(position + cursor.offset);
         if let Some(results) = waiting {
             let stamp = Stamp {
-                offset: (position + lane.at - 1) as u64,
+                offset: (position + cursor.offset - 1) as u64,
                 time: self.clock.stamp(),
                 now: self.clock.by_rate(),
             };
@@ -110,18 +111,18 @@ impl Decoder {
             }
         }
         let walker = &mut self.walker;
-        walker.steps.keep_within_limit(&walker.code, lane.at);
+        walker.steps.enforce_limits(&walker.code, cursor.offset);
         self.walker.keep_within_limit();
         Stepped::On
     }
 
     /// Runs the kernel until it meets what has no step; gives the results that the walker must take of a TNT that was
-    /// taken in part, and `lane.at` is then behind that TNT.
+    /// taken in part, and `cursor.offset` is then behind that TNT.
     fn run_kernel<S: Sink>(
         &mut self,
         bytes: &[u8],
         end: usize,
-        lane: &mut Lane,
+        cursor: &mut DecodeCursor,
         sink: &S,
     ) -> Option<(u64, u8)> {
         let walker = &mut self.walker;
@@ -133,31 +134,43 @@ impl Decoder {
             let room = match S::WANTS {
                 Wants::Order => {
                     let new = steps.log[known..].iter().map(|&(entry, _)| entry);
-                    let new = new.filter(|&entry| !Mark::is_one(entry));
-                    left = steps.visits().left(left, new);
+                    let new = new.filter(|&entry| !TimingEntry::is_timing(entry));
+                    left = steps.visits().remaining_room(left, new);
                     known = steps.log.len();
-                    LOG.min(known.saturating_add(steps.visits().fitting(left)))
+                    LOG.min(known.saturating_add(steps.visits().max_transitions(left)))
                 }
                 _ => LOG,
             };
-            let exit = steps.run(S::PLACES, &mut walker.stack, bytes, end, room, lane);
+            let exit = steps.decode(S::PLACES, &mut walker.stack, bytes, end, room, cursor);
             let went_on = match exit {
                 // as many as were sure to fit; there may be room for more
-                Exit::Leave if known < room && (room..LOG).contains(&steps.log.len()) => continue,
-                Exit::Leave => return None,
-                Exit::Tnt(tnt) => steps.fill_tnt(code, view, lane.base, tnt),
-                Exit::Tip(ip) => steps.fill_tip(code, view, lane.base, ip),
-                Exit::NoCall => false,
-                Exit::Phrase => {
-                    steps.fill_phrase(bytes, lane);
+                StopReason::NotHandled
+                    if known < room && (room..LOG).contains(&steps.log.len()) =>
+                {
+                    continue
+                }
+                StopReason::NotHandled => return None,
+                StopReason::MissingTnt(tnt) => {
+                    steps.add_tnt_transition(code, view, cursor.node, tnt)
+                }
+                StopReason::MissingTip(ip) => steps.add_tip_transition(code, view, cursor.node, ip),
+                StopReason::ReturnWithoutCall => false,
+                StopReason::FusionDue => {
+                    steps.add_fused_transition(bytes, cursor);
                     true
                 }
-                Exit::Return(site) => {
-                    let next = steps.fill_return(code, view, lane.base, site, lane.at);
+                StopReason::MissingReturn(site) => {
+                    let next = steps.take_new_return_transition(
+                        code,
+                        view,
+                        cursor.node,
+                        site,
+                        cursor.offset,
+                    );
                     if let Some(next) = next {
                         walker.stack.drop_top();
-                        lane.base = next;
-                        lane.at += usize::from(lane.rest == 0);
+                        cursor.node = next;
+                        cursor.offset += usize::from(cursor.pending_tnt == 0);
                     }
                     next.is_some()
                 }
@@ -165,19 +178,27 @@ impl Decoder {
             if went_on && !code.is_over_limit() {
                 continue;
             }
-            let (bits, count) = results(lane.rest);
+            let (bits, count) = tnt_outcomes(cursor.pending_tnt);
             let results = match exit {
-                Exit::Return(_) | Exit::NoCall if !went_on => (bits | 1 << count, count + 1),
+                StopReason::MissingReturn(_) | StopReason::ReturnWithoutCall if !went_on => {
+                    (bits | 1 << count, count + 1)
+                }
                 _ if count == 0 => return None,
                 _ => (bits, count),
             };
-            lane.at += 1;
+            cursor.offset += 1;
             return Some(results);
         }
     }
 
     /// Hands the log to the clock and to a sink that wants the order.
-    fn deliver<S: Sink>(&mut self, base: usize, lane: &Lane, stream: Window<'_>, sink: &mut S) {
+    fn deliver<S: Sink>(
+        &mut self,
+        base: usize,
+        cursor: &DecodeCursor,
+        stream: Window<'_>,
+        sink: &mut S,
+    ) {
         let walker = &mut self.walker;
         let steps = &walker.steps;
         let visits = steps.visits();
@@ -193,11 +214,11 @@ impl Decoder {
         let mut placed = [Placed::default(); PART];
         for part in steps.log.chunks(PART) {
             let mut count = 0;
-            let mut weights = Weights::default();
+            let mut weights = InstructionMixSum::default();
             for &(entry, at) in part {
                 let offset = base as u64 + u64::from(at);
-                if !Mark::is_one(entry) {
-                    let weight = visits.weight(entry);
+                if !TimingEntry::is_timing(entry) {
+                    let weight = visits.mix(entry);
                     weights.add(weight);
                     placed[count] = Placed {
                         number: entry,
@@ -210,11 +231,11 @@ impl Decoder {
                     }
                     continue;
                 }
-                if entry & Mark::CYC != 0 {
+                if entry & TimingEntry::CYC != 0 {
                     if self.clock.looks_ahead(offset) {
                         self.clock.look_ahead(0, &here(offset));
                     }
-                    self.clock.cyc(u64::from(entry & !Mark::CYC));
+                    self.clock.cyc(u64::from(entry & !TimingEntry::CYC));
                 } else {
                     self.clock.mtc(entry as u8);
                 }
@@ -223,7 +244,7 @@ impl Decoder {
             }
             weights.add_to(&mut self.counts);
             if S::WANTS == Wants::Order {
-                sink.steps(&Taken {
+                sink.steps(&TransitionLog {
                     placed: &placed[..count],
                     epoch: steps.epoch(),
                     code: &walker.code,
@@ -231,12 +252,12 @@ impl Decoder {
                 });
             }
         }
-        if lane.cycles != 0 {
-            let end = (base + lane.at) as u64;
+        if cursor.unlogged_cycles != 0 {
+            let end = (base + cursor.offset) as u64;
             if self.clock.looks_ahead(end) {
-                self.clock.look_ahead(lane.cycles, &here(end));
+                self.clock.look_ahead(cursor.unlogged_cycles, &here(end));
             }
-            self.clock.cyc(lane.cycles);
+            self.clock.cyc(cursor.unlogged_cycles);
         }
         walker.steps.log.clear();
         walker.set_time(before);

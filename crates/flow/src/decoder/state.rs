@@ -13,11 +13,11 @@ use crate::errata::Errata;
 use crate::error::{Cause, ErrorClass, FlowError};
 use crate::event::{Event, EventKind};
 use crate::ledger::{Ledger, Span, Trust};
-use crate::points::{Point, Points};
 use crate::settings::Settings;
 use crate::sink::{End, Sink};
 use crate::spaces::Spaces;
 use crate::time::Clock;
+use crate::timing_samples::{TimingSample, TimingSamples};
 use crate::totals::Totals;
 use crate::walk::{Stamp, Walker};
 use crate::window::Window;
@@ -172,7 +172,7 @@ impl Decoder {
         }
         let position = if none { 0 } else { position };
         let mut clock = Clock::new(settings.time);
-        clock.points = settings.points.then(Points::default);
+        clock.points = settings.points.then(TimingSamples::default);
         let mut state = State::Lost { resume: false };
         if let Some(start) = settings.start {
             walker.begin();
@@ -241,7 +241,7 @@ impl Decoder {
     }
 
     /// What timing packets told since it was asked last, if the settings ask for points.
-    pub fn take_points(&mut self) -> Vec<Point> {
+    pub fn take_points(&mut self) -> Vec<TimingSample> {
         let points = self.clock.points.as_mut();
         points.map_or_else(Vec::new, |points| std::mem::take(&mut points.waiting))
     }

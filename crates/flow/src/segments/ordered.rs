@@ -1,11 +1,18 @@
-//! Several threads for results whose order matters.
+//! Decodes a stream on several threads, with results in stream order.
+//!
+//! Each segment collects its results in batches, which are handed out in the order of the stream. A sink has state,
+//! too (the open run, an open transaction); it is compared beside the decoder's state. So nothing is patched at the
+//! seams.
+//!
+//! A byte of PT may be one row or thousands of instructions. The size of segments therefore follows from the rows per
+//! byte of the round before, and a segment that produces far more than expected stops; the segments after it are
+//! decoded again. The first round is one batch on one thread, so that the first rows are there soon.
 
 use std::collections::VecDeque;
 
-use super::division::Division;
-use super::patience::Patience;
-use super::plan::{plan, Piece};
-use super::spread::spread;
+use super::parallel_config::{ParallelConfig, SpeculationBackoff};
+use super::round_plan::{plan_round, StreamSegment};
+use super::worker_threads::run_on_threads;
 use crate::counts::Counts;
 use crate::decoder::{Carry, Decoder};
 use crate::ledger::Ledger;
@@ -15,32 +22,32 @@ use crate::sinks::OrderedSink;
 use crate::spaces::Spaces;
 use crate::window::{Source, Window};
 
-/// A segment should give one in so many of the bytes of results that it may.
-const RESERVE: usize = 16;
-/// Bytes of a segment, at least, as long as `Division::segment` is not less: its lead is to be short beside it.
-const LEAST_SEGMENT: usize = 1 << 15;
-/// Bytes that should be there for a round without segments.
-const FIRST: usize = 1 << 18;
+/// A segment should produce one in so many of the bytes of results that it may.
+const RESULT_RESERVE: usize = 16;
+/// Least size of a segment, unless `ParallelConfig::segment_bytes` is less; its lead-in should be short beside it.
+const MIN_SEGMENT_BYTES: usize = 1 << 15;
+/// Bytes that a window should hold for an undivided round.
+const UNDIVIDED_ROUND_BYTES: usize = 1 << 18;
 
-/// A stream followed by several threads, with the results of one.
-pub struct Ordered<B, S: OrderedSink> {
+/// Decodes a stream on several threads; the results are those of one thread.
+pub struct OrderedDecoder<B, S: OrderedSink> {
     stream: B,
     spaces: Spaces,
     settings: Settings,
-    division: Division,
-    /// One for each thread: they keep what they learned of the code.
+    config: ParallelConfig,
+    /// One for each thread. They keep their code caches and tables from round to round.
     workers: Vec<Worker<S>>,
-    /// The state up to which results are in `ready` or were taken.
-    state: State<S>,
+    /// State after the last result in `ready`.
+    state: SegmentState<S>,
     ledger: Ledger,
     counts: Counts,
     ready: VecDeque<S::Batch>,
-    /// Rows so far.
+    /// Number of rows so far.
     rows: u64,
     /// Of the last round.
     rows_per_byte: Option<f64>,
-    patience: Patience,
-    /// The memory of batches is used again.
+    backoff: SpeculationBackoff,
+    /// Keeps the memory of batches for reuse.
     _pool: BufferPoolGuard,
 }
 
@@ -49,63 +56,64 @@ struct Worker<S> {
     sink: S,
 }
 
-struct State<S: OrderedSink> {
+struct SegmentState<S: OrderedSink> {
     carry: Carry,
     sink: S::State,
 }
 
-impl<S: OrderedSink> PartialEq for State<S> {
-    fn eq(&self, other: &State<S>) -> bool {
+impl<S: OrderedSink> PartialEq for SegmentState<S> {
+    fn eq(&self, other: &SegmentState<S>) -> bool {
         self.carry == other.carry && self.sink == other.sink
     }
 }
 
-/// A segment, decoded.
-struct Part<S: OrderedSink> {
-    begin: State<S>,
-    end: State<S>,
+/// What the decoder of a segment found between its cut and its end.
+struct SegmentResult<S: OrderedSink> {
+    begin: SegmentState<S>,
+    end: SegmentState<S>,
     counts: Counts,
     ledger: Ledger,
     batches: Vec<S::Batch>,
 }
 
-/// What all segments of a round are decoded from.
-struct Job<'a, S: OrderedSink> {
+/// What all segments of a round share.
+struct SegmentInput<'a, S: OrderedSink> {
     window: Window<'a>,
-    /// As they are at the beginning of the stream.
+    /// In their state at the start of the stream.
     spaces: &'a Spaces,
-    state: &'a State<S>,
-    /// Rows of a batch, and of a segment.
-    limit: usize,
-    most: usize,
-    /// As `Division` has it.
-    changes: usize,
+    state: &'a SegmentState<S>,
+    /// Rows of a batch.
+    batch_rows: usize,
+    /// Rows of a segment.
+    max_rows: usize,
+    /// As in `ParallelConfig`.
+    max_ledger_entries: usize,
 }
 
-impl<B: Source, S: OrderedSink> Ordered<B, S> {
-    /// Whether a stream can be followed so: there are several threads, who is asked for pages is asked by one alone, turns
-    /// are told in order, and points are numbered.
-    pub fn divides(spaces: &Spaces, settings: &Settings, division: &Division) -> bool {
-        division.threads > 1 && !spaces.need_one_thread() && !settings.points
+impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
+    /// Returns whether a stream can be divided. It cannot if pages are requested in order, threads are attributed by
+    /// scheduling intervals, or timing samples are numbered.
+    pub fn can_divide(spaces: &Spaces, settings: &Settings, config: &ParallelConfig) -> bool {
+        config.threads > 1 && !spaces.need_one_thread() && !settings.points
     }
 
-    /// `sink` is empty. What `divides` denies is done by one thread.
+    /// `sink` is empty. Uses one thread where `can_divide` is false.
     pub fn new(
         stream: B,
         spaces: impl Into<Spaces>,
         settings: &Settings,
-        division: Division,
+        config: ParallelConfig,
         sink: S,
     ) -> Self {
         let spaces = spaces.into();
-        let threads = match Self::divides(&spaces, settings, &division) {
-            true => division.threads,
+        let threads = match Self::can_divide(&spaces, settings, &config) {
+            true => config.threads,
             false => 1,
         };
         let settings = settings.of_one_in(threads);
         let decoder = Decoder::new(spaces.clone(), stream.window(), &settings);
-        Ordered {
-            state: State {
+        OrderedDecoder {
+            state: SegmentState {
                 carry: decoder.carry(),
                 sink: sink.state(),
             },
@@ -115,90 +123,70 @@ impl<B: Source, S: OrderedSink> Ordered<B, S> {
             ready: VecDeque::new(),
             rows: 0,
             rows_per_byte: None,
-            patience: Patience::new(),
+            backoff: SpeculationBackoff::new(),
             _pool: BufferPoolGuard::new(),
             stream,
             spaces,
             settings,
-            division: Division {
-                threads,
-                ..division
-            },
+            config: ParallelConfig { threads, ..config },
         }
     }
 
-    /// Decodes one round, in batches of about `limit` rows, or to the end of the window; false if the stream has ended.
-    pub fn advance(&mut self, limit: usize) -> bool {
+    /// Decodes one round, in batches of about `batch_rows` rows, or to the end of the window. Returns false at the end
+    /// of the stream.
+    pub fn advance(&mut self, batch_rows: usize) -> bool {
         if self.is_finished() || self.gave_up() {
             return false;
         }
-        let limit = limit.max(1);
+        let batch_rows = batch_rows.max(1);
         let window = self.stream.window();
         let position = self.state.carry.position;
-        let pieces = match self.segment() {
-            Some(segment) => {
-                let count = self.division.pieces_in_order();
-                let lead = self.patience.lead;
-                let division = Division {
-                    segment,
-                    ..self.division
-                };
-                plan(window, position, &division, count, lead)
-            }
-            None => {
-                let piece = Piece {
-                    lead: None,
-                    cut: position,
-                    until: position.saturating_add(self.division.segment),
-                };
-                vec![piece]
-            }
-        };
-        let job = Job {
+        let segments = self.plan_next_round(window);
+        let input = SegmentInput {
             window,
             spaces: &self.spaces,
             state: &self.state,
-            limit,
-            // whoever wants few rows should not wait for many
-            most: match self.rows_per_byte {
+            batch_rows,
+            // The first round is one batch, so that the first rows are there soon.
+            max_rows: match self.rows_per_byte {
                 None => 1,
-                Some(_) => (self.division.results / S::ROW_BYTES).max(1),
+                Some(_) => (self.config.max_result_bytes / S::ROW_BYTES).max(1),
             },
-            changes: self.division.changes,
+            max_ledger_entries: self.config.max_ledger_entries,
         };
-        let threads = pieces.len().min(self.division.threads);
+        let threads = segments.len().min(self.config.threads);
         while self.workers.len() < threads {
             let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
             let sink = self.workers[0].sink.fresh();
             self.workers.push(Worker { decoder, sink });
         }
         let workers = &mut self.workers[..threads];
-        let parts = spread(workers, &pieces, &self.spaces.watch, |worker, piece| {
-            worker.part(&job, piece)
+        let results = run_on_threads(workers, &segments, &self.spaces.watch, |worker, segment| {
+            worker.decode_segment(&input, segment)
         });
         let rows = self.rows;
-        let (mut failures, mut used) = (0, 0);
-        let mut end: Option<State<S>> = None;
-        for (piece, mut part) in pieces.iter().zip(parts) {
+        let (mut mismatches, mut used) = (0, 0);
+        let mut end: Option<SegmentState<S>> = None;
+        for (segment, mut result) in segments.iter().zip(results) {
             let state = end.as_ref().unwrap_or(&self.state);
-            if part.begin != *state {
-                failures += 1;
-                part = self.workers[0].go_on_from(&job, state, piece.until);
+            if result.begin != *state {
+                mismatches += 1;
+                result = self.workers[0].decode_from(&input, state, segment.until);
             }
             used += 1;
-            self.ledger.join(part.ledger);
-            self.counts.add(&part.counts);
+            self.ledger.join(result.ledger);
+            self.counts.add(&result.counts);
             let before = self.rows;
-            for mut batch in part.batches {
+            for mut batch in result.batches {
                 S::shift_rows(&mut batch, before);
                 self.rows += S::rows(&batch) as u64;
                 self.ready.push_back(batch);
             }
-            let carry = &part.end.carry;
-            let whole = carry.position >= piece.until && carry.later.is_empty();
-            end = Some(part.end);
-            if !whole {
-                // it was too much, or the stream goes on later
+            let carry = &result.end.carry;
+            let is_complete = carry.position >= segment.until && carry.later.is_empty();
+            end = Some(result.end);
+            if !is_complete {
+                // It had too many results, or the window ends here.
                 break;
             }
         }
@@ -209,44 +197,63 @@ impl<B: Source, S: OrderedSink> Ordered<B, S> {
         if bytes > 0 {
             self.rows_per_byte = Some((self.rows - rows) as f64 / bytes as f64);
         }
-        if let several @ 2.. = pieces.len() {
-            self.patience.learn(failures, several - used, several - 1);
+        if let several @ 2.. = segments.len() {
+            self.backoff
+                .after_divided_round(mismatches, several - used, several - 1);
         } else {
-            self.patience.waited();
+            self.backoff.after_undivided_round();
         }
         !self.is_finished() && !self.gave_up()
+    }
+
+    fn plan_next_round(&self, window: Window<'_>) -> Vec<StreamSegment> {
+        let position = self.state.carry.position;
+        let Some(segment_bytes) = self.segment_bytes() else {
+            return vec![StreamSegment {
+                lead_in: None,
+                cut: position,
+                until: position.saturating_add(self.config.segment_bytes),
+            }];
+        };
+        let count = self.config.ordered_round_segments();
+        let lead_in_psbs = self.backoff.lead_in_psbs;
+        let config = ParallelConfig {
+            segment_bytes,
+            ..self.config
+        };
+        plan_round(window, position, &config, count, lead_in_psbs)
     }
 
     fn gave_up(&self) -> bool {
         self.workers.iter().any(|worker| worker.decoder.gave_up())
     }
 
-    /// Bytes that the next round takes, about: a window should hold as many.
-    pub fn round(&self) -> usize {
-        match self.segment() {
-            Some(segment) => segment * self.division.pieces_in_order(),
-            None => FIRST,
+    /// Bytes of the next round, about: a window should hold as many.
+    pub fn round_bytes(&self) -> usize {
+        match self.segment_bytes() {
+            Some(segment_bytes) => segment_bytes * self.config.ordered_round_segments(),
+            None => UNDIVIDED_ROUND_BYTES,
         }
     }
 
-    /// How large segments are; None: there is but one piece.
-    fn segment(&self) -> Option<usize> {
-        let alone = self.division.threads < 2 || self.state.carry.searching;
-        if alone || !self.patience.divides() {
+    /// Size of the segments of the next round; `None` if it is not divided.
+    fn segment_bytes(&self) -> Option<usize> {
+        let is_undivided = self.config.threads < 2 || self.state.carry.searching;
+        if is_undivided || !self.backoff.should_divide() {
             return None;
         }
-        let most = self.division.segment;
-        let rows = (self.division.results / S::ROW_BYTES / RESERVE) as f64;
+        let max_bytes = self.config.segment_bytes;
+        let rows = (self.config.max_result_bytes / S::ROW_BYTES / RESULT_RESERVE) as f64;
         let bytes = (rows / self.rows_per_byte?.max(1e-9)) as usize;
-        Some(bytes.clamp(LEAST_SEGMENT.min(most), most))
+        Some(bytes.clamp(MIN_SEGMENT_BYTES.min(max_bytes), max_bytes))
     }
 
-    /// The next results, if there are any before more is decoded.
-    pub fn take(&mut self) -> Option<S::Batch> {
+    /// Returns the next batch that has been decoded.
+    pub fn next_batch(&mut self) -> Option<S::Batch> {
         self.ready.pop_front()
     }
 
-    /// Spans without gaps up to where decoding has come; complete once the stream has ended.
+    /// The ledger up to `position`; complete at the end of the stream.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -259,7 +266,7 @@ impl<B: Source, S: OrderedSink> Ordered<B, S> {
         counts
     }
 
-    /// Offset before which the window's bytes are not needed any more.
+    /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
         self.state.carry.position
     }
@@ -268,7 +275,7 @@ impl<B: Source, S: OrderedSink> Ordered<B, S> {
         self.state.carry.finished
     }
 
-    /// The window can only be left behind: more is needed before decoding goes on.
+    /// Whether decoding needs more bytes of the stream.
     pub fn is_starved(&self) -> bool {
         let window = self.stream.window();
         !window.last && !self.is_finished() && self.position() >= window.limit()
@@ -280,40 +287,49 @@ impl<B: Source, S: OrderedSink> Ordered<B, S> {
 }
 
 impl<S: OrderedSink> Worker<S> {
-    fn part(&mut self, job: &Job<'_, S>, piece: &Piece) -> Part<S> {
-        let Some(psb) = piece.lead else {
-            return self.go_on_from(job, job.state, piece.until);
+    fn decode_segment(
+        &mut self,
+        input: &SegmentInput<'_, S>,
+        segment: &StreamSegment,
+    ) -> SegmentResult<S> {
+        let Some(psb) = segment.lead_in else {
+            return self.decode_from(input, input.state, segment.until);
         };
-        let state = job.state;
-        self.decoder.limit_parts(job.changes);
+        let state = input.state;
+        self.decoder.limit_parts(input.max_ledger_entries);
         self.decoder
-            .restore(&state.carry.sometime_later(psb), job.spaces);
+            .restore(&state.carry.sometime_later(psb), input.spaces);
         self.sink.resume_from(&S::later_state(&state.sink));
-        self.gather(job, piece.cut, usize::MAX, |_| ());
-        let known = self.sink.state();
-        self.sink.resume_from(&known);
-        self.go_on(job, piece.until)
+        self.collect_batches(input, segment.cut, usize::MAX, |_| ());
+        let state_at_cut = self.sink.state();
+        self.sink.resume_from(&state_at_cut);
+        self.record_until(input, segment.until)
     }
 
-    /// From a known state on.
-    fn go_on_from(&mut self, job: &Job<'_, S>, state: &State<S>, until: usize) -> Part<S> {
-        self.decoder.limit_parts(job.changes);
-        self.decoder.restore(&state.carry, job.spaces);
+    /// Decodes from a known state.
+    fn decode_from(
+        &mut self,
+        input: &SegmentInput<'_, S>,
+        state: &SegmentState<S>,
+        until: usize,
+    ) -> SegmentResult<S> {
+        self.decoder.limit_parts(input.max_ledger_entries);
+        self.decoder.restore(&state.carry, input.spaces);
         self.sink.resume_from(&state.sink);
-        self.go_on(job, until)
+        self.record_until(input, until)
     }
 
-    fn go_on(&mut self, job: &Job<'_, S>, until: usize) -> Part<S> {
-        let begin = State {
+    fn record_until(&mut self, input: &SegmentInput<'_, S>, until: usize) -> SegmentResult<S> {
+        let begin = SegmentState {
             carry: self.decoder.begin_part(),
             sink: self.sink.state(),
         };
         let mut batches = Vec::new();
-        self.gather(job, until, job.most, |batch| batches.push(batch));
+        self.collect_batches(input, until, input.max_rows, |batch| batches.push(batch));
         let (counts, ledger) = self.decoder.end_part();
-        Part {
+        SegmentResult {
             begin,
-            end: State {
+            end: SegmentState {
                 carry: self.decoder.carry(),
                 sink: self.sink.state(),
             },
@@ -323,36 +339,36 @@ impl<S: OrderedSink> Worker<S> {
         }
     }
 
-    /// Decodes to the first packet at or after `until`, the end of the window, or until batches have `most` rows, or the
-    /// ledger is full.
-    fn gather(
+    /// Decodes to the first packet at or after `until`, to the end of the window, or until batches have `max_rows`
+    /// rows or the ledger is full.
+    fn collect_batches(
         &mut self,
-        job: &Job<'_, S>,
+        input: &SegmentInput<'_, S>,
         until: usize,
-        most: usize,
-        mut take: impl FnMut(S::Batch),
+        max_rows: usize,
+        mut add_batch: impl FnMut(S::Batch),
     ) {
         let (decoder, sink) = (&mut self.decoder, &mut self.sink);
-        sink.set_limit(job.limit);
+        sink.set_limit(input.batch_rows);
         let mut rows = 0;
-        while rows < most {
+        while rows < max_rows {
             let before = decoder.position();
-            let goes_on = decoder.decode_until(job.window, until, sink);
+            let can_continue = decoder.decode_until(input.window, until, sink);
             let is_full = sink.is_full();
             if is_full {
                 let batch = sink.take_batch();
                 rows += S::rows(&batch);
-                take(batch);
+                add_batch(batch);
             }
             let position = decoder.position();
-            let moves = is_full || position > before || decoder.is_paused();
-            let is_there = position >= until && !decoder.tells_later();
-            if !goes_on || !moves || is_there || decoder.ledger().is_full() {
+            let has_progress = is_full || position > before || decoder.is_paused();
+            let is_at_end = position >= until && !decoder.tells_later();
+            if !can_continue || !has_progress || is_at_end || decoder.ledger().is_full() {
                 break;
             }
         }
         if !sink.is_empty() {
-            take(sink.take_batch());
+            add_batch(sink.take_batch());
         }
     }
 }

@@ -6,7 +6,7 @@ use rtit_x86::Mode;
 use super::walker::Walker;
 use crate::code::Code;
 use crate::spaces::Spaces;
-use crate::steps::Steps;
+use crate::transitions::Transitions;
 use crate::watch::Watched;
 
 impl Walker {
@@ -42,7 +42,7 @@ impl Walker {
         self.watched.start_again();
         self.of_each(spaces, |known, _, _| {
             if let Some((_, steps)) = known {
-                steps.start_again();
+                steps.reset_counts();
             }
         });
         self.rewind(spaces);
@@ -57,7 +57,7 @@ impl Walker {
             }
             *view = first.clone();
             if let Some((code, steps)) = known {
-                steps.forget_all(code);
+                steps.invalidate_all(code);
                 code.clear();
             }
         });
@@ -78,11 +78,11 @@ impl Walker {
                 return;
             };
             if *changed == Changed::All {
-                steps.forget_all(code);
+                steps.invalidate_all(code);
             }
             code.forget(changed);
             let dead = code.take_dead();
-            steps.forget(&dead);
+            steps.invalidate(&dead);
         });
     }
 
@@ -90,7 +90,7 @@ impl Walker {
     fn of_each(
         &mut self,
         spaces: &Spaces,
-        mut each: impl FnMut(Option<(&mut Code, &mut Steps)>, &mut View, &View),
+        mut each: impl FnMut(Option<(&mut Code, &mut Transitions)>, &mut View, &View),
     ) {
         let current = self.others.current;
         for (index, first) in spaces.views.iter().enumerate() {

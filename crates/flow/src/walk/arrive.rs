@@ -109,19 +109,19 @@ impl Walker {
         self.ip = self.here();
         self.node = NO_NODE;
         self.stack.forget_sites(&self.code);
-        known.steps.idle = self.steps.idle;
+        known.steps.discards_results = self.steps.discards_results;
         std::mem::swap(&mut self.code, &mut known.code);
         std::mem::swap(&mut self.view, &mut view);
         std::mem::swap(&mut self.steps, &mut known.steps);
         // of all spaces there is one sum
-        self.steps.take_over(&mut known.steps);
+        self.steps.move_addresses_from(&mut known.steps);
         self.others.leave(view, known, index, &mut self.steps);
         true
     }
 
     /// Whether steps are taken without being counted, in whatever space.
     pub fn idle(&mut self, idle: bool) {
-        self.steps.idle = idle;
+        self.steps.discards_results = idle;
     }
 
     /// Adds what steps counted, in whatever space.
@@ -137,21 +137,21 @@ impl Walker {
         if S::WANTS != Wants::Hits {
             return;
         }
-        self.steps.give_hits(&self.code, sink);
-        let give = |known: &mut Known| known.steps.give_hits(&known.code, sink);
+        self.steps.hand_over_hits(&self.code, sink);
+        let give = |known: &mut Known| known.steps.hand_over_hits(&known.code, sink);
         self.others.take_left(give);
     }
 
     /// How many places steps have added up, in whatever space.
     pub fn places(&self) -> usize {
-        self.steps.places()
+        self.steps.counters_in_use()
     }
 
     /// Takes what steps added up, in whatever space.
     pub fn take_totals(&mut self, totals: &mut Totals) {
-        self.steps.take_totals(&self.code, totals);
+        self.steps.move_totals(&self.code, totals);
         for known in self.others.known_mut() {
-            known.steps.take_totals(&known.code, totals);
+            known.steps.move_totals(&known.code, totals);
         }
     }
 }

@@ -7,7 +7,7 @@ use rtit_image::View;
 use crate::code::Code;
 use crate::settings::Settings;
 use crate::spaces::{Spaces, Whereabouts};
-use crate::steps::Steps;
+use crate::transitions::Transitions;
 
 /// A part of the limit of a code, for all that are parked.
 const PARKED: usize = 2;
@@ -15,7 +15,7 @@ const PARKED: usize = 2;
 /// What is known of the code of a space.
 pub(super) struct Known {
     pub code: Code,
-    pub steps: Steps,
+    pub steps: Transitions,
 }
 
 pub(super) struct Parked {
@@ -72,7 +72,7 @@ impl Others {
         let known = taken.known.unwrap_or_else(|| {
             Box::new(Known {
                 code: Code::new(self.settings.cache_limit, index as u32),
-                steps: Steps::new(&self.settings, false),
+                steps: Transitions::new(&self.settings, false),
             })
         });
         Some((taken.view, known))
@@ -80,7 +80,7 @@ impl Others {
 
     /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was counted,
     /// which `sum` takes.
-    pub fn leave(&mut self, view: View, known: Box<Known>, next: usize, sum: &mut Steps) {
+    pub fn leave(&mut self, view: View, known: Box<Known>, next: usize, sum: &mut Transitions) {
         let bytes = size_of::<Known>() + known.code.size() + known.steps.size();
         self.bytes += bytes;
         if let Some(place) = self.parked.get_mut(self.current) {
@@ -100,7 +100,7 @@ impl Others {
             for Parked { known, bytes, .. } in self.parked.iter_mut().flatten() {
                 if let Some(known) = known.take() {
                     let Known { code, steps } = *known;
-                    sum.absorb(steps, &code);
+                    sum.add_counts_of(steps, &code);
                 }
                 *bytes = 0;
             }

@@ -12,7 +12,7 @@ use crate::settings::{FilterRanges, Settings};
 use crate::sink::{End, Sink};
 use crate::spaces::Spaces;
 use crate::stack::{Entry, ReturnStack};
-use crate::steps::Steps;
+use crate::transitions::Transitions;
 use crate::watch::Watched;
 
 /// Results waiting for a deferred TIP never exceed those of one long TNT.
@@ -23,7 +23,7 @@ pub(crate) struct Walker {
     pub view: View,
     pub stack: ReturnStack,
     /// What stands in for this walker; kept here because it knows the code by number.
-    pub steps: Steps,
+    pub steps: Transitions,
     pub(super) others: Others,
     /// The time to which the code has been moved on.
     pub(super) seen: u64,
@@ -66,7 +66,7 @@ impl Walker {
             others,
             seen: 0,
             stack: ReturnStack::default(),
-            steps: Steps::new(settings, alone),
+            steps: Transitions::new(settings, alone),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,
@@ -128,7 +128,7 @@ impl Walker {
         }
         self.code.forget(changed);
         let dead = self.code.take_dead();
-        self.steps.forget(&dead);
+        self.steps.invalidate(&dead);
     }
 
     /// Numbers of nodes and call sites are about to become invalid.
@@ -136,7 +136,7 @@ impl Walker {
         self.ip = self.here();
         self.node = NO_NODE;
         self.stack.forget_sites(&self.code);
-        self.steps.forget_all(&self.code);
+        self.steps.invalidate_all(&self.code);
     }
 
     /// Empties a cache that has outgrown its limit.

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    added, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span, StepLimits, Trust,
-    Which,
+    add_saturating, BitmapHash, EdgeCounter, EdgeFilter, EdgeTotal, End, Flow, Persistent,
+    Settings, Span, StepLimits, Trust,
 };
 
 use super::world::{fill, programs_that_change, run, spaces, Program, SLOTS};
@@ -12,7 +12,8 @@ use super::world::{fill, programs_that_change, run, spaces, Program, SLOTS};
 const UNTIL: u64 = 40;
 const SIZE: usize = 1 << 8;
 
-/// A stream: its turns, results and times; what is another from its beginning on, whether all is said to be; its damage.
+/// A stream: its turns, results and times; what is another from its beginning on, whether all is said to be; its
+/// damage.
 #[derive(Clone, Debug)]
 struct Round {
     turns: Vec<usize>,
@@ -62,9 +63,9 @@ fn walked(programs: &[Program], stream: &[u8], settings: &Settings) -> Found {
     let edges = flow.totals().edges();
     let mut map = vec![0; SIZE];
     for edge in &edges {
-        if Which::Decided.has(End::ALL[usize::from(edge.kind)]) {
-            let at = Index::Afl.of(edge.from, edge.to, SIZE as u64 - 1) as usize;
-            map[at] = added(map[at], edge.count);
+        if EdgeFilter::Decided.accepts(End::ALL[usize::from(edge.kind)]) {
+            let at = BitmapHash::Afl.slot(edge.from, edge.to, SIZE as u64 - 1) as usize;
+            map[at] = add_saturating(map[at], edge.count);
         }
     }
     Found {
@@ -89,7 +90,7 @@ proptest! {
         let steps = StepLimits { phrases, ..StepLimits::default() };
         let settings = Settings { steps, cache_limit, ..Settings::default() };
         let mut decoder = Persistent::new(spaces(&programs), &settings);
-        let mut hits = EdgeHits::default();
+        let mut hits = EdgeCounter::default();
         for Round { turns, results, times, change, flip } in rounds {
             if let Some((which, slot, fill, all)) = change {
                 let which = which % programs.len();
@@ -117,8 +118,8 @@ proptest! {
             for _ in 0..2 {
                 decoder.run(&stream, &mut hits);
                 let mut map = vec![0; SIZE];
-                hits.each_cell(Index::Afl, Which::Decided, SIZE as u64 - 1, |at, count| {
-                    map[at as usize] = added(map[at as usize], count);
+                hits.for_each_bitmap_slot(BitmapHash::Afl, EdgeFilter::Decided, SIZE as u64 - 1, |at, count| {
+                    map[at as usize] = add_saturating(map[at as usize], count);
                 });
                 let found = Found {
                     counts: format!("{:?}", decoder.counts()),

@@ -1,0 +1,429 @@
+//! Decodes a stream on several threads into a sink that adds up, such as totals of runs and edges.
+//!
+//! The counts of transitions stay in the tables of each decoder, whatever the segment, and are added up at the end. If
+//! a segment is discarded, its counts are already mixed with those of others. So the interpreter decodes the segment
+//! once more from the same start, and what it counts is subtracted at the end (`MergeTarget::add_and_subtract_later`).
+//! For this reason counters have no limit while several threads decode: what was cut off could not be subtracted.
+
+use std::mem::replace;
+
+use super::parallel_config::{ParallelConfig, SpeculationBackoff, MAX_SEGMENTS_PER_THREAD};
+use super::round_plan::{plan_round, StreamSegment};
+use super::worker_threads::run_on_threads;
+use crate::counts::Counts;
+use crate::decoder::{Carry, Decoder};
+use crate::ledger::Ledger;
+use crate::settings::{Settings, StepLimits};
+use crate::sink::{Counting, Sink, Wants};
+use crate::spaces::Spaces;
+use crate::totals::Totals;
+use crate::window::{Source, Window};
+
+/// A sink with results that add up in any order.
+pub trait AdditiveSink: Sink + Default + Send {
+    /// Adds the results of another part of the stream.
+    fn merge(&mut self, other: Self);
+
+    /// Subtracts results that were added before.
+    fn subtract(&mut self, other: Self);
+
+    /// As `Totals::with_max_counters`.
+    fn limit_counters(&mut self, _max_counters: usize) {}
+
+    /// Sorts all counters and applies the limit.
+    fn consolidate(&mut self) {}
+
+    /// Number of counters.
+    fn counters_in_use(&self) -> usize {
+        0
+    }
+
+    /// Moves the counts of transitions from a decoder to the sink.
+    fn move_transition_counts(&mut self, _decoder: &mut Decoder) {}
+}
+
+impl AdditiveSink for Counting {
+    fn merge(&mut self, _other: Counting) {}
+    fn subtract(&mut self, _other: Counting) {}
+}
+
+impl AdditiveSink for Totals {
+    fn merge(&mut self, other: Totals) {
+        Totals::merge(self, other);
+    }
+
+    fn subtract(&mut self, other: Totals) {
+        Totals::subtract(self, other);
+    }
+
+    fn limit_counters(&mut self, max_counters: usize) {
+        Totals::limit_counters(self, max_counters);
+    }
+
+    fn consolidate(&mut self) {
+        Totals::consolidate(self);
+    }
+
+    fn counters_in_use(&self) -> usize {
+        Totals::counters_in_use(self)
+    }
+
+    fn move_transition_counts(&mut self, decoder: &mut Decoder) {
+        decoder.take_totals(self);
+    }
+}
+
+/// A sink that nothing is cut off in, so that its content can be subtracted.
+fn unlimited_sink<S: AdditiveSink>() -> S {
+    let mut sink = S::default();
+    sink.limit_counters(usize::MAX);
+    sink
+}
+
+/// Decodes a stream on several threads into one additive sink.
+pub struct AdditiveDecoder<B, S> {
+    stream: B,
+    spaces: Spaces,
+    settings: Settings,
+    config: ParallelConfig,
+    /// One for each thread. They keep their code caches and tables from round to round.
+    decoders: Vec<Decoder>,
+    /// State at the end of the last round.
+    carry: Carry,
+    ledger: Ledger,
+    counts: Counts,
+    sink: S,
+    /// Counts of transitions in discarded segments, which are still in the tables of the decoders.
+    discarded: (Counts, S),
+    max_counters: usize,
+    /// Counters in the sink after it was last consolidated.
+    consolidated_counters: usize,
+    /// AdditiveDecoder of the next round for each thread: one after a round with many new counters.
+    segments_per_thread: usize,
+    backoff: SpeculationBackoff,
+}
+
+impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
+    pub fn new(
+        stream: B,
+        spaces: impl Into<Spaces>,
+        settings: &Settings,
+        config: ParallelConfig,
+    ) -> Self {
+        let spaces = spaces.into();
+        let config = ParallelConfig {
+            threads: match spaces.need_one_thread() {
+                true => 1,
+                false => config.threads.max(1),
+            },
+            ..config
+        };
+        let max_counters = settings.places;
+        let settings = &Settings {
+            // Additive results have no timing samples.
+            points: false,
+            places: match config.threads {
+                1 => max_counters,
+                _ => usize::MAX,
+            },
+            ..settings.of_one_in(config.threads)
+        };
+        let first = Decoder::new(spaces.clone(), stream.window(), settings);
+        let mut sink = S::default();
+        sink.limit_counters(settings.places);
+        AdditiveDecoder {
+            carry: first.carry().without_time(),
+            ledger: first.ledger().clone(),
+            counts: first.counts(),
+            decoders: vec![first],
+            sink,
+            discarded: (Counts::default(), unlimited_sink()),
+            max_counters,
+            consolidated_counters: 0,
+            segments_per_thread: 1,
+            backoff: SpeculationBackoff::new(),
+            stream,
+            spaces,
+            settings: *settings,
+            config,
+        }
+    }
+
+    /// Decodes one round (`ParallelConfig::round_bytes`) or to the end of the window. Returns false at the end of the
+    /// stream.
+    pub fn advance(&mut self) -> bool {
+        if self.carry.finished || self.decoders.iter().any(Decoder::gave_up) {
+            return false;
+        }
+        let window = self.stream.window();
+        let segments = self.plan_next_round(window);
+        let input = SegmentInput {
+            window,
+            spaces: &self.spaces,
+            carry: &self.carry,
+            max_ledger_entries: self.config.max_ledger_entries,
+        };
+        let threads = segments.len().min(self.config.threads);
+        while self.decoders.len() < threads {
+            let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
+            self.decoders.push(decoder);
+        }
+        let decoders = &mut self.decoders[..threads.max(1)];
+        let results = run_on_threads(
+            decoders,
+            &segments,
+            &self.spaces.watch,
+            |decoder, segment| input.decode_segment::<S>(decoder, segment),
+        );
+        let new_counters = results.iter().map(|result| result.sink.counters_in_use());
+        let new_counters = new_counters.sum::<usize>();
+        let mut target = MergeTarget {
+            ledger: &mut self.ledger,
+            counts: &mut self.counts,
+            sink: &mut self.sink,
+            discarded: &mut self.discarded,
+        };
+        let decoder = &mut self.decoders[0];
+        let (end, mismatches) =
+            target.merge_results(decoder, &self.settings, &input, &segments, results);
+        self.carry = end;
+        if segments.len() > 1 {
+            self.backoff
+                .after_divided_round(mismatches, 0, segments.len() - 1);
+        } else {
+            self.backoff.after_undivided_round();
+        }
+        self.segments_per_thread = match new_counters > self.max_counters / 2 {
+            true => 1,
+            false => (2 * self.segments_per_thread).min(MAX_SEGMENTS_PER_THREAD),
+        };
+        let counters = self.decoders.iter().map(Decoder::places).sum::<usize>()
+            + self.sink.counters_in_use()
+            + self.discarded.1.counters_in_use();
+        if counters > self.consolidated_counters + self.max_counters / 2 {
+            self.consolidate();
+        }
+        !self.carry.finished && !self.decoders.iter().any(Decoder::gave_up)
+    }
+
+    fn plan_next_round(&self, window: Window<'_>) -> Vec<StreamSegment> {
+        let position = self.carry.position;
+        let count = match self.backoff.should_divide() && !self.carry.searching {
+            true => self.config.round_segments(self.segments_per_thread),
+            false => 1,
+        };
+        if count < 2 {
+            return vec![StreamSegment {
+                lead_in: None,
+                cut: position,
+                until: position.saturating_add(self.config.round_bytes()),
+            }];
+        }
+        let lead_in_psbs = self.backoff.lead_in_psbs;
+        plan_round(window, position, &self.config, count, lead_in_psbs)
+    }
+
+    /// The ledger up to `position`; complete at the end of the stream.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        for decoder in &self.decoders {
+            decoder.add_counts(&mut counts);
+        }
+        counts.take_off_flow(&self.discarded.0);
+        counts
+    }
+
+    /// Returns the sink with the results of all decoders.
+    pub fn result(&mut self) -> &mut S {
+        self.consolidate();
+        &mut self.sink
+    }
+
+    /// Moves all counts to the sink, subtracts the discarded ones, and applies the limit.
+    fn consolidate(&mut self) {
+        if self.discarded.1.counters_in_use() == 0 {
+            // Nothing will be subtracted, so the limit can apply at once.
+            self.sink.limit_counters(self.max_counters);
+        }
+        for decoder in &mut self.decoders {
+            self.sink.move_transition_counts(decoder);
+        }
+        let discarded = replace(&mut self.discarded.1, unlimited_sink());
+        self.sink.subtract(discarded);
+        self.sink.limit_counters(self.max_counters);
+        self.sink.consolidate();
+        self.consolidated_counters = self.sink.counters_in_use();
+        if self.config.threads > 1 {
+            self.sink.limit_counters(usize::MAX);
+        }
+    }
+
+    /// The scheduling intervals (`Spaces::turn`) in which any code ran, in order; 0 is the time before the first.
+    pub fn visited(&self) -> &[usize] {
+        self.decoders.first().map_or(&[], Decoder::visited)
+    }
+
+    /// Bytes of the window before this offset are not needed any more.
+    pub fn position(&self) -> usize {
+        self.carry.position
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.carry.finished
+    }
+
+    /// Whether decoding needs more bytes of the stream.
+    pub fn is_starved(&self) -> bool {
+        let window = self.stream.window();
+        !window.last && !self.is_finished() && self.position() >= window.limit()
+    }
+
+    pub fn stream_mut(&mut self) -> &mut B {
+        &mut self.stream
+    }
+}
+
+/// What all segments of a round share.
+struct SegmentInput<'a> {
+    window: Window<'a>,
+    /// In their state at the start of the stream.
+    spaces: &'a Spaces,
+    /// The state at the start of the round.
+    carry: &'a Carry,
+    /// As in `ParallelConfig`.
+    max_ledger_entries: usize,
+}
+
+/// What a decoder found between the cut of a segment and its end, without the counts of its transitions.
+struct SegmentResult<S> {
+    /// State at the cut.
+    begin: Carry,
+    end: Carry,
+    counts: Counts,
+    ledger: Ledger,
+    sink: S,
+}
+
+impl SegmentInput<'_> {
+    fn decode_segment<S: AdditiveSink>(
+        &self,
+        decoder: &mut Decoder,
+        segment: &StreamSegment,
+    ) -> SegmentResult<S> {
+        let Some(psb) = segment.lead_in else {
+            return self.decode_from(decoder, self.carry, segment.until);
+        };
+        decoder.limit_parts(self.max_ledger_entries);
+        decoder.restore(&self.carry.sometime_later(psb), self.spaces);
+        decoder.idle(true);
+        self.decode_until(decoder, segment.cut, &mut S::default());
+        decoder.idle(false);
+        self.record_until(decoder, segment.until)
+    }
+
+    fn decode_from<S: AdditiveSink>(
+        &self,
+        decoder: &mut Decoder,
+        carry: &Carry,
+        until: usize,
+    ) -> SegmentResult<S> {
+        decoder.limit_parts(self.max_ledger_entries);
+        decoder.restore(carry, self.spaces);
+        self.record_until(decoder, until)
+    }
+
+    fn record_until<S: AdditiveSink>(
+        &self,
+        decoder: &mut Decoder,
+        until: usize,
+    ) -> SegmentResult<S> {
+        let begin = decoder.begin_part().without_time();
+        let mut sink: S = unlimited_sink();
+        self.decode_until(decoder, until, &mut sink);
+        // Duplicates should not take memory while the result waits for the others.
+        sink.consolidate();
+        let (counts, ledger) = decoder.end_part();
+        SegmentResult {
+            begin,
+            end: decoder.carry().without_time(),
+            counts,
+            ledger,
+            sink,
+        }
+    }
+
+    /// Decodes to the first packet at or after `until`, or until the ledger is full; resumes after every pause.
+    fn decode_until<S: AdditiveSink>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
+        while decoder.decode_until(self.window, until, sink)
+            && decoder.is_paused()
+            && decoder.position() < until
+            && !decoder.ledger().is_full()
+        {}
+    }
+}
+
+/// What the results of segments are merged into.
+struct MergeTarget<'a, S> {
+    ledger: &'a mut Ledger,
+    counts: &'a mut Counts,
+    sink: &'a mut S,
+    discarded: &'a mut (Counts, S),
+}
+
+impl<S: AdditiveSink> MergeTarget<'_, S> {
+    /// Merges the results in order. Discards a result with another state than the end of the one before, and decodes
+    /// its segment again. Returns the state at the end and the number of discarded results.
+    fn merge_results(
+        &mut self,
+        decoder: &mut Decoder,
+        settings: &Settings,
+        input: &SegmentInput<'_>,
+        segments: &[StreamSegment],
+        results: Vec<SegmentResult<S>>,
+    ) -> (Carry, usize) {
+        let mut carry = input.carry.clone();
+        let mut mismatches = 0;
+        for (segment, mut result) in segments.iter().zip(results) {
+            if result.begin != carry {
+                mismatches += 1;
+                if matches!(S::WANTS, Wants::Counts | Wants::Totals) {
+                    self.add_and_subtract_later(settings, input, segment, result);
+                }
+                result = input.decode_from(decoder, &carry, segment.until);
+            }
+            self.ledger.join(result.ledger);
+            self.counts.add(&result.counts);
+            self.sink.merge(result.sink);
+            carry = result.end;
+        }
+        (carry, mismatches)
+    }
+
+    /// Adds a discarded result, which together with the counts of transitions in its decoder's tables is all that was
+    /// counted, and has the interpreter count the same for subtraction.
+    fn add_and_subtract_later(
+        &mut self,
+        settings: &Settings,
+        input: &SegmentInput<'_>,
+        segment: &StreamSegment,
+        result: SegmentResult<S>,
+    ) {
+        let interpreter_only = Settings {
+            steps: StepLimits::NONE,
+            ..*settings
+        };
+        let mut decoder = Decoder::new(input.spaces.clone(), Window::whole(&[]), &interpreter_only);
+        let interpreted: SegmentResult<S> = input.decode_segment(&mut decoder, segment);
+        self.counts.add_flow(&result.counts);
+        self.sink.merge(result.sink);
+        self.discarded.0.add_flow(&interpreted.counts);
+        self.discarded.1.merge(interpreted.sink);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,378 @@
+//! The nodes that each transition visits, and how each of them ended.
+//!
+//! The decode loop never touches this list. It is read afterwards: to turn the log of transitions into runs, edges and
+//! branches for a sink ([`TransitionLog`]), or to add up counts. A fused transition has the visits of its parts, with a
+//! marker where a later packet begins, so that each branch gets the offset of its own packet.
+
+use std::ops::Range;
+
+use super::packet_path::BranchOutcome;
+use crate::code::{Code, Node};
+use crate::counts::Counts;
+use crate::sink::{End, Placed, Room, Sink, Step, Steps};
+
+/// A visit is one word (node and tag), followed by a call site (one word) or a target (two words).
+const CONTINUED: u32 = 0;
+const NOT_TAKEN: u32 = 1;
+const TAKEN: u32 = 2;
+const RETURNED: u32 = 3;
+const TIP: u32 = 4;
+const TIP_RETURN: u32 = 5;
+/// No visit: the start of a later packet of a fused transition, in bytes after the start of the first.
+const PACKET: u32 = 6;
+const TAG_BITS: u32 = 3;
+
+/// Largest node index that fits into a visit.
+pub(super) const MAX_NODE: u32 = (1 << (32 - TAG_BITS)) - 1;
+
+/// Number of instructions and branches of a transition.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct InstructionMix {
+    pub instructions: u32,
+    /// Four counts of 16 bits: conditional and indirect branches, RETs, compressed RETs. A packet has six at most of
+    /// each, a fused transition 96.
+    branches: u64,
+}
+
+const CONDITIONAL: u32 = 0;
+const INDIRECT: u32 = 16;
+const RETURNS: u32 = 32;
+const COMPRESSED: u32 = 48;
+
+impl InstructionMix {
+    fn add_node(&mut self, instructions: u32, outcome: BranchOutcome) {
+        self.instructions += instructions;
+        self.branches += match outcome {
+            BranchOutcome::Continued => 0,
+            BranchOutcome::NotTaken | BranchOutcome::Taken => 1 << CONDITIONAL,
+            BranchOutcome::Returned(_) => 1 << RETURNS | 1 << COMPRESSED,
+            BranchOutcome::Tip(_) => 1 << INDIRECT,
+            BranchOutcome::TipReturn(_) => 1 << RETURNS,
+        };
+    }
+
+    fn add(&mut self, other: InstructionMix) {
+        self.instructions += other.instructions;
+        self.branches += other.branches;
+    }
+
+    /// False only for a transition that ends before a RET, which is a transition of its own.
+    #[inline(always)]
+    pub fn has_branches(self) -> bool {
+        self.branches != 0
+    }
+
+    pub fn add_to(self, counts: &mut Counts, times: u64) {
+        let count = |bit: u32| (self.branches >> bit & 0xffff) * times;
+        counts.instructions += u64::from(self.instructions) * times;
+        counts.conditional += count(CONDITIONAL);
+        counts.indirect += count(INDIRECT);
+        counts.returns += count(RETURNS);
+        counts.compressed_returns += count(COMPRESSED);
+    }
+}
+
+/// Sum over at most `MAX_SUMMED` transitions.
+#[derive(Default)]
+pub(crate) struct InstructionMixSum {
+    instructions: u64,
+    branches: u64,
+}
+
+/// 96 times as many fit into 16 bits.
+pub(crate) const MAX_SUMMED: usize = 1 << 8;
+
+impl InstructionMixSum {
+    #[inline(always)]
+    pub fn add(&mut self, mix: InstructionMix) {
+        self.instructions += u64::from(mix.instructions);
+        self.branches += mix.branches;
+    }
+
+    pub fn add_to(self, counts: &mut Counts) {
+        let branches = InstructionMix {
+            instructions: 0,
+            branches: self.branches,
+        };
+        branches.add_to(counts, 1);
+        counts.instructions += self.instructions;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TransitionVisits {
+    first_word: u32,
+    max_rows: u32,
+    mix: InstructionMix,
+}
+
+/// The visits of all transitions, by transition id.
+#[derive(Default)]
+pub(crate) struct NodeVisits {
+    words: Vec<u32>,
+    transitions: Vec<TransitionVisits>,
+    most_rows: usize,
+    most_instructions: usize,
+}
+
+impl NodeVisits {
+    /// Memory in words of 32 bits, about.
+    pub fn size_in_words(&self) -> usize {
+        self.words.len() + 5 * self.transitions.len()
+    }
+
+    /// Number of transition ids.
+    pub fn len(&self) -> usize {
+        self.transitions.len()
+    }
+
+    /// Returns how many transitions may follow such that there certainly is room before the last of them.
+    pub fn max_transitions(&self, room: Room) -> usize {
+        let by_rows = room.rows.div_ceil(self.most_rows.max(1));
+        by_rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
+    }
+
+    /// Returns what these transitions leave of the room, at least.
+    pub fn remaining_room(&self, mut room: Room, ids: impl Iterator<Item = u32>) -> Room {
+        for id in ids {
+            let TransitionVisits { max_rows, mix, .. } = self.transitions[id as usize];
+            room.rows = room.rows.saturating_sub(max_rows as usize);
+            let instructions = mix.instructions as usize;
+            room.instructions = room.instructions.saturating_sub(instructions);
+        }
+        room
+    }
+
+    pub fn clear(&mut self) {
+        *self = NodeVisits::default();
+    }
+
+    /// Adds the visits of a new transition and returns its id.
+    pub fn add(&mut self, code: &Code, visits: &[(u32, BranchOutcome)]) -> u32 {
+        let mut mix = InstructionMix::default();
+        let first_word = self.words.len() as u32;
+        let mut max_rows = 0;
+        for &(node, outcome) in visits {
+            mix.add_node(code.node(node).instructions, outcome);
+            max_rows += code.pieces(code.node(node)).len() + 1;
+            let (tag, operand): (u32, &[u32]) = match outcome {
+                BranchOutcome::Continued => (CONTINUED, &[]),
+                BranchOutcome::NotTaken => (NOT_TAKEN, &[]),
+                BranchOutcome::Taken => (TAKEN, &[]),
+                BranchOutcome::Returned(site) => (RETURNED, &[site]),
+                BranchOutcome::Tip(ip) => (TIP, &[ip as u32, (ip >> 32) as u32]),
+                BranchOutcome::TipReturn(ip) => (TIP_RETURN, &[ip as u32, (ip >> 32) as u32]),
+            };
+            self.words.push(node << TAG_BITS | tag);
+            self.words.extend_from_slice(operand);
+        }
+        self.assign_id(first_word, max_rows, mix)
+    }
+
+    /// Adds a fused transition and returns its id. `parts`: ids, each with the start of its packet in bytes after the
+    /// start of the first.
+    pub fn add_fused(&mut self, parts: &[(u32, u8)]) -> u32 {
+        let first_word = self.words.len() as u32;
+        let (mut max_rows, mut mix, mut packet_start) = (0, InstructionMix::default(), 0);
+        for &(id, start) in parts {
+            if start != packet_start {
+                packet_start = start;
+                self.words.push(u32::from(start) << TAG_BITS | PACKET);
+            }
+            max_rows += self.max_rows(id);
+            mix.add(self.mix(id));
+            let words = self.word_range(id);
+            // The range of the newest transition would otherwise include the words of this one.
+            self.words
+                .extend_from_within(words.start..words.end.min(first_word as usize));
+        }
+        self.assign_id(first_word, max_rows, mix)
+    }
+
+    fn assign_id(&mut self, first_word: u32, max_rows: usize, mix: InstructionMix) -> u32 {
+        self.most_rows = self.most_rows.max(max_rows);
+        self.most_instructions = self.most_instructions.max(mix.instructions as usize);
+        self.transitions.push(TransitionVisits {
+            first_word,
+            max_rows: max_rows as u32,
+            mix,
+        });
+        self.transitions.len() as u32 - 1
+    }
+
+    /// Number of rows that a transition adds, at most.
+    pub fn max_rows(&self, id: u32) -> usize {
+        self.transitions[id as usize].max_rows as usize
+    }
+
+    fn word_range(&self, id: u32) -> Range<usize> {
+        let first = self.transitions[id as usize].first_word as usize;
+        let next = self.transitions.get(id as usize + 1);
+        first..next.map_or(self.words.len(), |next| next.first_word as usize)
+    }
+
+    #[inline(always)]
+    pub fn mix(&self, id: u32) -> InstructionMix {
+        self.transitions[id as usize].mix
+    }
+
+    /// The nodes of a transition in execution order.
+    pub fn nodes(&self, id: u32) -> impl Iterator<Item = (u32, BranchOutcome)> + '_ {
+        self.nodes_with_packets(id)
+            .map(|(_, node, outcome)| (node, outcome))
+    }
+
+    /// As `nodes`, each with the start of its packet in bytes after the start of the first.
+    fn nodes_with_packets(&self, id: u32) -> impl Iterator<Item = (u32, u32, BranchOutcome)> + '_ {
+        let mut words = self.words[self.word_range(id)].iter().copied();
+        let mut packet_start = 0;
+        std::iter::from_fn(move || {
+            let mut word = words.next()?;
+            while word & ((1 << TAG_BITS) - 1) == PACKET {
+                packet_start = word >> TAG_BITS;
+                word = words.next()?;
+            }
+            let mut target = || {
+                let low = u64::from(words.next().unwrap_or(0));
+                low | u64::from(words.next().unwrap_or(0)) << 32
+            };
+            let outcome = match word & ((1 << TAG_BITS) - 1) {
+                CONTINUED => BranchOutcome::Continued,
+                NOT_TAKEN => BranchOutcome::NotTaken,
+                TAKEN => BranchOutcome::Taken,
+                TIP => BranchOutcome::Tip(target()),
+                TIP_RETURN => BranchOutcome::TipReturn(target()),
+                _ => BranchOutcome::Returned(words.next().unwrap_or(0)),
+            };
+            Some((packet_start, word >> TAG_BITS, outcome))
+        })
+    }
+}
+
+/// Transitions that were taken, in order.
+pub(crate) struct TransitionLog<'a> {
+    pub placed: &'a [Placed],
+    pub epoch: u32,
+    pub code: &'a Code,
+    pub visits: &'a NodeVisits,
+}
+
+impl Steps for TransitionLog<'_> {
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn placed(&self) -> &[Placed] {
+        self.placed
+    }
+
+    fn space(&self) -> u32 {
+        self.code.space()
+    }
+
+    fn step(&self, placed: Placed) -> impl Step {
+        LogEntry { placed, log: self }
+    }
+}
+
+struct LogEntry<'a> {
+    placed: Placed,
+    log: &'a TransitionLog<'a>,
+}
+
+impl LogEntry<'_> {
+    /// Target and kind of the transfer at the end of a node.
+    fn transfer(&self, node: &Node, outcome: BranchOutcome) -> (u64, End) {
+        match outcome {
+            BranchOutcome::Continued | BranchOutcome::NotTaken => (node.next, End::Cut),
+            BranchOutcome::Taken => (node.target, End::Conditional),
+            BranchOutcome::Returned(site) => {
+                let call = self.log.code.call(site);
+                let return_ip = call.map_or(0, |call| call.return_ip);
+                (node.mode.truncate(return_ip), End::Return)
+            }
+            BranchOutcome::Tip(ip) => (ip, node.end),
+            BranchOutcome::TipReturn(ip) => (ip, End::Return),
+        }
+    }
+}
+
+impl Step for LogEntry<'_> {
+    fn number(&self) -> u32 {
+        self.placed.number
+    }
+
+    fn epoch(&self) -> u32 {
+        self.log.epoch
+    }
+
+    fn offset(&self) -> u64 {
+        self.placed.offset
+    }
+
+    fn times(&self) -> (u64, u64) {
+        self.placed.times
+    }
+
+    #[inline]
+    fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
+        let (code, mut offset) = (self.log.code, self.placed.offset);
+        sink.packet(offset);
+        for (packet_start, index, outcome) in self.log.visits.nodes_with_packets(self.placed.number)
+        {
+            let packet = self.placed.offset + u64::from(packet_start);
+            if packet != offset {
+                offset = packet;
+                sink.packet(offset);
+            }
+            let node = code.node(index);
+            for (at, piece) in code.pieces(node).iter().enumerate() {
+                sink.append(&code.sequence(piece, node.mode), time);
+                if piece.end != End::Cut {
+                    sink.close(piece.end, offset);
+                    if S::EDGES {
+                        sink.edge(piece.last, code.after_piece(node, at), piece.end);
+                    }
+                }
+            }
+            match outcome {
+                BranchOutcome::Continued => continue,
+                BranchOutcome::NotTaken => {}
+                BranchOutcome::Taken => sink.close(End::Conditional, offset),
+                BranchOutcome::Returned(_) | BranchOutcome::TipReturn(_) => {
+                    sink.close(End::Return, offset);
+                }
+                BranchOutcome::Tip(_) => sink.close(node.end, offset),
+            }
+            if S::EDGES {
+                let (to, kind) = self.transfer(node, outcome);
+                sink.edge(code.last_ip(node), to, kind);
+            }
+            time = after;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_the_largest_mixes_do_not_overflow_their_fields() {
+        let mut mix = InstructionMix::default();
+        for _ in 0..96 {
+            mix.add_node(7, BranchOutcome::Returned(0));
+        }
+        let mut sum = InstructionMixSum::default();
+        let transitions = MAX_SUMMED as u64;
+        for _ in 0..transitions {
+            sum.add(mix);
+        }
+        let mut counts = Counts::default();
+        sum.add_to(&mut counts);
+        assert_eq!(counts.instructions, 7 * 96 * transitions);
+        assert_eq!((counts.conditional, counts.indirect), (0, 0));
+        assert_eq!(counts.returns, 96 * transitions);
+        assert_eq!(counts.compressed_returns, 96 * transitions);
+    }
+}

@@ -1,0 +1,679 @@
+//! All transitions of one address space: built, decoded with, counted, and invalidated.
+//!
+//! [`Transitions`] owns the three tables, the fused transitions and what belongs to a transition but is not needed in
+//! the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within an epoch; an
+//! epoch ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the code
+//! cache was emptied.
+//!
+//! Depending on what the sink needs, a table entry holds either a count or the id ([`Recording`]). Counts are 32 bits
+//! wide and are flushed after 2^30 bytes at the latest. They go from transitions to nodes (`NodeTotals`) and from
+//! there to addresses (`Totals`), in the order of ids, which is the order of the visits in memory.
+//!
+//! When code changes, exactly the transitions that visit a dead node are removed. The index for that (`by_node`) is
+//! built at the first change; most programs never change code.
+
+use std::collections::HashMap;
+use std::mem::{replace, size_of};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rtit_image::View;
+
+use super::counters::{IdCounters, NodeTotals};
+use super::decode_loop::{
+    CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, Tables,
+};
+use super::fused::{
+    decode_with_fusion, DecodeFn, FusedTransition, FusedTransitions, FusionBuilder, FusionTables,
+    FUSION_COST, FUSION_COST_IN_ORDER, WINDOW,
+};
+use super::node_visits::{NodeVisits, TransitionLog};
+use super::packet_path::PacketPath;
+use super::stack_effect::{StackEffect, StackEffects};
+use super::table::{
+    half_tnt, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, Transition,
+    TransitionTable, SHORT_TNTS,
+};
+use crate::code::{Code, Stop};
+use crate::counts::Counts;
+use crate::settings::{Settings, StepLimits};
+use crate::sink::{Placed, Sink, Steps as _, Wants};
+use crate::stack::ReturnStack;
+use crate::totals::Totals;
+
+/// First sizes of the tables, small for the sake of short streams.
+const FIRST_TNT_ENTRIES: usize = 1 << 10;
+const FIRST_ENTRIES: usize = 1 << 8;
+
+/// Memory of a key in `by_node`, with its share of the map, in words of 32 bits.
+const WORDS_PER_KEY: usize = 12;
+
+/// A byte increments at most two counts, so counts of 32 bits cannot overflow before they are flushed.
+const MAX_UNFLUSHED_BYTES: usize = 1 << 30;
+
+/// What finds a transition in the tables.
+#[derive(Clone, Copy, Debug)]
+enum TransitionKey {
+    /// With the TNT byte, shifted right by 1.
+    Tnt(NodeKey, u8),
+    Tip(NodeKey, TipTarget),
+    Return(NodeKey, CallSite),
+    Fused {
+        slot: usize,
+        id: u32,
+    },
+}
+
+/// What the decode loop records.
+enum Recording {
+    CountsInPlace,
+    Log,
+    CountsById,
+    Nothing,
+}
+
+/// Epochs are unique in the process, so that ids of one address space are not mistaken for those of another.
+fn next_epoch() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+pub(crate) struct Transitions {
+    limits: StepLimits,
+    /// Runs, and edges, with a counter of their own, at most.
+    max_counters: usize,
+    /// RETs may be compressed.
+    has_retc: bool,
+    /// Results are not recorded: they lie before the cut of a segment.
+    pub discards_results: bool,
+    /// What the sink needs: the tables are filled for this.
+    wants: Wants,
+    tnt: TransitionTable<ShortTnt>,
+    tip: TransitionTable<TipTarget>,
+    ret: TransitionTable<CallSite>,
+    fused: FusedTransitions,
+    stack_effects: StackEffects,
+    visits: NodeVisits,
+    epoch: u32,
+    /// The transitions that visit a node; `None` until code changes for the first time.
+    by_node: Option<HashMap<u32, Vec<TransitionKey>>>,
+    by_node_len: usize,
+    /// For sinks that need hits.
+    counters: IdCounters,
+    /// Flushed counts.
+    flushed: Counts,
+    nodes: NodeTotals,
+    addresses: Totals,
+    bytes_since_flush: usize,
+    /// Written by the decode loop: transition ids or `TimingEntry`s, with offsets in the decoded bytes.
+    pub log: Vec<(u32, u32)>,
+    path: PacketPath,
+    fusion_builder: FusionBuilder,
+    /// Evicted transitions with counts that are not flushed.
+    evicted: Vec<Evicted>,
+}
+
+impl Transitions {
+    pub fn new(settings: &Settings, has_single_space: bool) -> Transitions {
+        let has_retc = !settings.no_retcomp;
+        Transitions {
+            limits: settings.steps,
+            max_counters: settings.places,
+            has_retc,
+            discards_results: false,
+            wants: Wants::Walk,
+            tnt: TransitionTable::new(0, 0),
+            tip: TransitionTable::new(0, 0),
+            ret: TransitionTable::new(0, 0),
+            fused: FusedTransitions::default(),
+            stack_effects: StackEffects::default(),
+            visits: NodeVisits::default(),
+            epoch: next_epoch(),
+            by_node: None,
+            by_node_len: 0,
+            counters: IdCounters::default(),
+            flushed: Counts::default(),
+            nodes: NodeTotals::default(),
+            addresses: Totals::with_max_counters(settings.places),
+            bytes_since_flush: 0,
+            log: Vec::new(),
+            path: PacketPath::new(has_retc, has_single_space),
+            fusion_builder: FusionBuilder::default(),
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Prepares the tables for a sink. Returns false if the interpreter must decode everything.
+    pub fn prepare(&mut self, wants: Wants) -> bool {
+        if self.limits.entries < SHORT_TNTS || wants == Wants::Walk {
+            return false;
+        }
+        if self.wants != wants {
+            // Entries hold ids for one kind of sink, and counts for another.
+            self.clear();
+            self.wants = wants;
+            self.make_tables();
+        }
+        self.addresses.limit_counters(self.max_counters());
+        true
+    }
+
+    /// Sinks that need hits get all edges handed over, so nothing is limited for them.
+    fn max_counters(&self) -> usize {
+        match self.wants {
+            Wants::Hits => usize::MAX,
+            _ => self.max_counters,
+        }
+    }
+
+    fn make_tables(&mut self) {
+        let max_entries = 1 << self.limits.entries.ilog2();
+        let [first_tnt, first] = match self.path.has_single_space() {
+            true => [FIRST_TNT_ENTRIES, FIRST_ENTRIES],
+            false => [SHORT_TNTS; 2],
+        };
+        self.tnt = TransitionTable::new(first_tnt, max_entries);
+        self.tip = TransitionTable::new(first, max_entries);
+        self.ret = TransitionTable::new(first, max_entries);
+        let fusion_cost = match self.wants {
+            Wants::Order => FUSION_COST_IN_ORDER,
+            _ => FUSION_COST,
+        };
+        self.fused = FusedTransitions::new(&self.limits, fusion_cost);
+    }
+
+    /// Memory beside the tables in words of 32 bits, about.
+    fn size_in_words(&self) -> usize {
+        self.visits.size_in_words() + self.stack_effects.len() + self.by_node_len * WORDS_PER_KEY
+    }
+
+    /// Memory in bytes, about, without the totals.
+    pub fn size(&self) -> usize {
+        let tables = self.tnt.size_in_bytes()
+            + self.tip.size_in_bytes()
+            + self.ret.size_in_bytes()
+            + self.fused.size_in_bytes();
+        let log = self.log.capacity() * size_of::<(u32, u32)>();
+        self.size_in_words() * size_of::<u32>() + tables + log
+    }
+
+    /// Bytes that may be decoded at once: offsets in the log have 32 bits.
+    pub fn max_bytes_at_once(&self) -> usize {
+        self.limits.stride.clamp(1, MAX_UNFLUSHED_BYTES)
+    }
+
+    pub fn visits(&self) -> &NodeVisits {
+        &self.visits
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn recording(&self) -> Recording {
+        match self.wants {
+            Wants::Order => Recording::Log,
+            _ if self.discards_results => Recording::Nothing,
+            Wants::Hits => Recording::CountsById,
+            _ => Recording::CountsInPlace,
+        }
+    }
+
+    /// Decodes packets from `cursor.offset` to at most `end`, with at most `max_log` entries in the log.
+    /// `needs_offsets`: the sink needs the offset of each row's packet; then fusion pays only without RET compression.
+    pub fn decode(
+        &mut self,
+        needs_offsets: bool,
+        stack: &mut ReturnStack,
+        bytes: &[u8],
+        end: usize,
+        max_log: usize,
+        cursor: &mut DecodeCursor,
+    ) -> StopReason {
+        let decode = match (self.has_retc, self.recording()) {
+            (false, Recording::CountsInPlace) => {
+                decode_with_fusion::<false, CountInPlace> as DecodeFn
+            }
+            (true, Recording::CountsInPlace) => decode_with_fusion::<true, CountInPlace>,
+            (false, Recording::Log) => decode_with_fusion::<false, LogInOrder>,
+            (true, Recording::Log) => decode_with_fusion::<true, LogInOrder>,
+            (false, Recording::CountsById) => decode_with_fusion::<false, CountById>,
+            (true, Recording::CountsById) => decode_with_fusion::<true, CountById>,
+            (false, Recording::Nothing) => decode_with_fusion::<false, RecordNothing>,
+            (true, Recording::Nothing) => decode_with_fusion::<true, RecordNothing>,
+        };
+        let fusion_pays = !needs_offsets || !self.has_retc;
+        let fused = fusion_pays.then_some(&mut self.fused);
+        let mut tables = Tables {
+            tnt: &mut self.tnt.entries,
+            tip: &mut self.tip.entries,
+            ret: &mut self.ret.entries,
+            stack_effects: &self.stack_effects,
+            counters: &mut self.counters,
+            log: &mut self.log,
+        };
+        decode(&mut tables, fused, stack, bytes, end, max_log, cursor)
+    }
+
+    /// Called after `bytes` bytes were decoded, with an empty log. Flushes counts before they can overflow; clears
+    /// everything when the data of transitions, including evicted ones, takes too much memory.
+    pub fn enforce_limits(&mut self, code: &Code, bytes: usize) {
+        self.bytes_since_flush += bytes;
+        self.fused.warm_up(bytes);
+        if self.size_in_words() > self.limits.words {
+            self.clear();
+        } else if self.bytes_since_flush > MAX_UNFLUSHED_BYTES {
+            self.flush_counts();
+        }
+        if self.nodes.is_large() {
+            self.nodes.move_to(code, &mut self.addresses);
+        }
+    }
+
+    /// Discards all counts; keeps the transitions.
+    pub fn reset_counts(&mut self) {
+        self.flush_counts();
+        self.flushed = Counts::default();
+        self.nodes = NodeTotals::default();
+        self.addresses = Totals::with_max_counters(self.max_counters());
+    }
+}
+
+/// Adding missing transitions.
+impl Transitions {
+    /// Adds the transition of a short TNT byte. Returns false if the interpreter must decode the packet.
+    pub fn add_tnt_transition(
+        &mut self,
+        code: &mut Code,
+        view: &View,
+        node: NodeKey,
+        tnt: u8,
+    ) -> bool {
+        let start = node.index();
+        if code.node(start).stop == Stop::Dead
+            || self.path.follow_tnt(code, view, start, tnt).is_none()
+        {
+            return false;
+        }
+        let (id, stack_effect) = self.assign_id(code);
+        self.index_by_node(id, TransitionKey::Tnt(node, tnt >> 1));
+        let slot = tnt_slot(node, tnt >> 1, self.tnt.mask());
+        let transition = self.transition(node, id, stack_effect, ShortTnt);
+        self.tnt.insert(slot, transition, id, &mut self.evicted);
+        self.flush_evicted();
+        true
+    }
+
+    /// Adds the transition of a TIP to `ip`. Returns false if the interpreter must decode the packet.
+    pub fn add_tip_transition(
+        &mut self,
+        code: &mut Code,
+        view: &View,
+        node: NodeKey,
+        ip: u64,
+    ) -> bool {
+        let start = node.index();
+        if code.node(start).stop == Stop::Dead
+            || self.path.follow_tip(code, view, start, ip).is_none()
+        {
+            return false;
+        }
+        let target = TipTarget(ip);
+        let (id, stack_effect) = self.assign_id(code);
+        self.index_by_node(id, TransitionKey::Tip(node, target));
+        let slot = target.slot(node, 0, self.tip.mask());
+        let transition = self.transition(node, id, stack_effect, target);
+        self.tip.insert(slot, transition, id, &mut self.evicted);
+        self.flush_evicted();
+        true
+    }
+
+    /// Adds the transition of the compressed RET at the end of a node to a call site, takes it, and returns the next
+    /// node. `offset`: of the packet. `None` if the interpreter must decode the RET.
+    pub fn take_new_return_transition(
+        &mut self,
+        code: &mut Code,
+        view: &View,
+        node: NodeKey,
+        site: CallSite,
+        offset: usize,
+    ) -> Option<NodeKey> {
+        let start = node.index();
+        if code.node(start).stop == Stop::Dead {
+            return None;
+        }
+        self.path.follow_return(code, view, start, site.0)?;
+        let (id, _) = self.assign_id(code);
+        self.index_by_node(id, TransitionKey::Return(node, site));
+        let slot = site.slot(node, 0, self.ret.mask());
+        let mut transition = self.transition(node, id, 0, site);
+        match self.recording() {
+            Recording::Log => self.log.push((id, offset as u32)),
+            Recording::CountsInPlace => transition.count_or_id = 1,
+            Recording::CountsById => self.counters.increment(id),
+            Recording::Nothing => {}
+        }
+        let next = transition.next;
+        self.ret.insert(slot, transition, id, &mut self.evicted);
+        self.flush_evicted();
+        Some(next)
+    }
+
+    /// Adds the fused transition for the packets at `cursor`, if they can be fused.
+    pub fn add_fused_transition(&mut self, bytes: &[u8], cursor: &DecodeCursor) {
+        let window = bytes.get(cursor.offset..cursor.offset + WINDOW);
+        let window: Option<&[u8; WINDOW]> = window.and_then(|window| window.try_into().ok());
+        let Some(mut window) = window.copied() else {
+            return;
+        };
+        if cursor.pending_tnt != 0 {
+            window[0] = cursor.pending_tnt;
+        }
+        let tables = FusionTables {
+            tnt: &self.tnt,
+            tip: &self.tip,
+            ret: &self.ret,
+            stack_effects: &self.stack_effects,
+            visits: &self.visits,
+            has_retc: self.has_retc,
+        };
+        let builder = &mut self.fusion_builder;
+        let Some(covered) = builder.compose(&tables, cursor, &window) else {
+            return;
+        };
+        let id = self.visits.add_fused(&builder.parts);
+        if self.wants == Wants::Hits {
+            self.counters.grow_to(id);
+        }
+        let key = self.fused.key(cursor.node, &window, 0);
+        let (low, high) = key.first_bytes(covered.length);
+        let transition = FusedTransition {
+            low,
+            high,
+            last_ip_mask: covered.last_ip_mask,
+            last_ip_before: cursor.last_ip & covered.last_ip_mask,
+            last_ip_after: covered.last_ip,
+            node: cursor.node,
+            next: builder.next,
+            count_or_id: match self.wants {
+                Wants::Order | Wants::Hits => id,
+                _ => 0,
+            },
+            stack_effect: match self.has_retc {
+                true => self.stack_effects.encode(builder.effect, &builder.pushes),
+                false => 0,
+            },
+            length: covered.length,
+            tip_bytes: covered.tip_bytes,
+            tips: covered.tips_and_end(),
+            ..FusedTransition::default()
+        };
+        let slot = key.slot;
+        self.index_by_node(id, TransitionKey::Fused { slot, id });
+        self.fused.insert(&key, transition, id, &mut self.evicted);
+        self.flush_evicted();
+    }
+
+    /// Assigns an id to the path that was just followed; returns it and the encoded stack effect.
+    fn assign_id(&mut self, code: &Code) -> (u32, u32) {
+        let id = self.visits.add(code, &self.path.visits);
+        if self.wants == Wants::Hits {
+            self.counters.grow_to(id);
+        }
+        let effect = StackEffect {
+            peak: self.path.peak as u8,
+            pops: self.path.pending_tnt.is_some(),
+            pending_tnt: self.path.pending_tnt.unwrap_or(0),
+        };
+        let stack_effect = match self.has_retc {
+            true => self.stack_effects.encode(effect, &self.path.pushes),
+            false => 0,
+        };
+        (id, stack_effect)
+    }
+
+    fn transition<I>(&self, node: NodeKey, id: u32, stack_effect: u32, input: I) -> Transition<I> {
+        Transition {
+            node,
+            next: NodeKey::from_index(self.path.next),
+            count_or_id: match self.wants {
+                Wants::Order | Wants::Hits => id,
+                _ => 0,
+            },
+            stack_effect,
+            input,
+        }
+    }
+}
+
+/// Counts.
+impl Transitions {
+    fn flush_evicted(&mut self) {
+        while let Some(Evicted { id, count }) = self.evicted.pop() {
+            // Where the sink needs ids, the field holds the id.
+            if count != 0 && !matches!(self.wants, Wants::Order | Wants::Hits) {
+                self.flush_count(id, count.into());
+            }
+        }
+    }
+
+    fn flush_count(&mut self, id: u32, count: u64) {
+        self.visits.mix(id).add_to(&mut self.flushed, count);
+        if matches!(self.wants, Wants::Totals | Wants::Hits) {
+            for (node, outcome) in self.visits.nodes(id) {
+                self.nodes.add(node, outcome, count);
+            }
+        }
+    }
+
+    fn flush_counts(&mut self) {
+        self.bytes_since_flush = 0;
+        if self.wants == Wants::Order {
+            return;
+        }
+        if self.wants == Wants::Hits {
+            let mut counters = std::mem::take(&mut self.counters);
+            for (id, count) in counters.drain() {
+                self.flush_count(id, count.into());
+            }
+            self.counters = counters;
+            return;
+        }
+        // In the order of ids, which is the order of the visits in memory.
+        let mut counts = vec![0; self.visits.len()];
+        let mut add = |id: u32, count: u32| counts[id as usize] += u64::from(count);
+        self.tnt.drain_counts(&mut add);
+        self.tip.drain_counts(&mut add);
+        self.ret.drain_counts(&mut add);
+        self.fused.drain_counts(&mut add);
+        for (count, id) in counts.into_iter().zip(0..) {
+            if count != 0 {
+                self.flush_count(id, count);
+            }
+        }
+    }
+
+    /// Adds instructions and branches that were decoded with transitions to `counts`.
+    pub fn add_counts(&self, counts: &mut Counts) {
+        let flushed = &self.flushed;
+        counts.instructions += flushed.instructions;
+        counts.conditional += flushed.conditional;
+        counts.indirect += flushed.indirect;
+        counts.returns += flushed.returns;
+        counts.compressed_returns += flushed.compressed_returns;
+        if matches!(self.wants, Wants::Order | Wants::Hits) {
+            for (id, count) in self.counters.counts() {
+                self.visits.mix(id).add_to(counts, count.into());
+            }
+            return;
+        }
+        let in_place = self
+            .tnt
+            .counts()
+            .chain(self.tip.counts())
+            .chain(self.ret.counts())
+            .chain(self.fused.counts());
+        for (id, count) in in_place {
+            self.visits.mix(id).add_to(counts, count.into());
+        }
+    }
+
+    /// Hands the counts over to a sink that needs hits, and resets them.
+    pub fn hand_over_hits<S: Sink>(&mut self, code: &Code, sink: &mut S) {
+        if self.wants == Wants::Hits {
+            self.hand_over_counters(code, sink);
+        }
+        // Flushed counts are those of cleared tables, also of address spaces that have been dropped.
+        if !self.nodes.is_empty() || !self.addresses.is_empty() {
+            self.nodes.move_to(code, &mut self.addresses);
+            let totals = self.replace_addresses();
+            totals.for_each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
+        }
+    }
+
+    fn hand_over_counters<S: Sink>(&mut self, code: &Code, sink: &mut S) {
+        let log = TransitionLog {
+            placed: &[],
+            epoch: self.epoch,
+            code,
+            visits: &self.visits,
+        };
+        for (id, count) in self.counters.drain() {
+            self.visits.mix(id).add_to(&mut self.flushed, count.into());
+            let placed = Placed {
+                number: id,
+                ..Placed::default()
+            };
+            sink.hits(&log.step(placed), count.into());
+        }
+    }
+
+    /// Moves all counts by address to `totals`.
+    pub fn move_totals(&mut self, code: &Code, totals: &mut Totals) {
+        self.flush_counts();
+        self.nodes.move_to(code, &mut self.addresses);
+        totals.merge(self.replace_addresses());
+    }
+
+    /// Number of runs and edges with a counter by address.
+    pub fn counters_in_use(&self) -> usize {
+        self.addresses.counters_in_use()
+    }
+
+    /// Moves the counts by address from `other` to `self`.
+    pub fn move_addresses_from(&mut self, other: &mut Transitions) {
+        if !other.addresses.is_empty() {
+            self.addresses.merge(other.replace_addresses());
+        }
+    }
+
+    /// Adds all counts of `other`, which decoded in `code`.
+    pub fn add_counts_of(&mut self, mut other: Transitions, code: &Code) {
+        other.invalidate_all(code);
+        self.move_addresses_from(&mut other);
+        self.flushed.add_flow(&other.flushed);
+    }
+
+    fn replace_addresses(&mut self) -> Totals {
+        let empty = Totals::with_max_counters(self.max_counters());
+        replace(&mut self.addresses, empty)
+    }
+}
+
+/// Removing transitions.
+impl Transitions {
+    /// Removes all transitions; their counts are kept.
+    fn clear(&mut self) {
+        self.flush_counts();
+        self.tnt.clear();
+        self.tip.clear();
+        self.ret.clear();
+        self.fused.clear();
+        self.stack_effects.clear();
+        self.visits.clear();
+        self.counters.clear();
+        self.by_node = None;
+        self.by_node_len = 0;
+        self.epoch = next_epoch();
+    }
+
+    /// Called before all node indices and call-site numbers of `code` become invalid.
+    pub fn invalidate_all(&mut self, code: &Code) {
+        if self.wants == Wants::Walk {
+            return;
+        }
+        self.clear();
+        self.nodes.move_to(code, &mut self.addresses);
+    }
+
+    /// Removes the transitions that visit dead nodes.
+    pub fn invalidate(&mut self, dead: &[u32]) {
+        if dead.is_empty() || self.wants == Wants::Walk {
+            return;
+        }
+        if self.by_node.is_none() {
+            self.index_all_by_node();
+        }
+        for node in dead {
+            let by_node = self.by_node.as_mut();
+            let keys = by_node.and_then(|by_node| by_node.remove(node));
+            let keys = keys.unwrap_or_default();
+            self.by_node_len -= keys.len();
+            for key in keys {
+                self.remove(key);
+            }
+        }
+        self.flush_evicted();
+    }
+
+    fn index_all_by_node(&mut self) {
+        self.by_node = Some(HashMap::new());
+        let mut keys = Vec::new();
+        for (slot, entry) in self.tnt.used_slots() {
+            let key = TransitionKey::Tnt(entry.node, half_tnt(entry.node, slot));
+            keys.push((self.tnt.id(slot), key));
+        }
+        for (slot, entry) in self.tip.used_slots() {
+            let key = TransitionKey::Tip(entry.node, entry.input);
+            keys.push((self.tip.id(slot), key));
+        }
+        for (slot, entry) in self.ret.used_slots() {
+            let key = TransitionKey::Return(entry.node, entry.input);
+            keys.push((self.ret.id(slot), key));
+        }
+        for (slot, id) in self.fused.used_slots() {
+            keys.push((id, TransitionKey::Fused { slot, id }));
+        }
+        for (id, key) in keys {
+            self.index_by_node(id, key);
+        }
+    }
+
+    fn index_by_node(&mut self, id: u32, key: TransitionKey) {
+        if let Some(by_node) = &mut self.by_node {
+            for (node, _) in self.visits.nodes(id) {
+                self.by_node_len += 1;
+                by_node.entry(node).or_default().push(key);
+            }
+        }
+    }
+
+    /// Removes a transition if it is still in its table.
+    fn remove(&mut self, key: TransitionKey) {
+        let evicted = &mut self.evicted;
+        match key {
+            TransitionKey::Tnt(node, half) => {
+                let slot = tnt_slot(node, half, self.tnt.mask());
+                self.tnt.remove_if_present(slot, node, ShortTnt, evicted);
+            }
+            TransitionKey::Tip(node, target) => {
+                let slot = target.slot(node, 0, self.tip.mask());
+                self.tip.remove_if_present(slot, node, target, evicted);
+            }
+            TransitionKey::Return(node, site) => {
+                let slot = site.slot(node, 0, self.ret.mask());
+                self.ret.remove_if_present(slot, node, site, evicted);
+            }
+            TransitionKey::Fused { slot, id } => self.fused.remove_if_present(slot, id, evicted),
+        }
+    }
+}

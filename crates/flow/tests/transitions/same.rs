@@ -1,0 +1,278 @@
+//! All results of a stream, with and without steps.
+
+use proptest::prelude::*;
+use rtit_flow::{
+    BranchColumns, BranchSink, Counting, EdgeCounter, EdgeTotal, Flow, HashedRun, HashedRunColumns,
+    HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PlacedEvent, Run, RunColumns,
+    RunSink, RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
+};
+use rtit_packet::find_psb;
+
+use super::program::Traced;
+
+/// A stream that comes in pieces of `size` bytes.
+pub struct Pieces<'a> {
+    whole: &'a [u8],
+    size: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Source for Pieces<'_> {
+    fn window(&self) -> Window<'_> {
+        Window {
+            bytes: &self.whole[self.from..self.to],
+            base: self.from,
+            last: self.to == self.whole.len(),
+        }
+    }
+}
+
+impl<'a> Pieces<'a> {
+    pub fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
+        // the head, in which the first PSB may not lie in part, is there at once
+        let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
+        Pieces {
+            whole,
+            size,
+            from: 0,
+            to: head.saturating_add(size).min(whole.len()),
+        }
+    }
+
+    pub fn go_on(&mut self, position: usize) {
+        self.from = position.min(self.to);
+        self.to = self.to.saturating_add(self.size).min(self.whole.len());
+    }
+}
+
+#[derive(Default)]
+pub struct Results {
+    pub counts: Vec<String>,
+    pub spans: Vec<Span>,
+    pub errors: [u64; 8],
+    pub runs: Vec<Run>,
+    pub events: Vec<PlacedEvent>,
+    pub hashed: Vec<HashedRun>,
+    pub ips: Vec<u64>,
+    pub run_totals: Vec<RunTotal>,
+    pub edge_totals: Vec<EdgeTotal>,
+    pub edge_hits: Vec<EdgeTotal>,
+    pub branches: Vec<(u64, u64, u8, u64, u64)>,
+    pub instructions: Vec<(u64, u8, u64, u8, u8, u64)>,
+}
+
+impl Results {
+    pub fn add_branches(&mut self, batch: &BranchColumns) {
+        self.branches.extend((0..batch.from.len()).map(|at| {
+            let (from, to, kind) = (batch.from[at], batch.to[at], batch.kind[at]);
+            (from, to, kind, batch.time[at], batch.offset[at])
+        }));
+    }
+
+    pub fn add_instructions(&mut self, batch: &InstructionColumns) {
+        self.ips.extend(&batch.ips);
+        self.instructions.extend((0..batch.ips.len()).map(|at| {
+            let (ip, length, time) = (batch.ips[at], batch.lengths[at], batch.times[at]);
+            let (bits, in_tx) = (batch.bits[at], batch.in_tx[at]);
+            (ip, length, time, bits, in_tx, batch.offsets[at])
+        }));
+    }
+
+    pub fn add_runs(&mut self, batch: RunColumns) {
+        self.runs.extend(batch.runs());
+        self.events.extend(batch.events);
+    }
+
+    pub fn add_hashed_runs(&mut self, batch: &HashedRunColumns) {
+        self.hashed
+            .extend((0..batch.start.len()).filter_map(|at| batch.get(at)));
+    }
+
+    /// What is not the same, found and expected.
+    pub fn differs(&self, other: &Results) -> Option<String> {
+        first(&self.counts, &other.counts)
+            .or_else(|| first(&self.spans, &other.spans))
+            .or_else(|| first(&self.errors, &other.errors))
+            .or_else(|| first(&self.runs, &other.runs))
+            .or_else(|| first(&self.events, &other.events))
+            .or_else(|| first(&self.hashed, &other.hashed))
+            .or_else(|| first(&self.ips, &other.ips))
+            .or_else(|| first(&self.run_totals, &other.run_totals))
+            .or_else(|| first(&self.edge_totals, &other.edge_totals))
+            .or_else(|| first(&self.edge_hits, &other.edge_hits))
+            .or_else(|| first(&self.edge_hits, &self.edge_totals))
+            .or_else(|| first(&self.branches, &other.branches))
+            .or_else(|| first(&self.instructions, &other.instructions))
+    }
+}
+
+fn first<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T]) -> Option<String> {
+    let length = found.len().max(expected.len());
+    let at = (0..length).find(|&at| found.get(at) != expected.get(at))?;
+    let (found, expected) = (found.get(at), expected.get(at));
+    Some(format!("at {at}: {found:?}, not {expected:?}"))
+}
+
+pub fn follow<S: Sink>(
+    traced: &Traced,
+    settings: &Settings,
+    size: usize,
+    sink: S,
+    results: &mut Results,
+    mut take: impl FnMut(&mut Flow<Pieces<'_>, S>, &mut Results),
+) {
+    let pieces = Pieces::new(&traced.stream, size);
+    let mut flow = Flow::with_sink(pieces, traced.spaces(), settings, sink);
+    loop {
+        let more = flow.advance_by(size);
+        take(&mut flow, results);
+        if flow.is_starved() {
+            let position = flow.position();
+            flow.stream_mut().go_on(position);
+        }
+        if !more {
+            break;
+        }
+    }
+    results.counts.push(format!("{:?}", flow.counts()));
+    results.spans = flow.ledger().spans().to_vec();
+}
+
+fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
+    let mut all = std::collections::BTreeMap::new();
+    for edge in some.iter().chain(more) {
+        *all.entry((edge.from, edge.to, edge.kind)).or_insert(0) += edge.count;
+    }
+    let total = |((from, to, kind), count)| EdgeTotal {
+        from,
+        to,
+        kind,
+        count,
+    };
+    all.into_iter().map(total).collect()
+}
+
+/// `size`: of windows; `limit`: of what a sink takes at a time.
+pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
+    let mut results = Results::default();
+    let all = &mut results;
+    follow(traced, settings, size, Counting, all, |_, _| {});
+    follow(
+        traced,
+        settings,
+        size,
+        Totals::default(),
+        all,
+        |flow, all| {
+            all.run_totals = flow.totals().runs();
+            all.edge_totals = flow.totals().edges();
+        },
+    );
+    follow(
+        traced,
+        settings,
+        size,
+        EdgeCounter::default(),
+        all,
+        |flow, all| {
+            let more = flow.sink_mut().take();
+            all.edge_hits = together(&all.edge_hits, &more);
+        },
+    );
+    let mut branches = BranchSink::new(true);
+    branches.set_limit(limit);
+    follow(traced, settings, size, branches, all, |flow, all| {
+        all.add_branches(&flow.sink_mut().take_batch());
+    });
+    let mut instructions = InstructionSink::new(true);
+    instructions.set_limit(limit);
+    follow(traced, settings, size, instructions, all, |flow, all| {
+        all.add_instructions(&flow.sink_mut().take_batch());
+    });
+    let mut runs = RunSink::default();
+    runs.set_limit(limit);
+    follow(traced, settings, size, runs, all, |flow, all| {
+        all.add_runs(flow.sink_mut().take_batch());
+    });
+    let mut hashed = HashedRunSink::default();
+    hashed.set_limit(limit);
+    follow(traced, settings, size, hashed, all, |flow, all| {
+        all.add_hashed_runs(&flow.sink_mut().take_batch());
+    });
+    results
+}
+
+/// Compares, and gives the instructions.
+pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
+    let walked = Settings {
+        steps: StepLimits::NONE,
+        ..settings
+    };
+    let reference = results(traced, &walked, usize::MAX, usize::MAX);
+    let whole = StepLimits::default();
+    let eager = StepLimits {
+        phrases: 0,
+        ..whole
+    };
+    let cases = [
+        (usize::MAX, usize::MAX, settings.cache_limit, whole),
+        (100, 3, settings.cache_limit, whole),
+        (usize::MAX, 2, settings.cache_limit, StepLimits::NONE),
+        // every step evicts; the kernel stops after each packet, or after a few; all is made anew often
+        (
+            usize::MAX,
+            50,
+            2000,
+            StepLimits {
+                entries: 128,
+                ..whole
+            },
+        ),
+        (7, usize::MAX, 1 << 20, StepLimits { stride: 1, ..whole }),
+        (
+            usize::MAX,
+            1,
+            8000,
+            StepLimits {
+                entries: 256,
+                stride: 5,
+                words: 40,
+                phrases: 0,
+            },
+        ),
+        // several packets at once wherever that is possible
+        (usize::MAX, 20, settings.cache_limit, eager),
+        (
+            50,
+            usize::MAX,
+            2000,
+            StepLimits {
+                entries: 128,
+                stride: 40,
+                ..eager
+            },
+        ),
+    ];
+    for (size, limit, cache_limit, steps) in cases {
+        let settings = Settings {
+            steps,
+            cache_limit,
+            ..settings
+        };
+        let found = results(traced, &settings, size, limit);
+        let differs = found.differs(&reference);
+        prop_assert!(
+            differs.is_none(),
+            "{:?}: {settings:?} {size} {limit}",
+            differs
+        );
+    }
+    let total: u64 = reference
+        .run_totals
+        .iter()
+        .map(|run| u64::from(run.instructions) * run.count)
+        .sum();
+    prop_assert_eq!(total, reference.ips.len() as u64);
+    Ok(reference.ips)
+}
