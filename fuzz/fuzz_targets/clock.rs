@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, TimingSample, TimeSettings, Window,
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, TimingSample, TimeSettings, StreamWindow,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
@@ -139,7 +139,7 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
 
 /// Our clock, with the numbers of points and with times, tells the same; padding is nothing to it.
 fn own_clock(case: &Case, packets: &[Packet]) {
-    let window = Window::whole(case.stream);
+    let window = StreamWindow::whole(case.stream);
     let mut plain = PacketClock::new(case.settings, false);
     let mut padded = PacketClock::new(case.settings, false);
     let mut pointed = PacketClock::new(case.settings, true);

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    Counting, Counts, ErrorClass, Flow, InstructionSink, Ledger, Run, Settings, TimeSettings, Trust,
+    CountingSink, Counts, ErrorClass, StreamDecoder, InstructionSink, CoverageLedger, Run, Settings, TimeSettings, ByteStatus,
 };
 use rtit_image::{Space, View};
 use rtit_truth::hash::extend;
@@ -99,7 +99,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let (rows, counts, spans) = columns(&case);
 
-    let mut counting = Flow::with_sink(case.stream, case.view(), &case.settings(), Counting);
+    let mut counting = StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
     let mut calls = 0;
     while counting.advance_by(1) {
         calls += 1;
@@ -114,8 +114,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// Rows in the largest pieces.
-fn columns(case: &Case) -> (Vec<Run>, Counts, Ledger) {
-    let mut flow = Flow::new(case.stream, case.view(), &case.settings());
+fn columns(case: &Case) -> (Vec<Run>, Counts, CoverageLedger) {
+    let mut flow = StreamDecoder::new(case.stream, case.view(), &case.settings());
     let mut runs = Vec::new();
     let mut last_row = 0;
     while let Some(rows) = flow.next_batch(1 << 16) {
@@ -136,7 +136,7 @@ fn columns(case: &Case) -> (Vec<Run>, Counts, Ledger) {
     (runs, flow.counts(), flow.ledger().clone())
 }
 
-fn check_ledger(ledger: &Ledger, length: u64) {
+fn check_ledger(ledger: &CoverageLedger, length: u64) {
     let mut at = 0;
     let mut bytes = [0; 4];
     let mut errors = 0;
@@ -148,11 +148,11 @@ fn check_ledger(ledger: &Ledger, length: u64) {
             class,
             Some(ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown)
         ) {
-            assert!(span.from == span.to && span.trust != Trust::Lost);
+            assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {
-            assert_eq!(span.trust == Trust::Lost, class.is_some(), "{span:?}");
+            assert_eq!(span.status == ByteStatus::Lost, class.is_some(), "{span:?}");
         }
-        bytes[span.trust as usize] += span.to - span.from;
+        bytes[span.status as usize] += span.to - span.from;
         if let Some(error) = span.error {
             errors += 1;
             assert!(error.offset <= length);
@@ -161,8 +161,8 @@ fn check_ledger(ledger: &Ledger, length: u64) {
         at = span.to;
     }
     assert_eq!(at, length, "the stream's end is not in the ledger");
-    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
-        assert_eq!(ledger.bytes(trust), bytes[trust as usize]);
+    for status in [ByteStatus::Exact, ByteStatus::Resumed, ByteStatus::Lost] {
+        assert_eq!(ledger.bytes(status), bytes[status as usize]);
     }
     let counted: u64 = ErrorClass::ALL
         .iter()
@@ -173,9 +173,9 @@ fn check_ledger(ledger: &Ledger, length: u64) {
 
 /// Hashed runs packet by packet, single instructions, and rows tell of the same path.
 fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
-    let mut single = Flow::instructions(case.stream, case.view(), &case.settings());
+    let mut single = StreamDecoder::instructions(case.stream, case.view(), &case.settings());
     let mut path = std::iter::from_fn(|| next_ips(&mut single)).flatten();
-    let mut hashed = Flow::hashed(case.stream, case.view(), &case.settings());
+    let mut hashed = StreamDecoder::hashed(case.stream, case.view(), &case.settings());
     let mut number = 0;
     let mut checked = 0;
     while let Some(batch) = hashed.next_batch(1) {
@@ -213,7 +213,7 @@ fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
     same_counts(&hashed.counts(), counts);
 }
 
-fn next_ips(flow: &mut Flow<&[u8], InstructionSink>) -> Option<Vec<(u64, u8)>> {
+fn next_ips(flow: &mut StreamDecoder<&[u8], InstructionSink>) -> Option<Vec<(u64, u8)>> {
     let batch = flow.next_batch(1000)?;
     assert_eq!(batch.ips.len(), batch.lengths.len());
     Some(batch.ips.into_iter().zip(batch.lengths).collect())

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    ParallelConfig, EdgeCounter, EdgeTotal, Flow, Persistent, AdditiveDecoder, Settings, Span, StepLimits,
+    ParallelConfig, EdgeCounter, EdgeTotal, StreamDecoder, ReusableDecoder, AdditiveDecoder, Settings, Span, TransitionLimits,
     TimeSettings, Totals,
 };
 use rtit_image::{Space, View};
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let settings = settings(options);
     let mut code = [0x90; CODE];
-    let mut decoder = Persistent::new(view(&code), &settings);
+    let mut decoder = ReusableDecoder::new(view(&code), &settings);
     let mut hits = EdgeCounter::default();
     for _ in 0..MOST {
         let Some((&[kind, size], tail)) = rest.split_first_chunk::<2>() else {
@@ -66,7 +66,7 @@ struct Found {
 }
 
 fn settings(options: u8) -> Settings {
-    let small = StepLimits {
+    let small = TransitionLimits {
         entries: 128,
         stride: 9,
         words: 40,
@@ -79,10 +79,10 @@ fn settings(options: u8) -> Settings {
         steps: if options & 8 != 0 {
             small
         } else {
-            StepLimits {
+            TransitionLimits {
                 entries: 1 << 12,
                 phrases: 0,
-                ..StepLimits::default()
+                ..TransitionLimits::default()
             }
         },
         time: TimeSettings {
@@ -103,10 +103,10 @@ fn view(code: &[u8]) -> View {
 
 fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> Found {
     let settings = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = Flow::adding_up(stream, view(code), &settings);
+    let mut flow = StreamDecoder::adding_up(stream, view(code), &settings);
     while flow.advance() {}
     Found {
         counts: format!("{:?}", flow.counts()),

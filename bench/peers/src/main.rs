@@ -13,7 +13,7 @@ use iptr_decoder::DecodeOptions;
 use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 use ptcov::{PtCoverageDecoderBuilder, PtImage};
-use rtit_flow::{add_saturating, EdgeCounter, BitmapHash, Persistent, Settings, EdgeFilter};
+use rtit_flow::{add_saturating, EdgeCounter, BitmapHash, ReusableDecoder, Settings, EdgeFilter};
 
 const MAP: usize = 1 << 16;
 
@@ -31,7 +31,7 @@ trait Decoder {
 }
 
 struct Ours {
-    decoder: Persistent,
+    decoder: ReusableDecoder,
     hits: EdgeCounter,
 }
 
@@ -177,7 +177,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect();
     let round = |name: &str, times: &mut Times| match name {
         "rtit" => bench.measure(times, || Ours {
-            decoder: Persistent::new(space.view(), &settings),
+            decoder: ReusableDecoder::new(space.view(), &settings),
             hits: EdgeCounter::default(),
         }),
         "iptr" => bench.measure(times, || {

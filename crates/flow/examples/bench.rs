@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rtit_flow::{Counting, Decoder, Flow, RunIter, Settings, Window};
+use rtit_flow::{CountingSink, Decoder, RunIterator, Settings, StreamDecoder, StreamWindow};
 use rtit_image::{Space, View};
 
 fn main() {
@@ -19,27 +19,27 @@ fn main() {
     }
     let settings = Settings::default();
     measure("count", &stream, &view, |stream, view| {
-        let mut decoder = Decoder::new(view, Window::whole(stream), &settings);
-        while decoder.decode(Window::whole(stream), &mut Counting) {}
+        let mut decoder = Decoder::new(view, StreamWindow::whole(stream), &settings);
+        while decoder.decode(StreamWindow::whole(stream), &mut CountingSink) {}
         branches(&decoder.counts())
     });
     measure("hashed runs", &stream, &view, |stream, view| {
-        let mut runs = Flow::hashed(stream, view, &settings);
+        let mut runs = StreamDecoder::hashed(stream, view, &settings);
         while runs.next_batch(4096).is_some() {}
         branches(&runs.counts())
     });
     measure("runs, one by one", &stream, &view, |stream, view| {
-        let mut runs = RunIter::new(stream, view, &settings);
+        let mut runs = RunIterator::new(stream, view, &settings);
         while runs.next().is_some() {}
         branches(&runs.flow().counts())
     });
     measure("rows", &stream, &view, |stream, view| {
-        let mut flow = Flow::new(stream, view, &settings);
+        let mut flow = StreamDecoder::new(stream, view, &settings);
         while flow.next_batch(65536).is_some() {}
         branches(&flow.counts())
     });
     measure("instructions", &stream, &view, |stream, view| {
-        let mut flow = Flow::instructions(stream, view, &settings);
+        let mut flow = StreamDecoder::instructions(stream, view, &settings);
         while flow.next_batch(65536).is_some() {}
         branches(&flow.counts())
     });
@@ -104,11 +104,11 @@ fn synthetic() -> (Vec<u8>, View) {
 
 fn print(stream: &[u8], view: View) {
     let settings = Settings::default();
-    let mut instructions = Flow::instructions(stream, view.clone(), &settings);
+    let mut instructions = StreamDecoder::instructions(stream, view.clone(), &settings);
     while let Some(batch) = instructions.next_batch(4096) {
         batch.ips.iter().for_each(|ip| println!("{ip:016x}"));
     }
-    let mut flow = Flow::new(stream, view, &settings);
+    let mut flow = StreamDecoder::new(stream, view, &settings);
     while let Some(rows) = flow.next_batch(4096) {
         for run in rows.runs() {
             println!("{run:x?}");
@@ -126,7 +126,7 @@ fn print(stream: &[u8], view: View) {
             "ledger {:x}..{:x} {} {error}",
             span.from,
             span.to,
-            span.trust.name()
+            span.status.name()
         );
     }
 }

@@ -1,11 +1,12 @@
 //! A fuzzer's loop: run the program, decode its trace, keep the input if it took an edge that none before it took.
 //!
-//! `Persistent` keeps what it has learned of the code from run to run; `EdgeCounter` counts the edges of one. The program
+//! `ReusableDecoder` keeps what it has learned of the code from run to run; `EdgeCounter` counts the edges of one. The program
 //! here compares three bytes, and what runs it and traces it is made up: a processor with Intel PT and something that reads
 //! its buffer take the place of `execute`.
 
 use rtit_flow::{
-    add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter, Persistent, Settings, Trust,
+    add_saturating, count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter, ReusableDecoder,
+    Settings,
 };
 use rtit_image::Space;
 
@@ -33,7 +34,7 @@ fn main() {
 pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
     let mut space = Space::new();
     space.map(0, BASE, CODE[..].into());
-    let mut decoder = Persistent::new(space.view(), &Settings::default());
+    let mut decoder = ReusableDecoder::new(space.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
     let mut map = vec![0u8; MAP];
     let mut seen = vec![0u8; MAP];
@@ -46,7 +47,7 @@ pub fn fuzz(most: usize) -> Option<(Vec<u8>, usize)> {
         let (trace, found) = execute(&input);
 
         decoder.run(&trace, &mut hits);
-        let lost = decoder.ledger().bytes(Trust::Lost);
+        let lost = decoder.ledger().bytes(ByteStatus::Lost);
         assert_eq!(lost, 0, "{:?}", decoder.ledger().spans());
         map.fill(0);
         hits.for_each_edge(|from, to, kind, count| {

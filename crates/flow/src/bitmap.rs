@@ -4,7 +4,7 @@
 //! far transfers. Direct jumps and calls follow from these. PT reports branches, not blocks, so AFL's hash takes the
 //! address of the branch in place of the start of the first block.
 
-use crate::sink::End;
+use crate::sink::RunEnd;
 
 /// Hash of an edge to its slot in a bitmap; the size of a bitmap is a power of two. Several edges may share a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -61,10 +61,10 @@ impl EdgeFilter {
     }
 
     #[inline]
-    pub fn accepts(self, kind: End) -> bool {
+    pub fn accepts(self, kind: RunEnd) -> bool {
         match self {
-            EdgeFilter::Decided => !matches!(kind, End::Jump | End::Call),
-            EdgeFilter::Conditional => matches!(kind, End::Conditional | End::Cut),
+            EdgeFilter::Decided => !matches!(kind, RunEnd::Jump | RunEnd::Call),
+            EdgeFilter::Conditional => matches!(kind, RunEnd::Conditional | RunEnd::Cut),
         }
     }
 }

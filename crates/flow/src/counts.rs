@@ -1,10 +1,10 @@
-//! What is counted along the way.
+//! Counts of one stream: packets, instructions, branches, cycles.
 
 use crate::errata::Erratum;
 use rtit_packet::table::ROWS;
 use rtit_packet::Kind;
 
-/// Totals of a stream. Instructions and branches are those that were followed.
+/// Counts of a stream. Instructions and branches are those that were decoded.
 #[derive(Clone, Debug)]
 pub struct Counts {
     /// Packets by kind, PSB+ contents included.

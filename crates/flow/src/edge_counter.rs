@@ -2,23 +2,23 @@
 //!
 //! The decoder counts transitions by id. This sink keeps the edges of each transition, and the bitmap slot of each
 //! edge, from run to run. So reading the counts of a run costs as much as the run itself, however much code is known.
-//! Ids are valid within an epoch; each address space has its own.
+//! Ids are valid within a generation; each address space has its own.
 
 use crate::bitmap::{BitmapHash, EdgeFilter};
 use crate::event::Event;
 use crate::hash::{add, CountsBy};
-use crate::sink::{End, Sequence, Sink, Step, Wants};
+use crate::sink::{RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition};
 use crate::totals::EdgeTotal;
 
 /// Edges and transitions in memory, at most; then they are dropped and built again when needed.
 const MAX_KEPT: usize = 1 << 21;
 
-/// The sink that counts edges for a [`Persistent`](crate::Persistent) decoder. Its edges are those of
+/// The sink that counts edges for a [`ReusableDecoder`](crate::ReusableDecoder). Its edges are those of
 /// [`Totals`](crate::Totals).
 #[derive(Clone, Debug, Default)]
 pub struct EdgeCounter {
-    /// By epoch; the current one first.
-    epochs: Vec<EpochEdges>,
+    /// By generation; the current one first.
+    generations: Vec<GenerationEdges>,
     /// Edges that the interpreter reported.
     interpreted: CountsBy<(u64, u64, u8)>,
 }
@@ -26,12 +26,12 @@ pub struct EdgeCounter {
 impl EdgeCounter {
     /// Calls `add_count` with source, target, kind and count of every edge, in no order. An edge may occur more than
     /// once.
-    pub fn for_each_edge(&self, mut add_count: impl FnMut(u64, u64, End, u64)) {
-        for epoch in &self.epochs {
-            epoch.for_each_edge(|edge, hits| add_count(edge.from, edge.to, edge.kind, hits));
+    pub fn for_each_edge(&self, mut add_count: impl FnMut(u64, u64, RunEnd, u64)) {
+        for generation in &self.generations {
+            generation.for_each_edge(|edge, hits| add_count(edge.from, edge.to, edge.kind, hits));
         }
         for (&(from, to, kind), &count) in &self.interpreted {
-            add_count(from, to, End::ALL[usize::from(kind)], count);
+            add_count(from, to, RunEnd::ALL[usize::from(kind)], count);
         }
     }
 
@@ -45,10 +45,10 @@ impl EdgeCounter {
         mut add_count: impl FnMut(u64, u64),
     ) {
         let layout_mask = u32::try_from(mask).ok().filter(|&mask| mask != NO_SLOT);
-        for epoch in &mut self.epochs {
+        for generation in &mut self.generations {
             match layout_mask {
-                Some(mask) => epoch.for_each_slot((hash, filter, mask), &mut add_count),
-                None => epoch.for_each_edge(|edge, hits| {
+                Some(mask) => generation.for_each_slot((hash, filter, mask), &mut add_count),
+                None => generation.for_each_edge(|edge, hits| {
                     if filter.accepts(edge.kind) {
                         add_count(hash.slot(edge.from, edge.to, mask), hits);
                     }
@@ -56,7 +56,7 @@ impl EdgeCounter {
             }
         }
         for (&(from, to, kind), &count) in &self.interpreted {
-            if filter.accepts(End::ALL[usize::from(kind)]) {
+            if filter.accepts(RunEnd::ALL[usize::from(kind)]) {
                 add_count(hash.slot(from, to, mask), count);
             }
         }
@@ -79,7 +79,7 @@ impl EdgeCounter {
 
     /// Resets the counts.
     pub fn clear(&mut self) {
-        self.epochs.iter_mut().for_each(EpochEdges::clear);
+        self.generations.iter_mut().for_each(GenerationEdges::clear);
         self.interpreted.clear();
     }
 
@@ -91,60 +91,70 @@ impl EdgeCounter {
     }
 
     /// Drops the edges of transitions; the counts are kept.
-    fn drop_epochs(&mut self) {
+    fn drop_generations(&mut self) {
         let interpreted = &mut self.interpreted;
-        for epoch in &self.epochs {
-            epoch.for_each_edge(|edge, hits| {
+        for generation in &self.generations {
+            generation.for_each_edge(|edge, hits| {
                 add(interpreted, (edge.from, edge.to, edge.kind as u8), hits);
             });
         }
-        self.epochs.clear();
+        self.generations.clear();
     }
 
-    /// The transitions of an epoch.
+    /// The transitions of a generation.
     #[inline]
-    fn epoch_edges(&mut self, epoch: u32) -> Option<&mut EpochEdges> {
-        if self.epochs.first().map(|edges| edges.epoch) != Some(epoch) {
-            self.move_to_front(epoch);
+    fn generation_edges(&mut self, generation: u32) -> Option<&mut GenerationEdges> {
+        if self.generations.first().map(|edges| edges.generation) != Some(generation) {
+            self.move_to_front(generation);
         }
-        self.epochs.first_mut()
+        self.generations.first_mut()
     }
 
-    /// Moves an epoch to the front.
+    /// Moves a generation to the front.
     #[cold]
-    fn move_to_front(&mut self, epoch: u32) {
-        if self.epochs.iter().map(EpochEdges::size).sum::<usize>() > MAX_KEPT {
-            self.drop_epochs();
+    fn move_to_front(&mut self, generation: u32) {
+        if self
+            .generations
+            .iter()
+            .map(GenerationEdges::size)
+            .sum::<usize>()
+            > MAX_KEPT
+        {
+            self.drop_generations();
         }
-        match self.epochs.iter().position(|edges| edges.epoch == epoch) {
-            Some(at) => self.epochs.swap(0, at),
-            None => self.epochs.insert(0, EpochEdges::new(epoch)),
+        match self
+            .generations
+            .iter()
+            .position(|edges| edges.generation == generation)
+        {
+            Some(at) => self.generations.swap(0, at),
+            None => self.generations.insert(0, GenerationEdges::new(generation)),
         }
     }
 }
 
 impl Sink for EdgeCounter {
-    const EDGES: bool = true;
-    const WANTS: Wants = Wants::Hits;
-    const PLACES: bool = false;
+    const NEEDS_EDGES: bool = true;
+    const NEEDS: SinkNeeds = SinkNeeds::TransitionCounts;
+    const HAS_PACKET_OFFSETS: bool = false;
 
-    fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
+    fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
 
-    fn close(&mut self, _end: End, _offset: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn edge(&mut self, from: u64, to: u64, kind: End) {
+    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         add(&mut self.interpreted, (from, to, kind as u8), 1);
     }
 
     fn event(&mut self, _event: &Event) {}
 
-    fn hits(&mut self, step: &impl Step, times: u64) {
-        if let Some(edges) = self.epoch_edges(step.epoch()) {
+    fn transition_count(&mut self, step: &impl TakenTransition, times: u64) {
+        if let Some(edges) = self.generation_edges(step.generation()) {
             edges.add(step, times);
         }
     }
 
-    fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {
+    fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
         add(&mut self.interpreted, (from, to, kind as u8), times);
     }
 }
@@ -156,13 +166,13 @@ const NO_SLOT: u32 = u32::MAX;
 struct Edge {
     pub from: u64,
     pub to: u64,
-    pub kind: End,
+    pub kind: RunEnd,
 }
 
-/// The transitions of one epoch (the lifetime of their ids): their edges, bitmap slots and hits.
+/// The transitions of one generation (the lifetime of their ids): their edges, bitmap slots and hits.
 #[derive(Clone, Debug, Default)]
-struct EpochEdges {
-    pub epoch: u32,
+struct GenerationEdges {
+    pub generation: u32,
     /// By transition id: range in `edges`; (0, 0) if its edges are unknown.
     pub edge_ranges: Vec<(u32, u32)>,
     edges: Vec<Edge>,
@@ -176,11 +186,11 @@ struct EpochEdges {
 /// Hash function, edges and size minus 1 of a bitmap.
 type BitmapLayout = (BitmapHash, EdgeFilter, u32);
 
-impl EpochEdges {
-    pub fn new(epoch: u32) -> EpochEdges {
-        EpochEdges {
-            epoch,
-            ..EpochEdges::default()
+impl GenerationEdges {
+    pub fn new(generation: u32) -> GenerationEdges {
+        GenerationEdges {
+            generation,
+            ..GenerationEdges::default()
         }
     }
 
@@ -188,7 +198,7 @@ impl EpochEdges {
         self.edge_ranges.len() + self.edges.len()
     }
 
-    pub fn add(&mut self, step: &impl Step, times: u64) {
+    pub fn add(&mut self, step: &impl TakenTransition, times: u64) {
         let number = self.find_edges(step);
         if self.hits.len() >= 2 * self.edge_ranges.len() {
             self.sum_hits();
@@ -197,8 +207,8 @@ impl EpochEdges {
     }
 
     /// Collects the edges of a transition if they are unknown. Returns its id.
-    fn find_edges(&mut self, step: &impl Step) -> u32 {
-        let number = step.number() as usize;
+    fn find_edges(&mut self, step: &impl TakenTransition) -> u32 {
+        let number = step.id() as usize;
         if number >= self.edge_ranges.len() {
             self.edge_ranges.resize(number + 1, (0, 0));
         }
@@ -271,17 +281,17 @@ impl EpochEdges {
 }
 
 /// The kind of a placeholder, filter no edge accepts.
-const PLACEHOLDER: End = End::EndOfStream;
+const PLACEHOLDER: RunEnd = RunEnd::EndOfStream;
 
 /// Collects the edges of one transition.
 struct EdgeCollector<'a>(&'a mut Vec<Edge>);
 
 impl Sink for EdgeCollector<'_> {
-    const EDGES: bool = true;
+    const NEEDS_EDGES: bool = true;
 
-    fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
-    fn close(&mut self, _end: End, _offset: u64) {}
-    fn edge(&mut self, from: u64, to: u64, kind: End) {
+    fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
+    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.0.push(Edge { from, to, kind });
     }
     fn event(&mut self, _event: &Event) {}

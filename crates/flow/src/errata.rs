@@ -1,8 +1,8 @@
-//! Errata of processors that a decoder has to know, by model.
+//! Errata of processors that concern decoding, by model.
 //!
-//! Sources: libipt's list of models (`pt_cpu_errata`) and its words on each (`struct pt_errata`). Of a processor that
-//! is not known, only what can be told apart without a guess is taken for an erratum: a stream is rather lost than
-//! invented.
+//! Sources: libipt's list of models (`pt_cpu_errata`) and its comments on each (`struct pt_errata`). For an unknown processor
+//! only those errata apply that the packets themselves show, or that lose instructions and invent none: a loss is better
+//! than an invented path.
 
 /// DisplayFamily, DisplayModel and stepping of an Intel processor (CPUID.01H:EAX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -64,7 +64,7 @@ impl Erratum {
     }
 }
 
-/// The errata to reckon with.
+/// The errata that apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errata {
     set: u16,
@@ -124,7 +124,7 @@ impl Errata {
             (6, 0xba | 0xbd | 0xbf | 0xc5 | 0xc6 | 0xcc | 0xd5) | (0x12, 0x01 | 0x03) => HYBRID,
             (6, 0x5c | 0x5f) => GOLDMONT,
             (6, 0x7a | 0x86 | 0x96 | 0x9c | 0xaf | 0xb6 | 0xdd) => ATOM,
-            // one that nobody has listed yet
+            // not listed
             _ => {
                 return Errata {
                     set: SAFE,
@@ -135,7 +135,7 @@ impl Errata {
         Errata { set, known: true }
     }
 
-    /// Whether this one is to be reckoned with.
+    /// Whether an erratum applies.
     #[inline]
     pub fn has(self, erratum: Erratum) -> bool {
         self.set & 1 << erratum as u8 != 0

@@ -1,10 +1,12 @@
-//! What can go wrong while a stream is followed. Every error has a stream offset, a bad value and a class.
+//! Errors of a stream. Each has the offset of the packet at which it was noticed, a bad value and a class.
+//!
+//! The numbers and names of [`ErrorClass`] are those that Python sees.
 
 use std::fmt;
 
 use rtit_packet::PacketError;
 
-/// Whose fault a loss is. The numbers are those of the `class` column that Python sees.
+/// Kinds of errors. The numbers are those of the `class` column that Python sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum ErrorClass {
@@ -20,11 +22,10 @@ pub enum ErrorClass {
     Unsupported = 5,
     /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
     Incomplete = 6,
-    /// A loop without packets went round an unknown number of times before an event ended it: each of its instructions
-    /// ran, and once is told.
+    /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran; one
+    /// iteration is reported.
     RepeatsUnknown = 7,
-    /// Nothing tells whether code ran before or after another thread came to have the processor: it is told as the first
-    /// one's.
+    /// Code ran before or after a thread switch: it is reported for the thread before the switch.
     TurnUnknown = 8,
 }
 
@@ -102,11 +103,11 @@ pub enum Cause {
     ResultsLeft {
         count: u64,
     },
-    /// The address of a FUP, or the target of a TIP.PGD, is not on the way.
+    /// The address of a FUP, or the target of a TIP.PGD, is not on the path.
     NotReached {
         ip: u64,
     },
-    /// The FUP of a PSB+ is not on the way: the segments do not meet.
+    /// The FUP of a PSB+ is not on the path that was followed.
     Seam {
         ip: u64,
     },
@@ -124,7 +125,7 @@ pub enum Cause {
     VmEntryOrEvent {
         ip: u64,
     },
-    /// The MOV CR3 at the address stopped the trace, or a branch behind it did.
+    /// The MOV CR3 at the address stopped the trace, or a branch after it did.
     MovCr3OrBranch {
         ip: u64,
     },
@@ -147,7 +148,7 @@ pub enum Cause {
     OtherProcess {
         cr3: u64,
     },
-    /// The packet has no business here.
+    /// The packet is not allowed here.
     UnexpectedPacket {
         name: &'static str,
     },

@@ -1,4 +1,4 @@
-//! Events between instructions.
+//! Events: what a stream reports beside instructions. The numbers of [`EventKind`] are those of the `kind` column.
 
 /// What happened. The numbers are those of the `kind` column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

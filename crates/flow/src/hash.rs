@@ -12,7 +12,7 @@ pub const fn mix(ip: u64) -> u64 {
 }
 
 /// Hash and factor of the instructions from `start` whose lengths are given.
-pub fn of_sequence(start: u64, lengths: &[u8]) -> (u64, u64) {
+pub fn hash_fragment(start: u64, lengths: &[u8]) -> (u64, u64) {
     let (mut ip, mut hash, mut factor) = (start, 0u64, 1u64);
     for &length in lengths {
         hash = hash.wrapping_mul(K).wrapping_add(mix(ip));

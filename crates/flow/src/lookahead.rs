@@ -4,16 +4,16 @@
 //! were (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after
 //! such a packet to the next one. Nothing is read ahead in a stream without CYCs.
 
-use crate::window::Window;
+use crate::stream_window::StreamWindow;
 
 /// A position in a stream, with the state of the packet scanner there.
 pub(crate) struct Here<'a> {
-    pub stream: Window<'a>,
+    pub stream: StreamWindow<'a>,
     pub offset: u64,
     /// As `Scanner::block`.
     pub block: Option<u8>,
     /// Within PSB+.
-    pub in_group: bool,
+    pub in_psb_plus: bool,
     /// PacketEn is 0.
     pub off: bool,
 }

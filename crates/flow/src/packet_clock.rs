@@ -8,9 +8,9 @@ use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, Scanner};
 
 use crate::lookahead::{Here, Line, Lookahead};
+use crate::stream_window::{StreamWindow, MARGIN};
 use crate::time::{Clock, TimeSettings};
 use crate::timing_samples::{TimingSample, TimingSamples};
-use crate::window::{Window, MARGIN};
 
 /// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
@@ -18,7 +18,7 @@ const DISTANCE: usize = MARGIN - 512;
 /// The clock over the packets of a stream, as in `rtit_packet::Columns`.
 pub struct PacketClock {
     pub(crate) clock: Clock,
-    in_group: bool,
+    in_psb_plus: bool,
     /// Tracing was turned off, and no packet has shown since that it is on.
     off: bool,
     /// The PSB+ has an IP.
@@ -36,14 +36,14 @@ impl PacketClock {
     }
 
     /// Returns a clock that reads ahead of another.
-    pub(crate) fn ahead_of(clock: &Clock, in_group: bool, off: bool) -> PacketClock {
-        PacketClock::at(clock.ahead(), in_group, off)
+    pub(crate) fn ahead_of(clock: &Clock, in_psb_plus: bool, off: bool) -> PacketClock {
+        PacketClock::at(clock.ahead(), in_psb_plus, off)
     }
 
-    fn at(clock: Clock, in_group: bool, off: bool) -> PacketClock {
+    fn at(clock: Clock, in_psb_plus: bool, off: bool) -> PacketClock {
         PacketClock {
             clock,
-            in_group,
+            in_psb_plus,
             off,
             is_on: false,
             block: None,
@@ -57,13 +57,13 @@ impl PacketClock {
         detail: u8,
         payload: u64,
         offset: u64,
-        window: Window<'_>,
+        window: StreamWindow<'_>,
     ) {
         let here = Here {
             stream: window,
             offset,
             block: self.block,
-            in_group: self.in_group,
+            in_psb_plus: self.in_psb_plus,
             off: self.off,
         };
         if !self.clock.begun {
@@ -87,17 +87,17 @@ impl PacketClock {
     /// As `process`, for a clock that does not look ahead.
     pub(crate) fn apply(&mut self, kind: Kind, detail: u8, payload: u64) {
         match kind {
-            Kind::Psb => (self.in_group, self.is_on) = (true, false),
+            Kind::Psb => (self.in_psb_plus, self.is_on) = (true, false),
             Kind::PsbEnd => {
                 self.off &= !self.is_on;
-                self.in_group = false;
+                self.in_psb_plus = false;
             }
-            Kind::Fup if self.in_group => self.is_on = true,
+            Kind::Fup if self.in_psb_plus => self.is_on = true,
             Kind::Fup | Kind::TipPge => self.off = false,
             Kind::TipPgd | Kind::TraceStop => self.off = true,
             Kind::Ovf => self.lose_packets(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
-            Kind::Tsc => self.clock.tsc(payload, !self.in_group || self.off),
+            Kind::Tsc => self.clock.tsc(payload, !self.in_psb_plus || self.off),
             Kind::Tma => self.clock.tma(payload as u16, (payload >> 16) as u16),
             Kind::Mtc => {
                 self.clock.mtc(payload as u8);
@@ -110,7 +110,7 @@ impl PacketClock {
 
     /// Called where packets are missing.
     pub fn lose_packets(&mut self) {
-        (self.in_group, self.off, self.block) = (false, false, None);
+        (self.in_psb_plus, self.off, self.block) = (false, false, None);
         self.clock.lose();
     }
 
@@ -155,9 +155,9 @@ impl Clock {
 /// Returns the limits between `from` (time and cycles of `clock`) and the next packet that gives the time.
 /// `uncounted`: cycles of CYCs before `here` that are not counted yet.
 fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Lookahead {
-    let mut ahead = PacketClock::ahead_of(clock, here.in_group, here.off);
+    let mut ahead = PacketClock::ahead_of(clock, here.in_psb_plus, here.off);
     ahead.clock.cyc(uncounted);
-    let Window { bytes, base, .. } = here.stream;
+    let StreamWindow { bytes, base, .. } = here.stream;
     let mut scanner = Scanner::within(bytes, base, here.offset as usize);
     scanner.set_block(here.block);
     let until = scanner.position().saturating_add(DISTANCE);

@@ -1,4 +1,4 @@
-//! How a stream is to be read.
+//! Settings of a decoder: what the packets alone do not say about a stream, and limits of memory.
 
 use rtit_x86::Mode;
 
@@ -36,7 +36,7 @@ impl FilterRanges {
     }
 }
 
-/// What the packets alone do not say.
+/// Settings of a decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     pub time: TimeSettings,
@@ -51,8 +51,8 @@ pub struct Settings {
     pub cpu: Option<Cpu>,
     pub ranges: FilterRanges,
     /// What is known where the stream begins; `None`: nothing is, and it is read from its first PSB on.
-    pub start: Option<Start>,
-    pub steps: StepLimits,
+    pub start: Option<InitialState>,
+    pub steps: TransitionLimits,
     /// Runs and edges that have counts of their own, at most, where they are added up (`Totals`).
     pub places: usize,
     /// Rows have as their time the number of the last timing packet before them (`Decoder::take_points`).
@@ -61,7 +61,7 @@ pub struct Settings {
 
 /// The state of tracing at the first byte of a stream, which is that of a packet outside a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Start {
+pub struct InitialState {
     /// The next instruction; `None`: tracing is off.
     pub ip: Option<u64>,
     pub mode: Mode,
@@ -69,22 +69,22 @@ pub struct Start {
     pub last_ip: u64,
 }
 
-/// How far the step table is used instead of the walker (module `steps`). Results are the same, whatever is set here.
+/// Limits of the transition tables (module `transitions`). Results do not depend on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StepLimits {
-    /// Entries of a table, at most; below 128: everything is walked.
+pub struct TransitionLimits {
+    /// Limit of entries of a table; below 128: no tables.
     pub entries: usize,
-    /// Bytes of a stream that are taken at once, at most.
+    /// Limit of bytes that are decoded at once.
     pub stride: usize,
-    /// When more words than this are kept of steps, all are made anew.
+    /// Limit of words kept of transitions; above it, all are dropped.
     pub words: usize,
     /// Bytes that are taken before there are phrases, steps of several packets; 0: at once, of all that comes again.
     pub phrases: usize,
 }
 
-impl StepLimits {
-    /// Everything is walked: the reference.
-    pub const NONE: StepLimits = StepLimits {
+impl TransitionLimits {
+    /// No transition tables: the interpreter decodes everything. The reference.
+    pub const NONE: TransitionLimits = TransitionLimits {
         entries: 0,
         stride: 0,
         words: 0,
@@ -92,9 +92,9 @@ impl StepLimits {
     };
 }
 
-impl Default for StepLimits {
-    fn default() -> StepLimits {
-        StepLimits {
+impl Default for TransitionLimits {
+    fn default() -> TransitionLimits {
+        TransitionLimits {
             entries: 1 << 20,
             stride: usize::MAX,
             words: 1 << 21,
@@ -110,7 +110,7 @@ impl Settings {
         let part = threads.clamp(1, 4);
         Settings {
             cache_limit: self.cache_limit / part,
-            steps: StepLimits {
+            steps: TransitionLimits {
                 words: self.steps.words / part,
                 ..self.steps
             },
@@ -129,7 +129,7 @@ impl Default for Settings {
             cpu: None,
             ranges: FilterRanges::default(),
             start: None,
-            steps: StepLimits::default(),
+            steps: TransitionLimits::default(),
             places: DEFAULT_MAX_COUNTERS,
             points: false,
         }

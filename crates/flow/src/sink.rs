@@ -1,16 +1,21 @@
-//! What becomes of the flow. A sink is a type parameter: each gets a loop of its own with nothing in it that it does
-//! not need.
+//! The interface between the decoder and its consumers.
+//!
+//! A decoder reports executed code as fragments of runs: `extend_run` for contiguous instructions, `end_run` where the run
+//! ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without the
+//! calls that it ignores. [`SinkNeeds`] says what the transition tables may leave out: a sink that only counts gets
+//! transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
+//! `SinkNeeds::Interpreter` gets none at all.
 
 use rtit_x86::Mode;
 
-use crate::ahead::Ahead;
+use crate::backpressure::UnreportedPath;
 use crate::event::Event;
 
-/// Why a run ended: what its last instruction did, or what came between.
+/// Why a run ended: the kind of its last instruction, or what interrupted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum End {
-    /// Cut without a reason in the program: the run goes on in the next row.
+pub enum RunEnd {
+    /// The run continues in the next row.
     Cut = 0,
     /// A conditional branch that was taken.
     Conditional = 1,
@@ -19,7 +24,7 @@ pub enum End {
     IndirectJump = 4,
     IndirectCall = 5,
     Return = 6,
-    /// Far JMP, CALL, RET, IRET and their kin.
+    /// Far JMP, CALL, RET, IRET and the like.
     Far = 7,
     Syscall = 8,
     /// An event struck before the next instruction.
@@ -34,47 +39,47 @@ pub enum End {
     VmEntry = 13,
 }
 
-impl End {
-    pub const ALL: [End; 14] = [
-        End::Cut,
-        End::Conditional,
-        End::Jump,
-        End::Call,
-        End::IndirectJump,
-        End::IndirectCall,
-        End::Return,
-        End::Far,
-        End::Syscall,
-        End::Event,
-        End::Off,
-        End::Lost,
-        End::EndOfStream,
-        End::VmEntry,
+impl RunEnd {
+    pub const ALL: [RunEnd; 14] = [
+        RunEnd::Cut,
+        RunEnd::Conditional,
+        RunEnd::Jump,
+        RunEnd::Call,
+        RunEnd::IndirectJump,
+        RunEnd::IndirectCall,
+        RunEnd::Return,
+        RunEnd::Far,
+        RunEnd::Syscall,
+        RunEnd::Event,
+        RunEnd::Off,
+        RunEnd::Lost,
+        RunEnd::EndOfStream,
+        RunEnd::VmEntry,
     ];
 
     pub const fn name(self) -> &'static str {
         match self {
-            End::Cut => "cut",
-            End::Conditional => "conditional",
-            End::Jump => "jump",
-            End::Call => "call",
-            End::IndirectJump => "indirect jump",
-            End::IndirectCall => "indirect call",
-            End::Return => "return",
-            End::Far => "far",
-            End::Syscall => "syscall",
-            End::Event => "event",
-            End::Off => "off",
-            End::Lost => "lost",
-            End::EndOfStream => "end of stream",
-            End::VmEntry => "vm entry",
+            RunEnd::Cut => "cut",
+            RunEnd::Conditional => "conditional",
+            RunEnd::Jump => "jump",
+            RunEnd::Call => "call",
+            RunEnd::IndirectJump => "indirect jump",
+            RunEnd::IndirectCall => "indirect call",
+            RunEnd::Return => "return",
+            RunEnd::Far => "far",
+            RunEnd::Syscall => "syscall",
+            RunEnd::Event => "event",
+            RunEnd::Off => "off",
+            RunEnd::Lost => "lost",
+            RunEnd::EndOfStream => "end of stream",
+            RunEnd::VmEntry => "vm entry",
         }
     }
 }
 
-/// Instructions that ran one after the other in memory order: at least one.
+/// Contiguous instructions that ran one after the other, at least one: a run, or a part of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Sequence<'a> {
+pub struct RunFragment<'a> {
     /// IP of the first instruction.
     pub start: u64,
     /// IP of the last instruction.
@@ -85,13 +90,13 @@ pub struct Sequence<'a> {
     pub hash: u64,
     /// `hash::K` to the power of the number of instructions.
     pub factor: u64,
-    /// How the instructions were decoded.
+    /// Mode in which the instructions were decoded.
     pub mode: Mode,
-    /// The address space: 0 is the one without a key, the others are counted as they were added to `Spaces`.
+    /// Index of the address space's view in `Spaces`; 0 is the default.
     pub space: u32,
 }
 
-impl Sequence<'_> {
+impl RunFragment<'_> {
     /// The IP of each instruction.
     pub fn ips(&self) -> impl Iterator<Item = u64> + '_ {
         let lengths = self.lengths.iter();
@@ -103,134 +108,134 @@ impl Sequence<'_> {
     }
 }
 
-/// What steps (module `steps`) may leave out for a sink.
+/// What a sink needs of executed code; the transition tables (module `transitions`) leave out the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wants {
-    /// Nothing: there are no steps for this sink.
-    Walk,
-    /// All but the counts.
+pub enum SinkNeeds {
+    /// Every call, from the interpreter: no transition tables.
+    Interpreter,
+    /// Only the decoder's counts.
     Counts,
-    /// The order: runs and edges are added up and come from `Decoder::take_totals`.
+    /// Sums of runs and edges, from `Decoder::take_totals`.
     Totals,
-    /// Nothing of the flow, but that it comes as whole steps.
+    /// Everything in order, as whole transitions.
     Order,
-    /// The order: how often each step was taken comes by `Sink::hits` whenever decoding pauses.
-    Hits,
+    /// How often each transition was taken, by `Sink::transition_count` whenever decoding pauses.
+    TransitionCounts,
 }
 
-/// A step that was taken, for a sink that wants the order.
-pub trait Step {
-    /// What it does is known by this number as long as the epoch stays the same.
-    fn number(&self) -> u32;
-    fn epoch(&self) -> u32;
-    /// Stream offset of its packet, the first one if it has several.
+/// A transition that was taken, for a sink that needs the order.
+pub trait TakenTransition {
+    /// Identifies the transition within its generation.
+    fn id(&self) -> u32;
+    fn generation(&self) -> u32;
+    /// Stream offset of its first packet.
     fn offset(&self) -> u64;
-    /// The time up to its first branch, and from there on, as `Sink::append` has it.
+    /// Times before and after its first branch, as for `Sink::extend_run`.
     fn times(&self) -> (u64, u64);
-    /// Tells a sink of it as the walker would, by `append`, `close` and `edge`.
+    /// Reports it as the interpreter would, by `extend_run`, `end_run` and `edge`.
     fn replay<S: Sink>(&self, sink: &mut S) {
         self.replay_at(self.times(), sink);
     }
-    /// As `replay`, at other times.
+    /// Does as `replay`, with other times.
     fn replay_at<S: Sink>(&self, times: (u64, u64), sink: &mut S);
 }
 
-/// A step among others.
+/// A transition in the log.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Placed {
+pub struct LoggedTransition {
     pub number: u32,
     pub offset: u64,
     pub times: (u64, u64),
 }
 
-/// Steps that were taken one after the other.
-pub trait Steps {
-    /// Of all of them, as `Step` has it.
-    fn epoch(&self) -> u32;
-    fn placed(&self) -> &[Placed];
-    /// The address space of all of them, as `Sequence` has it.
+/// Transitions that were taken one after the other.
+pub trait TakenTransitions {
+    /// The generation of all of them.
+    fn generation(&self) -> u32;
+    fn logged(&self) -> &[LoggedTransition];
+    /// The address space of all of them.
     fn space(&self) -> u32;
-    /// One of them.
-    fn step(&self, placed: Placed) -> impl Step;
+    /// Returns one of them.
+    fn transition(&self, placed: LoggedTransition) -> impl TakenTransition;
 }
 
-/// How much more a sink takes before it is full.
+/// Rows and instructions that a sink still takes before it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct Capacity {
     pub rows: usize,
     pub instructions: usize,
 }
 
-impl Room {
-    pub const NO_END: Room = Room {
+impl Capacity {
+    pub const UNLIMITED: Capacity = Capacity {
         rows: usize::MAX,
         instructions: usize::MAX,
     };
 
-    /// Of a sink with `waiting` of at most `limit` rows.
-    pub fn for_rows(limit: usize, waiting: usize) -> Room {
-        Room {
+    /// Capacity of a sink that has `waiting` rows and takes `limit`.
+    pub fn for_rows(limit: usize, waiting: usize) -> Capacity {
+        Capacity {
             rows: limit.saturating_sub(waiting),
-            ..Room::NO_END
+            ..Capacity::UNLIMITED
         }
     }
 
-    /// Of a sink with `waiting` of at most `limit` instructions.
-    pub fn for_instructions(limit: usize, waiting: usize) -> Room {
-        Room {
+    /// Capacity of a sink that has `waiting` instructions and takes `limit`.
+    pub fn for_instructions(limit: usize, waiting: usize) -> Capacity {
+        Capacity {
             instructions: limit.saturating_sub(waiting),
-            ..Room::NO_END
+            ..Capacity::UNLIMITED
         }
     }
 }
 
-/// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
+/// Consumes the results of decoding.
 pub trait Sink {
     /// Whether `edge` is called.
-    const EDGES: bool = false;
-    const WANTS: Wants = Wants::Walk;
-    /// Whether it says which packet a row came from.
-    const PLACES: bool = true;
-    /// Whether `hold_back` is called: only of what a decoder puts before its sink.
+    const NEEDS_EDGES: bool = false;
+    const NEEDS: SinkNeeds = SinkNeeds::Interpreter;
+    /// Whether the sink uses the offsets of packets.
+    const HAS_PACKET_OFFSETS: bool = true;
+    /// Whether `defer_path` may be called: only for `BackpressureSink`.
     #[doc(hidden)]
-    const HOLDS: bool = false;
+    const DEFERS_PATHS: bool = false;
 
-    /// What is told until the next call of this comes from the packet at `offset`.
+    /// The calls that follow belong to the packet at `offset`.
     fn packet(&mut self, _offset: u64) {}
-    /// `time`: TSC estimate (a lower bound) at the start of the sequence.
-    fn append(&mut self, sequence: &Sequence<'_>, time: u64);
-    /// The open run, if any, ends; `offset` is that of the packet that showed it.
-    fn close(&mut self, end: End, offset: u64);
-    /// The instruction at `from` sent the program to `to`, as code or trace tell, whether it is followed there or not.
-    /// A conditional branch that was not taken is of kind `Cut`.
-    fn edge(&mut self, _from: u64, _to: u64, _kind: End) {}
-    /// The last edge led into this address space, which may be another than it came from; `Sequence` numbers them.
-    fn landed(&mut self, _space: u32) {}
+    /// The open run, or a new one, continues with `fragment`. `time`: TSC (a lower bound) at its start.
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64);
+    /// Ends the open run, if any. `offset`: of the packet that showed it.
+    fn end_run(&mut self, end: RunEnd, offset: u64);
+    /// The instruction at `from` led to `to`, whether decoding continues there or not. A conditional branch that was not
+    /// taken has the kind `Cut`.
+    fn edge(&mut self, _from: u64, _to: u64, _kind: RunEnd) {}
+    /// The last edge led into this address space, perhaps another one.
+    fn entered_space(&mut self, _space: u32) {}
     fn event(&mut self, event: &Event);
-    /// The program may have run these instructions any number of times more, one after the other, before what comes next.
-    fn repeats(&mut self, _round: &[u64]) {}
-    /// From here on the code is that of `time`. A sink that reads code itself moves its own view on.
-    fn advance(&mut self, _time: u64) {}
-    /// A step, if the sink wants the order: as if what it holds had come by `append` and `close`.
+    /// The loop of these instructions may have run more often than reported: it emits no packets.
+    fn unknown_repetitions(&mut self, _round: &[u64]) {}
+    /// From here on the code is as of `time`. A sink that reads code moves its own view forward.
+    fn set_code_time(&mut self, _time: u64) {}
+    /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay` makes.
     #[inline]
-    fn step(&mut self, step: &impl Step)
+    fn take_transition(&mut self, step: &impl TakenTransition)
     where
         Self: Sized,
     {
         step.replay(self);
     }
-    /// As `step`, of some.
+    /// Does as `take_transition`, for several.
     #[inline]
-    fn steps(&mut self, steps: &impl Steps)
+    fn take_transitions(&mut self, steps: &impl TakenTransitions)
     where
         Self: Sized,
     {
-        for &placed in steps.placed() {
-            self.step(&steps.step(placed));
+        for &placed in steps.logged() {
+            self.take_transition(&steps.transition(placed));
         }
     }
-    /// A step that was taken so many times since this was called for it before, if the sink wants hits.
-    fn hits(&mut self, step: &impl Step, times: u64)
+    /// A transition was taken `times` times since the last call for it (`SinkNeeds::TransitionCounts`).
+    fn transition_count(&mut self, step: &impl TakenTransition, times: u64)
     where
         Self: Sized,
     {
@@ -238,39 +243,39 @@ pub trait Sink {
             step.replay(self);
         }
     }
-    /// As `edge`, so many times: what was counted of steps that are not known any more, if the sink wants hits.
-    fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {
+    /// Does as `edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
+    fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {
         for _ in 0..times {
             self.edge(from, to, kind);
         }
     }
-    /// What may come as steps before the sink is full.
-    fn room(&self) -> Room {
-        Room::NO_END
+    /// What the sink still takes by transitions before it is full.
+    fn capacity(&self) -> Capacity {
+        Capacity::UNLIMITED
     }
-    /// The program runs on, of which a sink that is full is to be told later.
+    /// Execution ran through a path that a full sink gets later.
     #[doc(hidden)]
-    fn hold_back(&mut self, _ahead: Ahead) {}
-    /// True when enough is waiting to be taken: decoding pauses at the next packet, or on a long way through code.
+    fn defer_path(&mut self, _path: UnreportedPath) {}
+    /// Whether decoding should pause: at the next packet, or within a long path.
     fn is_full(&self) -> bool {
         false
     }
 }
 
-/// Counts nothing itself: the decoder's own counts are all that is wanted.
+/// A sink for the decoder's own counts alone.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counting;
+pub struct CountingSink;
 
-impl Sink for Counting {
-    const WANTS: Wants = Wants::Counts;
-    const PLACES: bool = false;
+impl Sink for CountingSink {
+    const NEEDS: SinkNeeds = SinkNeeds::Counts;
+    const HAS_PACKET_OFFSETS: bool = false;
 
     #[inline]
-    fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
+    fn extend_run(&mut self, _fragment: &RunFragment<'_>, _time: u64) {}
     #[inline]
-    fn close(&mut self, _end: End, _offset: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
     fn event(&mut self, _event: &Event) {}
 }
 
-/// A longer run is cut: its count has 32 bits, and a node adds some hundred at most.
-pub(crate) const MAX_RUN: u32 = 1 << 31;
+/// Longer runs are cut: columns count instructions in 32 bits, and a node adds 512 at most.
+pub(crate) const MAX_RUN_INSTRUCTIONS: u32 = 1 << 31;

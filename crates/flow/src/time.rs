@@ -437,7 +437,7 @@ impl Clock {
     }
 
     /// Returns the state from which a speculative segment starts: a timing packet is needed before it means more.
-    pub fn sometime_later(&self) -> Clock {
+    pub fn for_later_psb(&self) -> Clock {
         let mut clock = self.without_accounts();
         clock.begun = true;
         clock.set(self.by_rate);

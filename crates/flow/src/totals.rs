@@ -5,7 +5,7 @@
 //! counters.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Wants};
+use crate::sink::{RunEnd, RunFragment, Sink, SinkNeeds};
 use crate::sorted_counter::{SortedCounter, KINDS};
 
 /// Instructions that ran one after the other, in memory order, and how often. Runs overlap: the count of an address is
@@ -75,7 +75,7 @@ impl Totals {
         self.runs.uncounted().iter().sum()
     }
 
-    /// Returns how often edges without a counter were taken, by [`End`].
+    /// Returns how often edges without a counter were taken, by [`RunEnd`].
     pub fn uncounted_edges(&mut self) -> [u64; KINDS] {
         self.edges.sorted();
         self.edges.uncounted()
@@ -140,9 +140,9 @@ impl Totals {
     }
 
     /// Calls `add` with source, target, kind and count of each edge.
-    pub(crate) fn for_each_edge(self, mut add: impl FnMut(u64, u64, End, u64)) {
+    pub(crate) fn for_each_edge(self, mut add: impl FnMut(u64, u64, RunEnd, u64)) {
         for ((from, to, kind), count) in self.edges.into_sorted() {
-            add(from, to, End::ALL[usize::from(kind)], count);
+            add(from, to, RunEnd::ALL[usize::from(kind)], count);
         }
     }
 
@@ -150,7 +150,7 @@ impl Totals {
         self.runs.add((start, instructions), count);
     }
 
-    pub(crate) fn add_edge(&mut self, from: u64, to: u64, kind: End, count: u64) {
+    pub(crate) fn add_edge(&mut self, from: u64, to: u64, kind: RunEnd, count: u64) {
         if count != 0 {
             self.edges.add((from, to, kind as u8), count);
         }
@@ -158,17 +158,17 @@ impl Totals {
 }
 
 impl Sink for Totals {
-    const EDGES: bool = true;
-    const WANTS: Wants = Wants::Totals;
-    const PLACES: bool = false;
+    const NEEDS_EDGES: bool = true;
+    const NEEDS: SinkNeeds = SinkNeeds::Totals;
+    const HAS_PACKET_OFFSETS: bool = false;
 
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.add_run(sequence.start, sequence.lengths.len() as u32, 1);
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
+        self.add_run(fragment.start, fragment.lengths.len() as u32, 1);
     }
 
-    fn close(&mut self, _end: End, _offset: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
-    fn edge(&mut self, from: u64, to: u64, kind: End) {
+    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.add_edge(from, to, kind, 1);
     }
 

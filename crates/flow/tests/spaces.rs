@@ -7,9 +7,9 @@ mod world;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BranchSink, Counting, EdgeCounter, Flow, HashedRunColumns, InstructionSink, OrderedDecoder,
-    OrderedSink, ParallelConfig, Persistent, RunColumns, RunSink, Settings, Spaces, StepLimits,
-    Trust,
+    BranchSink, ByteStatus, CountingSink, EdgeCounter, HashedRunColumns, InstructionSink,
+    OrderedDecoder, OrderedSink, ParallelConfig, ReusableDecoder, RunColumns, RunSink, Settings,
+    Spaces, StreamDecoder, TransitionLimits,
 };
 use world::{programs, run, spaces};
 
@@ -20,7 +20,7 @@ fn all<S: OrderedSink>(
     settings: &Settings,
     sink: S,
 ) -> [Vec<S::Batch>; 2] {
-    let mut flow = Flow::with_sink(stream, spaces.clone(), settings, sink.fresh());
+    let mut flow = StreamDecoder::with_sink(stream, spaces.clone(), settings, sink.fresh());
     flow.sink_mut().set_limit(7);
     let mut one = Vec::new();
     while flow.advance() {
@@ -61,7 +61,7 @@ proptest! {
         results in prop::collection::vec(any::<bool>(), 1..50),
     ) {
         let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
-        for steps in [StepLimits::NONE, StepLimits::default()] {
+        for steps in [TransitionLimits::NONE, TransitionLimits::default()] {
             let settings = Settings { steps, ..Settings::default() };
             for batches in all(&stream, spaces(&programs), &settings, InstructionSink::new(false)) {
                 let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
@@ -104,36 +104,36 @@ proptest! {
     ) {
         let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
         let mut walked = None;
-        let eager = StepLimits { phrases: 0, ..StepLimits::default() };
+        let eager = TransitionLimits { phrases: 0, ..TransitionLimits::default() };
         let whole = Settings::default().cache_limit;
         // at the end of little memory all that waits is let go of
         for (steps, cache_limit) in [
-            (StepLimits::NONE, whole),
-            (StepLimits::default(), whole),
-            (StepLimits::default(), 1 << 14),
+            (TransitionLimits::NONE, whole),
+            (TransitionLimits::default(), whole),
+            (TransitionLimits::default(), 1 << 14),
             (eager, 1 << 12),
         ] {
             let settings = Settings { steps, cache_limit, ..Settings::default() };
-            let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::instructions(&stream[..], spaces(&programs), &settings);
             let mut ips = Vec::new();
             while let Some(batch) = flow.next_batch(50) {
                 ips.extend(batch.ips);
             }
             prop_assert_eq!(&ips, &expected.ips);
-            prop_assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
+            prop_assert!(flow.ledger().spans().iter().all(|span| span.status == ByteStatus::Exact));
 
-            let mut flow = Flow::with_sink(&stream[..], spaces(&programs), &settings, Counting);
+            let mut flow = StreamDecoder::with_sink(&stream[..], spaces(&programs), &settings, CountingSink);
             while flow.advance() {}
             prop_assert_eq!(flow.counts().instructions, expected.ips.len() as u64);
 
-            let mut flow = Flow::adding_up(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::adding_up(&stream[..], spaces(&programs), &settings);
             while flow.advance() {}
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
             prop_assert_eq!(total, expected.ips.len() as u64);
 
             let edges = flow.totals().edges();
-            let mut decoder = Persistent::new(spaces(&programs), &settings);
+            let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
             let mut hits = EdgeCounter::default();
             for _ in 0..3 {
                 decoder.run(&stream, &mut hits);
@@ -141,10 +141,10 @@ proptest! {
                 prop_assert_eq!(decoder.counts().instructions, expected.ips.len() as u64);
             }
 
-            let mut flow = Flow::new(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::new(&stream[..], spaces(&programs), &settings);
             let rows: Vec<RunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
-            let mut flow = Flow::hashed(&stream[..], spaces(&programs), &settings);
+            let mut flow = StreamDecoder::hashed(&stream[..], spaces(&programs), &settings);
             let runs: Vec<HashedRunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
             prop_assert_eq!(walked.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));

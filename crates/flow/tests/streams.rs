@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Cause, ErrorClass, Flow, FlowError, PlacedEvent, Run, RunColumns, RunIter, Settings, Source,
-    Span, Trust, Window,
+    ByteStatus, Cause, ErrorClass, FlowError, PlacedEvent, Run, RunColumns, RunIterator, Settings,
+    Span, StreamDecoder, StreamWindow, WindowSource,
 };
 use rtit_image::View;
 use rtit_packet::{find_psb, PacketError};
@@ -43,7 +43,7 @@ fn view_of(code: &[u8]) -> View {
 }
 
 fn ips(stream: &[u8], view: View) -> (Vec<u64>, Vec<Span>) {
-    let mut flow = Flow::instructions(stream, view, &Settings::default());
+    let mut flow = StreamDecoder::instructions(stream, view, &Settings::default());
     let mut all = Vec::new();
     while let Some(batch) = flow.next_batch(7) {
         all.extend(batch.ips);
@@ -72,7 +72,7 @@ fn a_call_and_its_compressed_return() {
         [0x1000, 0x100e, 0x100f, 0x1005, 0x1009, 0x100b, 0x1010]
     );
     assert_eq!(spans.len(), 1);
-    assert_eq!(spans[0].trust, Trust::Exact);
+    assert_eq!(spans[0].status, ByteStatus::Exact);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_loop_longer_than_a_node_ends_too() {
         stream.extend(packets);
         let (ips, spans) = ips(&stream, view_of(&code));
         assert_eq!(ips, []);
-        assert_eq!(spans.get(1).map(|span| span.trust), Some(Trust::Lost));
+        assert_eq!(spans.get(1).map(|span| span.status), Some(ByteStatus::Lost));
     }
     // an event strikes within it
     let mut stream = psb(Some(0x1000));
@@ -166,7 +166,7 @@ fn code_that_goes_and_comes_back_is_as_it_was() {
         part
     };
     let count = |stream: &[u8]| {
-        let mut flow = Flow::adding_up(stream, space.view(), &Settings::default());
+        let mut flow = StreamDecoder::adding_up(stream, space.view(), &Settings::default());
         while flow.advance() {}
         (flow.counts().instructions, ips(stream, space.view()).0)
     };
@@ -186,8 +186,8 @@ fn a_small_cache_changes_nothing() {
         cache_limit: 1,
         ..Settings::default()
     };
-    let mut small = Flow::new(&stream, view_of(CODE), &settings);
-    let mut large = Flow::new(&stream, view_of(CODE), &Settings::default());
+    let mut small = StreamDecoder::new(&stream, view_of(CODE), &settings);
+    let mut large = StreamDecoder::new(&stream, view_of(CODE), &Settings::default());
     assert_eq!(small.next_batch(usize::MAX), large.next_batch(usize::MAX));
 }
 
@@ -199,7 +199,7 @@ fn a_batch_has_no_more_rows_than_asked_for() {
         stream.extend([0x02, 0xa3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     }
     // 1000: jnz 1000
-    let mut flow = Flow::new(&stream, view_of(&[0x75, 0xfe]), &Settings::default());
+    let mut flow = StreamDecoder::new(&stream, view_of(&[0x75, 0xfe]), &Settings::default());
     let mut runs = 0;
     while let Some(rows) = flow.next_batch(10) {
         assert!(rows.start.len() + rows.events.len() <= 10);
@@ -236,7 +236,10 @@ fn errors_say_where_and_what() {
         let (_, spans) = ips(&stream, view_of(CODE));
         let errors: Vec<FlowError> = spans.iter().filter_map(|span| span.error).collect();
         assert_eq!(errors, [FlowError { offset, cause }]);
-        assert_eq!(spans.last().map(|span| span.trust), Some(Trust::Exact));
+        assert_eq!(
+            spans.last().map(|span| span.status),
+            Some(ByteStatus::Exact)
+        );
     }
 }
 
@@ -266,9 +269,9 @@ impl<'a> Pieces<'a> {
     }
 }
 
-impl Source for Pieces<'_> {
-    fn window(&self) -> Window<'_> {
-        Window {
+impl WindowSource for Pieces<'_> {
+    fn window(&self) -> StreamWindow<'_> {
+        StreamWindow {
             bytes: &self.whole[self.from..self.to],
             base: self.from,
             last: self.to == self.whole.len(),
@@ -293,12 +296,12 @@ impl Rows {
 /// Everything that must hold of any stream.
 fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     let settings = Settings::default();
-    let mut whole = Flow::new(stream, view_of(code), &settings);
+    let mut whole = StreamDecoder::new(stream, view_of(code), &settings);
     let mut rows = Rows::default();
     rows.add(whole.next_batch(usize::MAX).unwrap_or_default());
     prop_assert!(whole.next_batch(usize::MAX).is_none());
 
-    let mut parts = Flow::new(stream, view_of(code), &settings);
+    let mut parts = StreamDecoder::new(stream, view_of(code), &settings);
     let mut joined = Rows::default();
     while let Some(batch) = parts.next_batch(3) {
         joined.add(batch);
@@ -307,7 +310,7 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
 
     for size in [1, 7, 100] {
         let pieces = Pieces::new(stream, size);
-        let mut flow = Flow::new(pieces, view_of(code), &settings);
+        let mut flow = StreamDecoder::new(pieces, view_of(code), &settings);
         let mut joined = Rows::default();
         while let Some(batch) = flow.next_batch(usize::MAX) {
             joined.add(batch);
@@ -336,16 +339,16 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(span.to >= span.from);
         let repeats = |error: &FlowError| error.cause.class() == ErrorClass::RepeatsUnknown;
         if span.error.as_ref().is_some_and(repeats) {
-            prop_assert!(span.from == span.to && span.trust != Trust::Lost);
+            prop_assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {
-            prop_assert_eq!(span.trust == Trust::Lost, span.error.is_some());
+            prop_assert_eq!(span.status == ByteStatus::Lost, span.error.is_some());
         }
         at = span.to;
     }
     prop_assert_eq!(at, stream.len() as u64);
 
     let mut next = ips.iter();
-    for run in RunIter::new(stream, view_of(code), &settings) {
+    for run in RunIterator::new(stream, view_of(code), &settings) {
         if run.instructions == 0 {
             continue; // what may have come more often
         }

@@ -13,9 +13,9 @@ mod same;
 #[path = "transitions/segments.rs"]
 mod segments;
 
-use program::{plan, Plan, Traced, Whose};
+use program::{plan, Plan, ScheduledThread, Traced};
 use proptest::prelude::*;
-use rtit_flow::{Cpu, EventKind, Flow, Settings};
+use rtit_flow::{Cpu, EventKind, Settings, StreamDecoder};
 use same::check;
 
 fn config(cases: u32) -> ProptestConfig {
@@ -26,10 +26,10 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-fn whose() -> impl Strategy<Value = Option<Whose>> {
+fn whose() -> impl Strategy<Value = Option<ScheduledThread>> {
     prop_oneof![
-        5 => Just(Some(Whose::Ours)),
-        1 => Just(Some(Whose::Nobodys)),
+        5 => Just(Some(ScheduledThread::Ours)),
+        1 => Just(Some(ScheduledThread::Nobodys)),
         1 => Just(None),
     ]
 }
@@ -109,7 +109,7 @@ fn a_power_event_comes_before_the_branches_after_it() {
     stream.extend([0xfe, 0xfe, 0x02, 0x22, 0x40, 0x00, 0xfe, 0xfe]);
     let traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
     check(&traced, Settings::default()).unwrap();
-    let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
+    let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     let events = rows.next_batch(usize::MAX).unwrap().events;
     let event = events
         .iter()
@@ -174,7 +174,7 @@ fn calls_of_packets_that_come_again_push_each_other_off() {
     stream.extend(sound);
     let traced = Traced::of(stream, 0x1000, &code);
     check(&traced, Settings::default()).unwrap();
-    let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
+    let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     while rows.next_batch(usize::MAX).is_some() {}
     let errors: Vec<u64> = rows
         .ledger()

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use rtit_flow::{
-    AdditiveDecoder, Counting, Flow, HashedRunSink, OrderedDecoder, ParallelConfig, Persistent,
-    Settings, Spaces, Watch,
+    AdditiveDecoder, CancellationToken, CountingSink, HashedRunSink, OrderedDecoder,
+    ParallelConfig, ReusableDecoder, Settings, Spaces, StreamDecoder,
 };
 use rtit_image::Space;
 
@@ -31,13 +31,13 @@ fn stream() -> Vec<u8> {
     stream
 }
 
-fn watched() -> (Spaces, Arc<AtomicU32>) {
+fn cancellation() -> (Spaces, Arc<AtomicU32>) {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![0x90; SIZE].into());
     let asked = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&asked);
     let mut spaces = Spaces::new(space.view());
-    spaces.watch(Watch::new(move || {
+    spaces.set_cancellation(CancellationToken::new(move || {
         count.fetch_add(1, Ordering::Relaxed) + 1 >= LAST
     }));
     (spaces, asked)
@@ -45,8 +45,8 @@ fn watched() -> (Spaces, Arc<AtomicU32>) {
 
 #[test]
 fn one_stream() {
-    let (spaces, asked) = watched();
-    let mut flow = Flow::with_sink(stream(), spaces, &Settings::default(), Counting);
+    let (spaces, asked) = cancellation();
+    let mut flow = StreamDecoder::with_sink(stream(), spaces, &Settings::default(), CountingSink);
     while flow.advance() {}
     assert!(!flow.is_finished());
     assert_eq!(asked.load(Ordering::Relaxed), LAST);
@@ -56,9 +56,9 @@ fn one_stream() {
 
 #[test]
 fn several_threads() {
-    let (spaces, asked) = watched();
+    let (spaces, asked) = cancellation();
     let bytes = stream().repeat(4);
-    let mut all: AdditiveDecoder<Vec<u8>, Counting> =
+    let mut all: AdditiveDecoder<Vec<u8>, CountingSink> =
         AdditiveDecoder::new(bytes, spaces, &Settings::default(), DIVISION);
     while all.advance() {}
     assert!(!all.is_finished());
@@ -67,7 +67,7 @@ fn several_threads() {
 
 #[test]
 fn several_threads_in_order() {
-    let (spaces, asked) = watched();
+    let (spaces, asked) = cancellation();
     let bytes = stream().repeat(4);
     let sink = HashedRunSink::default();
     let mut all = OrderedDecoder::new(bytes, spaces, &Settings::default(), DIVISION, sink);
@@ -79,10 +79,10 @@ fn several_threads_in_order() {
 /// The next stream begins anew.
 #[test]
 fn one_after_the_other() {
-    let (spaces, asked) = watched();
-    let mut decoder = Persistent::new(spaces, &Settings::default());
+    let (spaces, asked) = cancellation();
+    let mut decoder = ReusableDecoder::new(spaces, &Settings::default());
     for count in [LAST, LAST + 1] {
-        decoder.run(&stream(), &mut Counting);
+        decoder.run(&stream(), &mut CountingSink);
         assert_eq!(asked.load(Ordering::Relaxed), count);
     }
 }
@@ -93,8 +93,8 @@ fn patience() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![0x90; SIZE].into());
     let mut spaces = Spaces::new(space.view());
-    spaces.watch(Watch::new(|| false));
-    let mut flow = Flow::with_sink(stream(), spaces, &Settings::default(), Counting);
+    spaces.set_cancellation(CancellationToken::new(|| false));
+    let mut flow = StreamDecoder::with_sink(stream(), spaces, &Settings::default(), CountingSink);
     while flow.advance() {}
     assert!(flow.is_finished());
     assert_eq!(flow.counts().instructions, SIZE as u64);

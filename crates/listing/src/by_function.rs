@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 
-use rtit_flow::{AddressMap, End, Event, Sequence, Sink, Step, Wants};
+use rtit_flow::{AddressMap, Event, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition};
 use rtit_image::demangle;
 
 use crate::names::Cursor;
@@ -41,17 +41,17 @@ impl Tallies {
     }
 
     /// The one of these instructions.
-    fn index(&mut self, sequence: &Sequence<'_>) -> u32 {
-        let length = sequence.lengths.len() as u64;
-        let space = u64::from(sequence.space);
-        let key = sequence.start ^ length.rotate_right(16) ^ space.rotate_right(8);
+    fn index(&mut self, fragment: &RunFragment<'_>) -> u32 {
+        let length = fragment.lengths.len() as u64;
+        let space = u64::from(fragment.space);
+        let key = fragment.start ^ length.rotate_right(16) ^ space.rotate_right(8);
         let found = self.by_key.get(&key).copied();
         let same = found
             .and_then(|index| self.all.get(index as usize))
             .is_some_and(|tally| {
-                tally.start == sequence.start
-                    && tally.space == sequence.space
-                    && self.lengths(tally) == sequence.lengths
+                tally.start == fragment.start
+                    && tally.space == fragment.space
+                    && self.lengths(tally) == fragment.lengths
             });
         if let (Some(index), true) = (found, same) {
             return index;
@@ -60,13 +60,13 @@ impl Tallies {
         let index = self.all.len() as u32;
         self.by_key.insert(key, index);
         self.all.push(Tally {
-            space: sequence.space,
-            start: sequence.start,
+            space: fragment.space,
+            start: fragment.start,
             first: self.lengths.len() as u32,
-            count: sequence.lengths.len() as u32,
+            count: fragment.lengths.len() as u32,
             times: 0,
         });
-        self.lengths.extend_from_slice(sequence.lengths);
+        self.lengths.extend_from_slice(fragment.lengths);
         index
     }
 }
@@ -98,8 +98,8 @@ pub struct ByFunction {
     tallies: Tallies,
     /// By their number.
     steps: Vec<Taken>,
-    /// The epoch of the numbers.
-    epoch: u32,
+    /// The generation of the numbers.
+    generation: u32,
     parts: Vec<u32>,
     /// Instructions by their owner.
     functions: HashMap<Owner, u64>,
@@ -112,7 +112,7 @@ impl ByFunction {
             names,
             tallies: Tallies::default(),
             steps: Vec::new(),
-            epoch: 0,
+            generation: 0,
             parts: Vec::new(),
             functions: HashMap::new(),
         }
@@ -189,7 +189,7 @@ impl ByFunction {
 
     /// Notes what a step runs through.
     #[cold]
-    fn learn(&mut self, step: &impl Step, number: usize) {
+    fn learn(&mut self, step: &impl TakenTransition, number: usize) {
         self.keep_small();
         if self.steps.len() <= number {
             self.steps.resize(number + 1, Taken::NEVER);
@@ -228,21 +228,21 @@ impl ByFunction {
 }
 
 impl Sink for ByFunction {
-    const WANTS: Wants = Wants::Order;
+    const NEEDS: SinkNeeds = SinkNeeds::Order;
 
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
         self.keep_small();
-        let index = self.tallies.index(sequence);
+        let index = self.tallies.index(fragment);
         if let Some(tally) = self.tallies.all.get_mut(index as usize) {
             tally.times += 1;
         }
     }
 
-    fn close(&mut self, _end: End, _offset: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
     fn event(&mut self, _event: &Event) {}
 
-    fn advance(&mut self, time: u64) {
+    fn set_code_time(&mut self, time: u64) {
         if self.names.iter().any(|names| names.changes_by(time)) {
             self.settle();
             for names in &mut self.names {
@@ -252,12 +252,12 @@ impl Sink for ByFunction {
     }
 
     #[inline]
-    fn step(&mut self, step: &impl Step) {
-        if step.epoch() != self.epoch {
+    fn take_transition(&mut self, step: &impl TakenTransition) {
+        if step.generation() != self.generation {
             self.forget_steps();
-            self.epoch = step.epoch();
+            self.generation = step.generation();
         }
-        let number = step.number() as usize;
+        let number = step.id() as usize;
         match self.steps.get_mut(number) {
             Some(taken) if taken.first != NONE => taken.times += 1,
             _ => self.learn(step, number),
@@ -272,12 +272,12 @@ struct Parts<'a> {
 }
 
 impl Sink for Parts<'_> {
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        let index = self.tallies.index(sequence);
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
+        let index = self.tallies.index(fragment);
         self.parts.push(index);
     }
 
-    fn close(&mut self, _end: End, _offset: u64) {}
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {}
 
     fn event(&mut self, _event: &Event) {}
 }

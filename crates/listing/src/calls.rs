@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use rtit_flow::{AddressMap, End, Event, EventKind, Sequence, Sink, Wants};
+use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
 use crate::names::Cursor;
 
@@ -76,7 +76,7 @@ pub struct Calls {
     most: usize,
     now: u64,
     /// How the last run ended, and the last and the next IP in memory.
-    pending: Option<(End, u64, u64)>,
+    pending: Option<(RunEnd, u64, u64)>,
     last: (u64, u64),
     stack: Vec<Frame>,
     calls: Vec<CallTotal>,
@@ -304,12 +304,12 @@ impl Calls {
     /// The next instruction is at `ip`.
     fn arrive(&mut self, ip: u64) {
         match self.pending.take() {
-            Some((End::Call | End::IndirectCall, from, back)) => {
+            Some((RunEnd::Call | RunEnd::IndirectCall, from, back)) => {
                 let from = self.site(from);
                 self.enter(from, ip, back, false);
             }
-            Some((End::Return, ..)) => self.leave(ip),
-            Some((End::Jump | End::IndirectJump | End::Conditional, from, _)) => {
+            Some((RunEnd::Return, ..)) => self.leave(ip),
+            Some((RunEnd::Jump | RunEnd::IndirectJump | RunEnd::Conditional, from, _)) => {
                 self.jump(from, ip);
             }
             _ => {}
@@ -333,28 +333,28 @@ fn folded(contexts: &[Context], parent: u32, call: u32) -> u32 {
 }
 
 impl Sink for Calls {
-    const WANTS: Wants = Wants::Order;
+    const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     #[inline]
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
         if self.pending.is_some() || self.stack.is_empty() {
-            self.arrive(sequence.start);
+            self.arrive(fragment.start);
         }
-        let count = sequence.lengths.len() as u64;
+        let count = fragment.lengths.len() as u64;
         self.now += count;
         let context = self.stack.last().map_or(NONE, |frame| frame.context);
         if let Some(context) = self.contexts.get_mut(context as usize) {
             context.own += count;
         }
-        let length = sequence.lengths.last().copied().unwrap_or(0);
-        self.last = (sequence.last, sequence.last.wrapping_add(length.into()));
+        let length = fragment.lengths.last().copied().unwrap_or(0);
+        self.last = (fragment.last, fragment.last.wrapping_add(length.into()));
     }
 
     #[inline]
-    fn close(&mut self, end: End, _offset: u64) {
+    fn end_run(&mut self, end: RunEnd, _offset: u64) {
         match end {
-            End::Cut => {}
-            End::Lost => {
+            RunEnd::Cut => {}
+            RunEnd::Lost => {
                 self.pending = None;
                 self.unwind(0);
             }
@@ -372,7 +372,7 @@ impl Sink for Calls {
         }
     }
 
-    fn advance(&mut self, time: u64) {
+    fn set_code_time(&mut self, time: u64) {
         if self.names.changes_by(time) && self.names.advance(time) {
             self.jumps.clear();
         }

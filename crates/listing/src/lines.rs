@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rtit_flow::{AddressMap, End, Event, Sequence, Sink};
+use rtit_flow::{AddressMap, Event, RunEnd, RunFragment, Sink};
 use rtit_image::{Changed, View};
 
 use crate::layout::{Field, Layout};
@@ -14,7 +14,7 @@ use crate::stretch::Stretch;
 const MOST_HELD: usize = 1 << 25;
 
 /// A stretch of which the first instructions ran.
-struct Step {
+struct TakenTransition {
     stretch: Arc<Stretch>,
     count: u32,
     /// TSC estimate at the start of its run.
@@ -25,7 +25,7 @@ struct Step {
 struct Ready {
     stretch: Arc<Stretch>,
     /// As of which state of the code it is known to be right.
-    epoch: u64,
+    generation: u64,
 }
 
 /// An address space: its code, and the names in it.
@@ -44,10 +44,10 @@ pub struct Lines {
     spaces: Vec<Space>,
     readable: Readable,
     held: usize,
-    epoch: u64,
+    generation: u64,
     /// When the places that are wanted change.
     border: u64,
-    steps: VecDeque<Step>,
+    steps: VecDeque<TakenTransition>,
     /// Lines of the first step that are not to be given out any more.
     skip: u64,
     bytes: usize,
@@ -77,7 +77,7 @@ impl Lines {
             spaces: spaces.into_iter().map(space).collect(),
             readable: Readable::default(),
             held: 0,
-            epoch: 0,
+            generation: 0,
             border: layout.wanted.next_border(0),
             steps: VecDeque::new(),
             skip: 0,
@@ -156,29 +156,29 @@ impl Lines {
     }
 
     /// None: a space that nobody has told of.
-    fn stretch(&mut self, sequence: &Sequence<'_>) -> Option<Arc<Stretch>> {
-        let space = self.spaces.get_mut(sequence.space as usize)?;
-        let ready = &mut space.ready[sequence.mode as usize];
-        if let Some(found) = ready.get_mut(&sequence.start) {
-            let right = if found.epoch == self.epoch {
-                sequence.lengths.len() <= found.stretch.len()
+    fn stretch(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<Stretch>> {
+        let space = self.spaces.get_mut(fragment.space as usize)?;
+        let ready = &mut space.ready[fragment.mode as usize];
+        if let Some(found) = ready.get_mut(&fragment.start) {
+            let right = if found.generation == self.generation {
+                fragment.lengths.len() <= found.stretch.len()
             } else {
-                found.stretch.holds(sequence, &space.view)
+                found.stretch.holds(fragment, &space.view)
             };
             if right {
-                found.epoch = self.epoch;
+                found.generation = self.generation;
                 return Some(Arc::clone(&found.stretch));
             }
         }
-        self.make(sequence)
+        self.make(fragment)
     }
 
     #[cold]
-    fn make(&mut self, sequence: &Sequence<'_>) -> Option<Arc<Stretch>> {
-        let number = sequence.space as usize;
+    fn make(&mut self, fragment: &RunFragment<'_>) -> Option<Arc<Stretch>> {
+        let number = fragment.space as usize;
         let space = self.spaces.get(number)?;
         let stretch = Arc::new(Stretch::new(
-            sequence,
+            fragment,
             &self.layout,
             &space.view,
             &space.names,
@@ -190,10 +190,10 @@ impl Lines {
         self.held += stretch.cost();
         let ready = Ready {
             stretch: Arc::clone(&stretch),
-            epoch: self.epoch,
+            generation: self.generation,
         };
         let space = self.spaces.get_mut(number)?;
-        let before = space.ready[sequence.mode as usize].insert(sequence.start, ready);
+        let before = space.ready[fragment.mode as usize].insert(fragment.start, ready);
         self.held -= before.map_or(0, |before| before.stretch.cost());
         Some(stretch)
     }
@@ -207,25 +207,25 @@ impl Lines {
 }
 
 impl Sink for Lines {
-    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
         let time = *self.run.get_or_insert(time);
         let (first, last) = self.layout.wanted.times;
         self.done |= time > last;
         if self.done || time < first {
             return;
         }
-        let Some(stretch) = self.stretch(sequence) else {
+        let Some(stretch) = self.stretch(fragment) else {
             return;
         };
-        let (bytes, lines) = stretch.extent(sequence.lengths.len());
+        let (bytes, lines) = stretch.extent(fragment.lengths.len());
         if lines == 0 {
             return;
         }
         self.bytes += bytes;
         self.lines += lines;
-        self.steps.push_back(Step {
+        self.steps.push_back(TakenTransition {
             stretch,
-            count: sequence.lengths.len() as u32,
+            count: fragment.lengths.len() as u32,
             time,
             lines,
         });
@@ -234,18 +234,18 @@ impl Sink for Lines {
         }
     }
 
-    fn close(&mut self, _end: End, _offset: u64) {
+    fn end_run(&mut self, _end: RunEnd, _offset: u64) {
         self.run = None;
     }
 
     fn event(&mut self, _event: &Event) {}
 
-    fn advance(&mut self, time: u64) {
+    fn set_code_time(&mut self, time: u64) {
         let mut moved = time >= self.border;
         for space in &mut self.spaces {
             moved |= space.names.advance(time);
             if space.view.advance(time) != Changed::None {
-                self.epoch += 1;
+                self.generation += 1;
             }
         }
         if moved {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rtit_flow::Sequence;
+use rtit_flow::RunFragment;
 use rtit_image::View;
 
 use crate::layout::{Field, Layout};
@@ -24,27 +24,27 @@ pub(crate) struct Stretch {
 
 impl Stretch {
     pub(crate) fn new(
-        sequence: &Sequence<'_>,
+        fragment: &RunFragment<'_>,
         layout: &Layout,
         view: &View,
         names: &Cursor,
         readable: &mut Readable,
     ) -> Stretch {
         let code = match layout.has(Field::Asm) {
-            true => code(view, sequence.start, sequence.lengths),
+            true => code(view, fragment.start, fragment.lengths),
             false => Box::default(),
         };
         let mut text = String::new();
         let mut ends = Vec::new();
-        let mut ip = sequence.start;
+        let mut ip = fragment.start;
         let (mut at, mut lines) = (0, 0);
-        for &length in sequence.lengths {
+        for &length in fragment.lengths {
             let bytes = code.get(at..).unwrap_or(&[]);
             let bytes = bytes.get(..usize::from(length)).unwrap_or(bytes);
             let found = names.find(ip);
-            if layout.wanted.takes(sequence.space, ip, names.now()) {
+            if layout.wanted.takes(fragment.space, ip, names.now()) {
                 line(&mut text, layout, ip, found, readable, || {
-                    rtit_x86::format(bytes, ip, sequence.mode)
+                    rtit_x86::format(bytes, ip, fragment.mode)
                 });
                 lines += 1;
             }
@@ -53,17 +53,17 @@ impl Stretch {
             ip = ip.wrapping_add(length.into());
         }
         Stretch {
-            lengths: sequence.lengths.into(),
+            lengths: fragment.lengths.into(),
             code,
-            start: sequence.start,
+            start: fragment.start,
             text: text.into(),
             ends: ends.into(),
         }
     }
 
     /// Whether it is still what memory holds.
-    pub(crate) fn holds(&self, sequence: &Sequence<'_>, view: &View) -> bool {
-        self.lengths.starts_with(sequence.lengths)
+    pub(crate) fn holds(&self, fragment: &RunFragment<'_>, view: &View) -> bool {
+        self.lengths.starts_with(fragment.lengths)
             && (self.code.is_empty() || self.code == code(view, self.start, &self.lengths))
     }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
-use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
+use rtit_flow::{ByteStatus, Counts, CoverageLedger, Erratum, ErrorClass, Span};
 use rtit_packet::table::ROWS;
 
 /// from, to, trust; class of the error, its text, offset and bad value
@@ -17,13 +17,13 @@ pub type LedgerRow = (
 );
 
 /// At most `most` rows from number `first` on.
-pub fn ledger_rows(ledger: &Ledger, first: usize, most: usize) -> Vec<LedgerRow> {
+pub fn ledger_rows(ledger: &CoverageLedger, first: usize, most: usize) -> Vec<LedgerRow> {
     let row = |span: &Span| {
         let error = span.error.as_ref();
         (
             span.from,
             span.to,
-            span.trust.name(),
+            span.status.name(),
             error.map(|error| error.cause.class().name()),
             error.map(ToString::to_string),
             error.map(|error| error.offset),
@@ -37,7 +37,7 @@ pub fn ledger_rows(ledger: &Ledger, first: usize, most: usize) -> Vec<LedgerRow>
 pub fn counts_dict<'py>(
     py: Python<'py>,
     counts: &Counts,
-    ledger: &Ledger,
+    ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
     let packets = PyDict::new(py);
     for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
@@ -50,7 +50,12 @@ pub fn counts_dict<'py>(
         }
     }
     let bytes = PyDict::new(py);
-    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost, Trust::Elsewhere] {
+    for trust in [
+        ByteStatus::Exact,
+        ByteStatus::Resumed,
+        ByteStatus::Lost,
+        ByteStatus::Elsewhere,
+    ] {
         bytes.set_item(trust.name(), ledger.bytes(trust))?;
     }
     let errata = PyDict::new(py);

@@ -1,7 +1,9 @@
 //! How a stream is decoded in slices, with a look at Ctrl-C and at who is asked for pages after each.
 
 use pyo3::prelude::*;
-use rtit_flow::{AdditiveDecoder, AdditiveSink, Flow, ParallelConfig, Settings, Sink, Spaces};
+use rtit_flow::{
+    AdditiveDecoder, AdditiveSink, ParallelConfig, Settings, Sink, Spaces, StreamDecoder,
+};
 
 use crate::raising::{check, Raisers};
 use crate::stream::Stream;
@@ -17,7 +19,7 @@ const MOST_POINTS: usize = 1 << 16;
 pub fn advance<S: Sink + Send>(
     py: Python<'_>,
     raisers: &Raisers,
-    flow: &mut Flow<Stream, S>,
+    flow: &mut StreamDecoder<Stream, S>,
 ) -> PyResult<()> {
     advance_slice(py, raisers, flow)?;
     while !is_full(flow) && !flow.is_finished() {
@@ -30,7 +32,7 @@ pub fn advance<S: Sink + Send>(
 pub fn advance_in_turn<S: Sink + Send>(
     py: Python<'_>,
     raisers: &Raisers,
-    flow: &mut Flow<Stream, S>,
+    flow: &mut StreamDecoder<Stream, S>,
 ) -> PyResult<()> {
     advance_slice(py, raisers, flow)?;
     while !is_full(flow) && !flow.is_finished() && !flow.is_paused() {
@@ -40,14 +42,14 @@ pub fn advance_in_turn<S: Sink + Send>(
 }
 
 /// Whether there is enough to be taken: points wait also while no row comes.
-fn is_full<S: Sink>(flow: &mut Flow<Stream, S>) -> bool {
+fn is_full<S: Sink>(flow: &mut StreamDecoder<Stream, S>) -> bool {
     flow.sink_mut().is_full() || flow.points_waiting() > MOST_POINTS
 }
 
 fn advance_slice<S: Sink + Send>(
     py: Python<'_>,
     raisers: &Raisers,
-    flow: &mut Flow<Stream, S>,
+    flow: &mut StreamDecoder<Stream, S>,
 ) -> PyResult<()> {
     let goes_on = !is_full(flow) && py.detach(|| flow.advance_by(SLICE));
     if goes_on && flow.is_starved() {

@@ -34,7 +34,7 @@ fn calls<'py>(
     decoding.taking(|way| {
         if let Some((stream, spaces, settings)) = way.take() {
             let sink = Calls::new(names.cursor(), most);
-            let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+            let inner = rtit_flow::StreamDecoder::with_sink(stream, spaces, &settings, sink);
             *way = Way::Calls(Box::new(inner));
         }
         let Way::Calls(inner) = way else {

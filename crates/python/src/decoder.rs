@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
-    add_saturating, count_class, BitmapHash, Cause, EdgeCounter, EdgeFilter, EdgeTotal, ErrorClass,
-    Ledger, Persistent, Trust, Window,
+    add_saturating, count_class, BitmapHash, ByteStatus, Cause, CoverageLedger, EdgeCounter,
+    EdgeFilter, EdgeTotal, ErrorClass, ReusableDecoder, StreamWindow,
 };
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
@@ -48,7 +48,7 @@ pub struct Decoder {
 }
 
 struct State {
-    persistent: Persistent,
+    persistent: ReusableDecoder,
     hits: EdgeCounter,
     raisers: Raisers,
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Decoder {
         if !walk {
             settings.steps.words = WORDS;
         }
-        let persistent = Persistent::new(spaces, &settings);
+        let persistent = ReusableDecoder::new(spaces, &settings);
         let state = State {
             persistent,
             hits: EdgeCounter::default(),
@@ -144,7 +144,7 @@ impl Decoder {
             copy(py, data, bytes)?;
             hits.clear();
             persistent.start_at(start.map(|start| start.0));
-            let window = Window::whole(bytes);
+            let window = StreamWindow::whole(bytes);
             persistent.begin(window);
             raisers.iter().for_each(|each| each.begin());
             while py.detach(|| {
@@ -287,8 +287,8 @@ fn write(hits: &mut EdgeCounter, cells: &[Cell<u8>], index: BitmapHash, which: E
     });
 }
 
-fn summary(size: u64, persistent: &Persistent) -> Summary {
-    let (ledger, counts): (&Ledger, _) = (persistent.ledger(), persistent.counts());
+fn summary(size: u64, persistent: &ReusableDecoder) -> Summary {
+    let (ledger, counts): (&CoverageLedger, _) = (persistent.ledger(), persistent.counts());
     let classes = ErrorClass::ALL.into_iter();
     let remark = |class| matches!(class, ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown);
     let errors = classes.filter(|&class| !remark(class));
@@ -297,9 +297,9 @@ fn summary(size: u64, persistent: &Persistent) -> Summary {
     let cut = last.is_some_and(|error| error.cause == Cause::CutPacket);
     (
         size,
-        ledger.bytes(Trust::Exact),
-        ledger.bytes(Trust::Resumed),
-        ledger.bytes(Trust::Lost),
+        ledger.bytes(ByteStatus::Exact),
+        ledger.bytes(ByteStatus::Resumed),
+        ledger.bytes(ByteStatus::Lost),
         errors.sum(),
         cut,
         counts.instructions,

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use rtit_flow::{Counts, Ledger, ParallelConfig, Settings, Spaces};
+use rtit_flow::{Counts, CoverageLedger, ParallelConfig, Settings, Spaces};
 
 use crate::exclusive;
 use crate::raising::Raisers;
@@ -47,7 +47,10 @@ impl Decoding {
     }
 
     /// What `take` makes of the counts and the ledger so far; None before the first results were taken.
-    pub fn account<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
+    pub fn account<T>(
+        &self,
+        take: impl FnOnce(&Counts, &CoverageLedger) -> T,
+    ) -> PyResult<Option<T>> {
         let way = self.lock()?;
         Ok(way.account().map(|(counts, ledger)| take(&counts, ledger)))
     }

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    BlockIdSink, BlockTable, BranchSink, End, ErrorClass, EventKind, HashedRunSink,
-    InstructionSink, ParallelConfig, RunSink, DEFAULT_MAX_COUNTERS,
+    BlockIdSink, BlockTable, BranchSink, ErrorClass, EventKind, HashedRunSink, InstructionSink,
+    ParallelConfig, RunEnd, RunSink, DEFAULT_MAX_COUNTERS,
 };
 use rtit_listing::ByFunction;
 
@@ -277,7 +277,8 @@ impl Flow {
                 return Err(taken());
             };
             if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, listing.sink());
+                let flow =
+                    rtit_flow::StreamDecoder::with_sink(stream, spaces, &settings, listing.sink());
                 *way = Way::Lines(Box::new(flow));
             }
             Ok(())
@@ -342,7 +343,9 @@ impl Flow {
             let flow = by_way!(way, Functions, |parts| {
                 let (stream, spaces, settings) = parts;
                 let sink = ByFunction::new(names);
-                Box::new(rtit_flow::Flow::with_sink(stream, spaces, &settings, sink))
+                Box::new(rtit_flow::StreamDecoder::with_sink(
+                    stream, spaces, &settings, sink,
+                ))
             })?;
             advance(py, self.decoding.raisers(), flow)?;
             let found = py.detach(|| flow.sink_mut().finish());
@@ -432,7 +435,7 @@ impl Flow {
     #[classattr]
     #[pyo3(name = "ENDS")]
     fn ends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        numbered(py, End::ALL.map(|end| (end as u8, end.name())))
+        numbered(py, RunEnd::ALL.map(|end| (end as u8, end.name())))
     }
 
     /// Names of the numbers in the column `event_kind`.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rtit_flow::Learned;
+use rtit_flow::CodeCachePool;
 use rtit_image::{Bytes, Pager, View};
 
 use crate::missing::{Asked, Missing};
@@ -55,7 +55,7 @@ impl Code {
 pub struct Space {
     state: Mutex<State>,
     /// Its children have the same.
-    learned: Learned,
+    learned: CodeCachePool,
 }
 
 struct State {
@@ -83,12 +83,12 @@ impl Space {
                 view: None,
                 missing,
             }),
-            learned: Learned::default(),
+            learned: CodeCachePool::default(),
         }
     }
 
     /// What streams leave of the code for those that come after them.
-    pub fn learned(&self) -> Learned {
+    pub fn learned(&self) -> CodeCachePool {
         self.learned.clone()
     }
 

@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use rtit_flow::{
-    BufferPoolGuard, Counts, Flow, Ledger, OrderedDecoder, OrderedSink, ParallelConfig, Settings,
-    Spaces, TimingSample,
+    BufferPoolGuard, Counts, CoverageLedger, OrderedDecoder, OrderedSink, ParallelConfig, Settings,
+    Spaces, StreamDecoder, TimingSample,
 };
 
 use crate::advance::{advance, advance_in_turn, go_on};
@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Where results in order come from.
 pub(crate) enum InTurn<S: OrderedSink> {
     /// With the pool of the memory of batches.
-    One(Box<Flow<Stream, S>>, BufferPoolGuard),
+    One(Box<StreamDecoder<Stream, S>>, BufferPoolGuard),
     Several(Box<OrderedDecoder<Stream, S>>),
     Ended(Box<Ended>),
 }
@@ -33,7 +33,7 @@ impl<S: OrderedSink> InTurn<S> {
                 InTurn::Several(Box::new(all))
             }
             false => {
-                let flow = Flow::with_sink(stream, spaces, &settings, sink);
+                let flow = StreamDecoder::with_sink(stream, spaces, &settings, sink);
                 InTurn::One(Box::new(flow), BufferPoolGuard::new())
             }
         }
@@ -65,7 +65,7 @@ impl<S: OrderedSink> InTurn<S> {
         py: Python<'_>,
         raisers: &Raisers,
         max: usize,
-        advance: impl Fn(Python<'_>, &Raisers, &mut Flow<Stream, S>) -> PyResult<()>,
+        advance: impl Fn(Python<'_>, &Raisers, &mut StreamDecoder<Stream, S>) -> PyResult<()>,
     ) -> PyResult<Option<S::Batch>> {
         let batch = match self {
             InTurn::One(flow, _) => {
@@ -98,7 +98,7 @@ impl<S: OrderedSink> InTurn<S> {
     /// How many turns have begun.
     pub fn turns(&self) -> usize {
         match self {
-            InTurn::One(flow, _) => flow.turns(),
+            InTurn::One(flow, _) => flow.intervals_begun(),
             InTurn::Several(_) => 0,
             InTurn::Ended(ended) => ended.turns,
         }
@@ -113,7 +113,7 @@ impl<S: OrderedSink> InTurn<S> {
         }
     }
 
-    pub fn account(&self) -> (Counts, &Ledger) {
+    pub fn account(&self) -> (Counts, &CoverageLedger) {
         match self {
             InTurn::One(flow, _) => (flow.counts(), flow.ledger()),
             InTurn::Several(all) => (all.counts(), all.ledger()),
@@ -122,7 +122,10 @@ impl<S: OrderedSink> InTurn<S> {
     }
 }
 
-fn taken<S: OrderedSink>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult<Option<S::Batch>> {
+fn taken<S: OrderedSink>(
+    py: Python<'_>,
+    flow: &mut StreamDecoder<Stream, S>,
+) -> PyResult<Option<S::Batch>> {
     if flow.sink_mut().is_empty() && flow.is_finished() {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rtit_flow::Watch;
+use rtit_flow::CancellationToken;
 
 use crate::raising::Raising;
 
@@ -26,10 +26,10 @@ pub struct Interrupt {
 
 impl Interrupt {
     /// Who is asked on the way, and who has the errors of that.
-    pub fn new() -> (Watch, Arc<Interrupt>) {
+    pub fn new() -> (CancellationToken, Arc<Interrupt>) {
         let raised = Arc::new(Interrupt::default());
         let asked = Arc::clone(&raised);
-        (Watch::new(move || asked.gives_up()), raised)
+        (CancellationToken::new(move || asked.gives_up()), raised)
     }
 
     /// Whether to give up: handlers of signals have run, and one has raised something.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use pyo3::prelude::*;
 use rtit_flow::{
     empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind,
-    Source, TimeSettings, Window,
+    StreamWindow, TimeSettings, WindowSource,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
@@ -255,7 +255,7 @@ impl State {
 
     fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
         let window = self.stream.window();
-        let Window { bytes, base, .. } = window;
+        let StreamWindow { bytes, base, .. } = window;
         let mut scanner = Scanner::within(bytes, base, self.position);
         scanner.set_block(self.block);
         let room = (goal - columns.len()).min(bytes.len());

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rtit_flow::{Cpu, FilterRanges, GuestTsc, Settings, StepLimits, TimeSettings};
+use rtit_flow::{Cpu, FilterRanges, GuestTsc, Settings, TimeSettings, TransitionLimits};
 
 use crate::start::Beginning;
 
@@ -55,8 +55,8 @@ pub fn settings_of(given: Given) -> PyResult<Settings> {
         ranges,
         start: given.start.map(|start| start.0),
         steps: match given.walk {
-            true => StepLimits::NONE,
-            false => StepLimits::default(),
+            true => TransitionLimits::NONE,
+            false => TransitionLimits::default(),
         },
         points: given.points,
         places: given.places,

@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{Guest, SpaceKey, Spaces};
+use rtit_flow::{GuestViews, SpaceKey, Spaces};
 
 use crate::arguments::All;
 use crate::image::Space;
@@ -36,8 +36,8 @@ impl Coded {
     pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<Coded> {
         let mut spaces = Spaces::new(space.inner().view());
         let (watch, interrupt) = Interrupt::new();
-        spaces.watch(watch);
-        spaces.learn(space.learned());
+        spaces.set_cancellation(watch);
+        spaces.set_code_cache_pool(space.learned());
         let mut raisers: Raisers = vec![interrupt];
         raisers.extend(raising(space));
         for (key, other) in others.into_iter().flatten() {
@@ -52,7 +52,7 @@ impl Coded {
                 return Err(PyValueError::new_err(format!("NR is {nr}, not 0 or 1")));
             }
             let other = other.cast::<Space>()?.get();
-            spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
+            spaces.add_space(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
             raisers.extend(raising(other));
         }
         Ok(Coded { spaces, raisers })
@@ -75,9 +75,10 @@ impl Coded {
             let view = number(&mut self, space);
             let process = number(&mut self, process);
             let kernel = number(&mut self, kernel);
-            let guest = Guest { process, kernel };
+            let guest = GuestViews { process, kernel };
             let idle = *idle;
-            self.spaces.know(rtit_flow::Whose { view, guest, idle });
+            self.spaces
+                .add_thread(rtit_flow::ScheduledThread { view, guest, idle });
         }
         let since = since.to_vec(space.py())?;
         let numbers = numbers.to_vec(space.py())?;
@@ -97,7 +98,7 @@ impl Coded {
                 return Err(PyValueError::new_err(message));
             }
             last = since;
-            self.spaces.turn(since, number);
+            self.spaces.add_interval(since, number);
         }
         Ok(self)
     }
@@ -106,11 +107,11 @@ impl Coded {
     pub fn with_shared(mut self, kernel: Option<&Space>, guest: Option<&Space>) -> Coded {
         if let Some(space) = kernel {
             self.raisers.extend(raising(space));
-            self.spaces.kernel(space.inner().view());
+            self.spaces.set_kernel(space.inner().view());
         }
         if let Some(space) = guest {
             self.raisers.extend(raising(space));
-            self.spaces.guest(space.inner().view());
+            self.spaces.set_guest(space.inner().view());
         }
         self
     }

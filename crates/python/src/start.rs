@@ -2,11 +2,11 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rtit_flow::Start;
+use rtit_flow::InitialState;
 use rtit_x86::Mode;
 
 /// IP of the next instruction or None, bits of the code, LastIP.
-pub struct Beginning(pub Start);
+pub struct Beginning(pub InitialState);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Beginning {
     type Error = PyErr;
@@ -23,6 +23,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Beginning {
                 )))
             }
         };
-        Ok(Beginning(Start { ip, mode, last_ip }))
+        Ok(Beginning(InitialState { ip, mode, last_ip }))
     }
 }

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyIterator;
-use rtit_flow::{Source, Window};
+use rtit_flow::{StreamWindow, WindowSource};
 
 use crate::as_bytes::take_in;
 
@@ -30,12 +30,12 @@ pub struct Pieces {
     base: usize,
 }
 
-impl Source for Stream {
-    fn window(&self) -> Window<'_> {
+impl WindowSource for Stream {
+    fn window(&self) -> StreamWindow<'_> {
         match self {
-            Stream::Shared(bytes) => Window::whole(bytes),
-            Stream::Copied(bytes) => Window::whole(bytes),
-            Stream::Pieces(pieces) => Window {
+            Stream::Shared(bytes) => StreamWindow::whole(bytes),
+            Stream::Copied(bytes) => StreamWindow::whole(bytes),
+            Stream::Pieces(pieces) => StreamWindow {
                 bytes: &pieces.bytes,
                 base: pieces.base,
                 last: pieces.rest.is_none(),

@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::{PyErr, PyResult};
 use rtit_flow::{
-    AdditiveDecoder, BlockIdSink, BlockTable, BranchSink, Counting, Counts, HashedRunSink,
-    InstructionSink, Ledger, RunSink, Settings, Spaces, TimingSample, Totals,
+    AdditiveDecoder, BlockIdSink, BlockTable, BranchSink, CountingSink, Counts, CoverageLedger,
+    HashedRunSink, InstructionSink, RunSink, Settings, Spaces, TimingSample, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
@@ -18,10 +18,10 @@ pub(crate) enum Way {
     Rows(InTurn<RunSink>),
     Runs(InTurn<HashedRunSink>),
     Instructions(InTurn<InstructionSink>),
-    Lines(Box<rtit_flow::Flow<Stream, Lines>>),
-    Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
-    Calls(Box<rtit_flow::Flow<Stream, Calls>>),
-    Count(Box<AdditiveDecoder<Stream, Counting>>),
+    Lines(Box<rtit_flow::StreamDecoder<Stream, Lines>>),
+    Functions(Box<rtit_flow::StreamDecoder<Stream, ByFunction>>),
+    Calls(Box<rtit_flow::StreamDecoder<Stream, Calls>>),
+    Count(Box<AdditiveDecoder<Stream, CountingSink>>),
     Totals(Box<AdditiveDecoder<Stream, Totals>>),
     Branches(InTurn<BranchSink>),
     /// With the blocks of the ids.
@@ -49,7 +49,7 @@ impl Way {
     }
 
     /// The decoder that gives lines; None when all have been taken. Raises ValueError if it gives something else.
-    pub fn lines(&mut self) -> PyResult<Option<&mut rtit_flow::Flow<Stream, Lines>>> {
+    pub fn lines(&mut self) -> PyResult<Option<&mut rtit_flow::StreamDecoder<Stream, Lines>>> {
         match self {
             Way::Lines(flow) => Ok(Some(flow)),
             Way::Ended(Whole::Lines, _) => Ok(None),
@@ -88,7 +88,7 @@ impl Way {
     /// The turns in which anything ran.
     pub fn visited(&self) -> &[usize] {
         match self {
-            Way::Count(flow) => flow.visited(),
+            Way::Count(flow) => flow.visited_intervals(),
             Way::Ended(_, ended) => &ended.visited,
             _ => &[],
         }
@@ -105,7 +105,7 @@ impl Way {
     }
 
     /// What the decoder has counted and knows of the bytes so far; None before one was made.
-    pub fn account(&self) -> Option<(Counts, &Ledger)> {
+    pub fn account(&self) -> Option<(Counts, &CoverageLedger)> {
         Some(match self {
             Way::Open(_) => return None,
             Way::Rows(flow) => flow.account(),

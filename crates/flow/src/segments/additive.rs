@@ -10,14 +10,14 @@ use std::mem::replace;
 use super::parallel_config::{ParallelConfig, SpeculationBackoff, MAX_SEGMENTS_PER_THREAD};
 use super::round_plan::{plan_round, StreamSegment};
 use super::worker_threads::run_on_threads;
+use crate::address_spaces::Spaces;
 use crate::counts::Counts;
-use crate::decoder::{Carry, Decoder};
-use crate::ledger::Ledger;
-use crate::settings::{Settings, StepLimits};
-use crate::sink::{Counting, Sink, Wants};
-use crate::spaces::Spaces;
+use crate::coverage_ledger::CoverageLedger;
+use crate::decoder::{Decoder, DecoderSnapshot};
+use crate::settings::{Settings, TransitionLimits};
+use crate::sink::{CountingSink, Sink, SinkNeeds};
+use crate::stream_window::{StreamWindow, WindowSource};
 use crate::totals::Totals;
-use crate::window::{Source, Window};
 
 /// A sink with results that add up in any order.
 pub trait AdditiveSink: Sink + Default + Send {
@@ -42,9 +42,9 @@ pub trait AdditiveSink: Sink + Default + Send {
     fn move_transition_counts(&mut self, _decoder: &mut Decoder) {}
 }
 
-impl AdditiveSink for Counting {
-    fn merge(&mut self, _other: Counting) {}
-    fn subtract(&mut self, _other: Counting) {}
+impl AdditiveSink for CountingSink {
+    fn merge(&mut self, _other: CountingSink) {}
+    fn subtract(&mut self, _other: CountingSink) {}
 }
 
 impl AdditiveSink for Totals {
@@ -89,8 +89,8 @@ pub struct AdditiveDecoder<B, S> {
     /// One for each thread. They keep their code caches and tables from round to round.
     decoders: Vec<Decoder>,
     /// State at the end of the last round.
-    carry: Carry,
-    ledger: Ledger,
+    snapshot: DecoderSnapshot,
+    ledger: CoverageLedger,
     counts: Counts,
     sink: S,
     /// Counts of transitions in discarded segments, which are still in the tables of the decoders.
@@ -103,7 +103,7 @@ pub struct AdditiveDecoder<B, S> {
     backoff: SpeculationBackoff,
 }
 
-impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
+impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     pub fn new(
         stream: B,
         spaces: impl Into<Spaces>,
@@ -112,7 +112,7 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
     ) -> Self {
         let spaces = spaces.into();
         let config = ParallelConfig {
-            threads: match spaces.need_one_thread() {
+            threads: match spaces.needs_one_thread() {
                 true => 1,
                 false => config.threads.max(1),
             },
@@ -132,7 +132,7 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
         let mut sink = S::default();
         sink.limit_counters(settings.places);
         AdditiveDecoder {
-            carry: first.carry().without_time(),
+            snapshot: first.snapshot().without_time(),
             ledger: first.ledger().clone(),
             counts: first.counts(),
             decoders: vec![first],
@@ -152,7 +152,7 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
     /// Decodes one round (`ParallelConfig::round_bytes`) or to the end of the window. Returns false at the end of the
     /// stream.
     pub fn advance(&mut self) -> bool {
-        if self.carry.finished || self.decoders.iter().any(Decoder::gave_up) {
+        if self.snapshot.is_at_end || self.decoders.iter().any(Decoder::is_cancelled) {
             return false;
         }
         let window = self.stream.window();
@@ -160,19 +160,23 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
         let input = SegmentInput {
             window,
             spaces: &self.spaces,
-            carry: &self.carry,
+            snapshot: &self.snapshot,
             max_ledger_entries: self.config.max_ledger_entries,
         };
         let threads = segments.len().min(self.config.threads);
         while self.decoders.len() < threads {
-            let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
+            let decoder = Decoder::new(
+                self.spaces.clone(),
+                StreamWindow::whole(&[]),
+                &self.settings,
+            );
             self.decoders.push(decoder);
         }
         let decoders = &mut self.decoders[..threads.max(1)];
         let results = run_on_threads(
             decoders,
             &segments,
-            &self.spaces.watch,
+            &self.spaces.cancellation,
             |decoder, segment| input.decode_segment::<S>(decoder, segment),
         );
         let new_counters = results.iter().map(|result| result.sink.counters_in_use());
@@ -186,7 +190,7 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
         let decoder = &mut self.decoders[0];
         let (end, mismatches) =
             target.merge_results(decoder, &self.settings, &input, &segments, results);
-        self.carry = end;
+        self.snapshot = end;
         if segments.len() > 1 {
             self.backoff
                 .after_divided_round(mismatches, 0, segments.len() - 1);
@@ -203,12 +207,12 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
         if counters > self.consolidated_counters + self.max_counters / 2 {
             self.consolidate();
         }
-        !self.carry.finished && !self.decoders.iter().any(Decoder::gave_up)
+        !self.snapshot.is_at_end && !self.decoders.iter().any(Decoder::is_cancelled)
     }
 
-    fn plan_next_round(&self, window: Window<'_>) -> Vec<StreamSegment> {
-        let position = self.carry.position;
-        let count = match self.backoff.should_divide() && !self.carry.searching {
+    fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
+        let position = self.snapshot.position;
+        let count = match self.backoff.should_divide() && !self.snapshot.is_searching_psb {
             true => self.config.round_segments(self.segments_per_thread),
             false => 1,
         };
@@ -224,7 +228,7 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
     }
 
     /// The ledger up to `position`; complete at the end of the stream.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &CoverageLedger {
         &self.ledger
     }
 
@@ -262,18 +266,20 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
         }
     }
 
-    /// The scheduling intervals (`Spaces::turn`) in which any code ran, in order; 0 is the time before the first.
-    pub fn visited(&self) -> &[usize] {
-        self.decoders.first().map_or(&[], Decoder::visited)
+    /// The scheduling intervals (`Spaces::add_interval`) in which any code ran, in order; 0 is the time before the first.
+    pub fn visited_intervals(&self) -> &[usize] {
+        self.decoders
+            .first()
+            .map_or(&[], Decoder::visited_intervals)
     }
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.carry.position
+        self.snapshot.position
     }
 
     pub fn is_finished(&self) -> bool {
-        self.carry.finished
+        self.snapshot.is_at_end
     }
 
     /// Whether decoding needs more bytes of the stream.
@@ -289,11 +295,11 @@ impl<B: Source, S: AdditiveSink> AdditiveDecoder<B, S> {
 
 /// What all segments of a round share.
 struct SegmentInput<'a> {
-    window: Window<'a>,
+    window: StreamWindow<'a>,
     /// In their state at the start of the stream.
     spaces: &'a Spaces,
     /// The state at the start of the round.
-    carry: &'a Carry,
+    snapshot: &'a DecoderSnapshot,
     /// As in `ParallelConfig`.
     max_ledger_entries: usize,
 }
@@ -301,10 +307,10 @@ struct SegmentInput<'a> {
 /// What a decoder found between the cut of a segment and its end, without the counts of its transitions.
 struct SegmentResult<S> {
     /// State at the cut.
-    begin: Carry,
-    end: Carry,
+    begin: DecoderSnapshot,
+    end: DecoderSnapshot,
     counts: Counts,
-    ledger: Ledger,
+    ledger: CoverageLedger,
     sink: S,
 }
 
@@ -315,10 +321,10 @@ impl SegmentInput<'_> {
         segment: &StreamSegment,
     ) -> SegmentResult<S> {
         let Some(psb) = segment.lead_in else {
-            return self.decode_from(decoder, self.carry, segment.until);
+            return self.decode_from(decoder, self.snapshot, segment.until);
         };
-        decoder.limit_parts(self.max_ledger_entries);
-        decoder.restore(&self.carry.sometime_later(psb), self.spaces);
+        decoder.limit_segment_ledger(self.max_ledger_entries);
+        decoder.restore(&self.snapshot.for_later_psb(psb), self.spaces);
         decoder.idle(true);
         self.decode_until(decoder, segment.cut, &mut S::default());
         decoder.idle(false);
@@ -328,11 +334,11 @@ impl SegmentInput<'_> {
     fn decode_from<S: AdditiveSink>(
         &self,
         decoder: &mut Decoder,
-        carry: &Carry,
+        snapshot: &DecoderSnapshot,
         until: usize,
     ) -> SegmentResult<S> {
-        decoder.limit_parts(self.max_ledger_entries);
-        decoder.restore(carry, self.spaces);
+        decoder.limit_segment_ledger(self.max_ledger_entries);
+        decoder.restore(snapshot, self.spaces);
         self.record_until(decoder, until)
     }
 
@@ -341,15 +347,15 @@ impl SegmentInput<'_> {
         decoder: &mut Decoder,
         until: usize,
     ) -> SegmentResult<S> {
-        let begin = decoder.begin_part().without_time();
+        let begin = decoder.begin_segment().without_time();
         let mut sink: S = unlimited_sink();
         self.decode_until(decoder, until, &mut sink);
         // Duplicates should not take memory while the result waits for the others.
         sink.consolidate();
-        let (counts, ledger) = decoder.end_part();
+        let (counts, ledger) = decoder.end_segment();
         SegmentResult {
             begin,
-            end: decoder.carry().without_time(),
+            end: decoder.snapshot().without_time(),
             counts,
             ledger,
             sink,
@@ -368,7 +374,7 @@ impl SegmentInput<'_> {
 
 /// What the results of segments are merged into.
 struct MergeTarget<'a, S> {
-    ledger: &'a mut Ledger,
+    ledger: &'a mut CoverageLedger,
     counts: &'a mut Counts,
     sink: &'a mut S,
     discarded: &'a mut (Counts, S),
@@ -384,23 +390,23 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
         input: &SegmentInput<'_>,
         segments: &[StreamSegment],
         results: Vec<SegmentResult<S>>,
-    ) -> (Carry, usize) {
-        let mut carry = input.carry.clone();
+    ) -> (DecoderSnapshot, usize) {
+        let mut snapshot = input.snapshot.clone();
         let mut mismatches = 0;
         for (segment, mut result) in segments.iter().zip(results) {
-            if result.begin != carry {
+            if result.begin != snapshot {
                 mismatches += 1;
-                if matches!(S::WANTS, Wants::Counts | Wants::Totals) {
+                if matches!(S::NEEDS, SinkNeeds::Counts | SinkNeeds::Totals) {
                     self.add_and_subtract_later(settings, input, segment, result);
                 }
-                result = input.decode_from(decoder, &carry, segment.until);
+                result = input.decode_from(decoder, &snapshot, segment.until);
             }
             self.ledger.join(result.ledger);
             self.counts.add(&result.counts);
             self.sink.merge(result.sink);
-            carry = result.end;
+            snapshot = result.end;
         }
-        (carry, mismatches)
+        (snapshot, mismatches)
     }
 
     /// Adds a discarded result, which together with the counts of transitions in its decoder's tables is all that was
@@ -413,10 +419,14 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
         result: SegmentResult<S>,
     ) {
         let interpreter_only = Settings {
-            steps: StepLimits::NONE,
+            steps: TransitionLimits::NONE,
             ..*settings
         };
-        let mut decoder = Decoder::new(input.spaces.clone(), Window::whole(&[]), &interpreter_only);
+        let mut decoder = Decoder::new(
+            input.spaces.clone(),
+            StreamWindow::whole(&[]),
+            &interpreter_only,
+        );
         let interpreted: SegmentResult<S> = input.decode_segment(&mut decoder, segment);
         self.counts.add_flow(&result.counts);
         self.sink.merge(result.sink);

@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use super::parallel_config::{ParallelConfig, SpeculationBackoff};
 use super::round_plan::{plan_round, StreamSegment};
 use super::worker_threads::run_on_threads;
+use crate::address_spaces::Spaces;
 use crate::counts::Counts;
-use crate::decoder::{Carry, Decoder};
-use crate::ledger::Ledger;
+use crate::coverage_ledger::CoverageLedger;
+use crate::decoder::{Decoder, DecoderSnapshot};
 use crate::settings::Settings;
 use crate::sinks::buffer_pool::BufferPoolGuard;
 use crate::sinks::OrderedSink;
-use crate::spaces::Spaces;
-use crate::window::{Source, Window};
+use crate::stream_window::{StreamWindow, WindowSource};
 
 /// A segment should produce one in so many of the bytes of results that it may.
 const RESULT_RESERVE: usize = 16;
@@ -39,7 +39,7 @@ pub struct OrderedDecoder<B, S: OrderedSink> {
     workers: Vec<Worker<S>>,
     /// State after the last result in `ready`.
     state: SegmentState<S>,
-    ledger: Ledger,
+    ledger: CoverageLedger,
     counts: Counts,
     ready: VecDeque<S::Batch>,
     /// Number of rows so far.
@@ -57,13 +57,13 @@ struct Worker<S> {
 }
 
 struct SegmentState<S: OrderedSink> {
-    carry: Carry,
+    snapshot: DecoderSnapshot,
     sink: S::State,
 }
 
 impl<S: OrderedSink> PartialEq for SegmentState<S> {
     fn eq(&self, other: &SegmentState<S>) -> bool {
-        self.carry == other.carry && self.sink == other.sink
+        self.snapshot == other.snapshot && self.sink == other.sink
     }
 }
 
@@ -72,13 +72,13 @@ struct SegmentResult<S: OrderedSink> {
     begin: SegmentState<S>,
     end: SegmentState<S>,
     counts: Counts,
-    ledger: Ledger,
+    ledger: CoverageLedger,
     batches: Vec<S::Batch>,
 }
 
 /// What all segments of a round share.
 struct SegmentInput<'a, S: OrderedSink> {
-    window: Window<'a>,
+    window: StreamWindow<'a>,
     /// In their state at the start of the stream.
     spaces: &'a Spaces,
     state: &'a SegmentState<S>,
@@ -90,11 +90,11 @@ struct SegmentInput<'a, S: OrderedSink> {
     max_ledger_entries: usize,
 }
 
-impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
+impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     /// Returns whether a stream can be divided. It cannot if pages are requested in order, threads are attributed by
     /// scheduling intervals, or timing samples are numbered.
     pub fn can_divide(spaces: &Spaces, settings: &Settings, config: &ParallelConfig) -> bool {
-        config.threads > 1 && !spaces.need_one_thread() && !settings.points
+        config.threads > 1 && !spaces.needs_one_thread() && !settings.points
     }
 
     /// `sink` is empty. Uses one thread where `can_divide` is false.
@@ -114,7 +114,7 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
         let decoder = Decoder::new(spaces.clone(), stream.window(), &settings);
         OrderedDecoder {
             state: SegmentState {
-                carry: decoder.carry(),
+                snapshot: decoder.snapshot(),
                 sink: sink.state(),
             },
             ledger: decoder.ledger().clone(),
@@ -135,12 +135,12 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
     /// Decodes one round, in batches of about `batch_rows` rows, or to the end of the window. Returns false at the end
     /// of the stream.
     pub fn advance(&mut self, batch_rows: usize) -> bool {
-        if self.is_finished() || self.gave_up() {
+        if self.is_finished() || self.is_cancelled() {
             return false;
         }
         let batch_rows = batch_rows.max(1);
         let window = self.stream.window();
-        let position = self.state.carry.position;
+        let position = self.state.snapshot.position;
         let segments = self.plan_next_round(window);
         let input = SegmentInput {
             window,
@@ -156,14 +156,21 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
         };
         let threads = segments.len().min(self.config.threads);
         while self.workers.len() < threads {
-            let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
+            let decoder = Decoder::new(
+                self.spaces.clone(),
+                StreamWindow::whole(&[]),
+                &self.settings,
+            );
             let sink = self.workers[0].sink.fresh();
             self.workers.push(Worker { decoder, sink });
         }
         let workers = &mut self.workers[..threads];
-        let results = run_on_threads(workers, &segments, &self.spaces.watch, |worker, segment| {
-            worker.decode_segment(&input, segment)
-        });
+        let results = run_on_threads(
+            workers,
+            &segments,
+            &self.spaces.cancellation,
+            |worker, segment| worker.decode_segment(&input, segment),
+        );
         let rows = self.rows;
         let (mut mismatches, mut used) = (0, 0);
         let mut end: Option<SegmentState<S>> = None;
@@ -182,8 +189,9 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
                 self.rows += S::rows(&batch) as u64;
                 self.ready.push_back(batch);
             }
-            let carry = &result.end.carry;
-            let is_complete = carry.position >= segment.until && carry.later.is_empty();
+            let snapshot = &result.end.snapshot;
+            let is_complete =
+                snapshot.position >= segment.until && snapshot.deferred_calls.is_empty();
             end = Some(result.end);
             if !is_complete {
                 // It had too many results, or the window ends here.
@@ -193,7 +201,7 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
         if let Some(end) = end {
             self.state = end;
         }
-        let bytes = self.state.carry.position.saturating_sub(position);
+        let bytes = self.state.snapshot.position.saturating_sub(position);
         if bytes > 0 {
             self.rows_per_byte = Some((self.rows - rows) as f64 / bytes as f64);
         }
@@ -203,11 +211,11 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
         } else {
             self.backoff.after_undivided_round();
         }
-        !self.is_finished() && !self.gave_up()
+        !self.is_finished() && !self.is_cancelled()
     }
 
-    fn plan_next_round(&self, window: Window<'_>) -> Vec<StreamSegment> {
-        let position = self.state.carry.position;
+    fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
+        let position = self.state.snapshot.position;
         let Some(segment_bytes) = self.segment_bytes() else {
             return vec![StreamSegment {
                 lead_in: None,
@@ -224,8 +232,10 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
         plan_round(window, position, &config, count, lead_in_psbs)
     }
 
-    fn gave_up(&self) -> bool {
-        self.workers.iter().any(|worker| worker.decoder.gave_up())
+    fn is_cancelled(&self) -> bool {
+        self.workers
+            .iter()
+            .any(|worker| worker.decoder.is_cancelled())
     }
 
     /// Bytes of the next round, about: a window should hold as many.
@@ -238,7 +248,7 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Size of the segments of the next round; `None` if it is not divided.
     fn segment_bytes(&self) -> Option<usize> {
-        let is_undivided = self.config.threads < 2 || self.state.carry.searching;
+        let is_undivided = self.config.threads < 2 || self.state.snapshot.is_searching_psb;
         if is_undivided || !self.backoff.should_divide() {
             return None;
         }
@@ -254,7 +264,7 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
     }
 
     /// The ledger up to `position`; complete at the end of the stream.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &CoverageLedger {
         &self.ledger
     }
 
@@ -268,11 +278,11 @@ impl<B: Source, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.state.carry.position
+        self.state.snapshot.position
     }
 
     pub fn is_finished(&self) -> bool {
-        self.state.carry.finished
+        self.state.snapshot.is_at_end
     }
 
     /// Whether decoding needs more bytes of the stream.
@@ -296,9 +306,9 @@ impl<S: OrderedSink> Worker<S> {
             return self.decode_from(input, input.state, segment.until);
         };
         let state = input.state;
-        self.decoder.limit_parts(input.max_ledger_entries);
+        self.decoder.limit_segment_ledger(input.max_ledger_entries);
         self.decoder
-            .restore(&state.carry.sometime_later(psb), input.spaces);
+            .restore(&state.snapshot.for_later_psb(psb), input.spaces);
         self.sink.resume_from(&S::later_state(&state.sink));
         self.collect_batches(input, segment.cut, usize::MAX, |_| ());
         let state_at_cut = self.sink.state();
@@ -313,24 +323,24 @@ impl<S: OrderedSink> Worker<S> {
         state: &SegmentState<S>,
         until: usize,
     ) -> SegmentResult<S> {
-        self.decoder.limit_parts(input.max_ledger_entries);
-        self.decoder.restore(&state.carry, input.spaces);
+        self.decoder.limit_segment_ledger(input.max_ledger_entries);
+        self.decoder.restore(&state.snapshot, input.spaces);
         self.sink.resume_from(&state.sink);
         self.record_until(input, until)
     }
 
     fn record_until(&mut self, input: &SegmentInput<'_, S>, until: usize) -> SegmentResult<S> {
         let begin = SegmentState {
-            carry: self.decoder.begin_part(),
+            snapshot: self.decoder.begin_segment(),
             sink: self.sink.state(),
         };
         let mut batches = Vec::new();
         self.collect_batches(input, until, input.max_rows, |batch| batches.push(batch));
-        let (counts, ledger) = self.decoder.end_part();
+        let (counts, ledger) = self.decoder.end_segment();
         SegmentResult {
             begin,
             end: SegmentState {
-                carry: self.decoder.carry(),
+                snapshot: self.decoder.snapshot(),
                 sink: self.sink.state(),
             },
             counts,
@@ -362,7 +372,7 @@ impl<S: OrderedSink> Worker<S> {
             }
             let position = decoder.position();
             let has_progress = is_full || position > before || decoder.is_paused();
-            let is_at_end = position >= until && !decoder.tells_later();
+            let is_at_end = position >= until && !decoder.has_deferred_calls();
             if !can_continue || !has_progress || is_at_end || decoder.ledger().is_full() {
                 break;
             }

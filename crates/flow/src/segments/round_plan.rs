@@ -3,7 +3,7 @@
 use rtit_packet::{find_psb, PSB};
 
 use super::parallel_config::ParallelConfig;
-use crate::window::Window;
+use crate::stream_window::StreamWindow;
 
 /// A segment, in stream offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct StreamSegment {
 /// Returns the segments of a round, `count` at most, from `position` on. All but the first are cut at a PSB, and their
 /// decoders start `lead_in_psbs` PSBs before that, or fewer where PSBs are rare.
 pub(super) fn plan_round(
-    window: Window<'_>,
+    window: StreamWindow<'_>,
     position: usize,
     config: &ParallelConfig,
     count: usize,
@@ -59,13 +59,18 @@ pub(super) fn plan_round(
     segments
 }
 
-fn find_psb_from(window: Window<'_>, from: usize) -> Option<usize> {
+fn find_psb_from(window: StreamWindow<'_>, from: usize) -> Option<usize> {
     let at = find_psb(window.bytes, from.checked_sub(window.base)?)?;
     Some(at + window.base)
 }
 
 /// Returns the PSB `count` before the one at `end`, or the first after `earliest`.
-fn psbs_before(window: Window<'_>, end: usize, earliest: usize, count: usize) -> Option<usize> {
+fn psbs_before(
+    window: StreamWindow<'_>,
+    end: usize,
+    earliest: usize,
+    count: usize,
+) -> Option<usize> {
     let mut found = Vec::new();
     let mut from = earliest;
     while let Some(at) = find_psb_from(window, from).filter(|&at| at < end) {
@@ -86,7 +91,7 @@ mod tests {
             stream.extend([0x02, 0x82].repeat(8));
             stream.extend([0x06; 34]);
         }
-        let window = Window::whole(&stream);
+        let window = StreamWindow::whole(&stream);
         let config = ParallelConfig {
             threads: 2,
             segment_bytes: 400,
@@ -119,7 +124,7 @@ mod tests {
             max_result_bytes: 1,
             max_ledger_entries: 100,
         };
-        let segments = plan_round(Window::whole(&stream), 0, &config, 8, 1);
+        let segments = plan_round(StreamWindow::whole(&stream), 0, &config, 8, 1);
         let whole = StreamSegment {
             lead_in: None,
             cut: 0,

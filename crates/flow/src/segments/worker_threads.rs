@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::watch::Watch;
+use crate::cancellation::CancellationToken;
 
 /// How often the waiting thread polls for cancellation.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
@@ -16,7 +16,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 pub(super) fn run_on_threads<W: Send, P: Sync, R: Send>(
     workers: &mut [W],
     items: &[P],
-    watch: &Watch,
+    watch: &CancellationToken,
     run: impl Fn(&mut W, &P) -> R + Sync,
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
@@ -49,7 +49,7 @@ pub(super) fn run_on_threads<W: Send, P: Sync, R: Send>(
             while busy.load(Ordering::Acquire) > 0 {
                 thread::park_timeout(POLL_PERIOD);
                 if busy.load(Ordering::Acquire) > 0 {
-                    watch.asks();
+                    watch.is_cancelled();
                 }
             }
         });
@@ -81,7 +81,7 @@ mod tests {
         let is_asked = Arc::new(AtomicBool::new(false));
         let set_asked = Arc::clone(&is_asked);
         let here = thread::current().id();
-        let watch = Watch::new(move || {
+        let watch = CancellationToken::new(move || {
             assert_eq!(thread::current().id(), here);
             set_asked.store(true, Ordering::Relaxed);
             true

@@ -8,7 +8,7 @@ use super::column_set::column_set;
 use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
 use super::templates::Template;
 use crate::hash::AddressHasher;
-use crate::sink::{End, Placed, Sequence};
+use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but the last
 /// go on.
@@ -23,7 +23,7 @@ pub struct Block {
     pub last: u64,
     pub instructions: u32,
     /// Why it ended; `Cut` if it goes on.
-    pub end: End,
+    pub end: RunEnd,
     /// The next block follows in memory, as a part of the same run.
     pub goes_on: bool,
     /// The mode of the code: 16, 32 or 64.
@@ -130,21 +130,21 @@ impl RowFormat for BlockIdFormat {
     fn append(
         &mut self,
         buffer: &mut RowBuffer<BlockIdColumns>,
-        sequence: &Sequence<'_>,
+        fragment: &RunFragment<'_>,
         _time: u64,
     ) {
         self.flush(buffer);
         self.last = Some(Block {
-            start: sequence.start,
-            last: sequence.last,
-            instructions: sequence.lengths.len() as u32,
-            end: End::Cut,
+            start: fragment.start,
+            last: fragment.last,
+            instructions: fragment.lengths.len() as u32,
+            end: RunEnd::Cut,
             goes_on: true,
-            bits: sequence.mode.bits() as u8,
+            bits: fragment.mode.bits() as u8,
         });
     }
 
-    fn close(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, end: End, _offset: u64) {
+    fn close(&mut self, buffer: &mut RowBuffer<BlockIdColumns>, end: RunEnd, _offset: u64) {
         if self.last.is_none() && self.whole != buffer.len {
             // the last block of a template
             buffer.len -= 1;
@@ -187,7 +187,7 @@ impl RowFormat for BlockIdFormat {
         rows: &mut BlockIdSlices<'_>,
         at: usize,
         template: &Template<'_, BlockIdColumns, u32>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);
         if template.extra != 0 {

@@ -3,7 +3,7 @@
 use super::column_set::{column_set, ColumnSet};
 use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
 use super::templates::Template;
-use crate::sink::{End, Placed, Sequence};
+use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that lists branches and other transfers.
 pub type BranchSink = ColumnSink<BranchFormat>;
@@ -28,7 +28,7 @@ column_set! {
         time
     }
     added {
-        /// The address space of the instruction, as `Sequence` has it; empty: that of all is 0.
+        /// The address space of the instruction, as `RunFragment` has it; empty: that of all is 0.
         space: u32,
         /// The address space of the target; empty: that of all is the instruction's.
         target_space: u32,
@@ -56,7 +56,7 @@ impl RowFormat for BranchFormat {
     type Extra = Option<bool>;
     /// The time of the last instructions.
     type State = Option<u64>;
-    const EDGES: bool = true;
+    const NEEDS_EDGES: bool = true;
     const IS_LOCATED: bool = true;
     const ROW_BYTES: usize = 25;
 
@@ -64,14 +64,14 @@ impl RowFormat for BranchFormat {
     fn append(
         &mut self,
         _buffer: &mut RowBuffer<BranchColumns>,
-        _sequence: &Sequence<'_>,
+        _fragment: &RunFragment<'_>,
         time: u64,
     ) {
         self.now = Some(time);
     }
 
     #[inline]
-    fn edge(&mut self, buffer: &mut RowBuffer<BranchColumns>, from: u64, to: u64, kind: End) {
+    fn edge(&mut self, buffer: &mut RowBuffer<BranchColumns>, from: u64, to: u64, kind: RunEnd) {
         buffer.reserve(1);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         rows.from[at] = from;
@@ -112,7 +112,7 @@ impl RowFormat for BranchFormat {
         rows: &mut BranchSlices<'_>,
         at: usize,
         template: &Template<'_, BranchColumns, Option<bool>>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);
         if let Some(is_late) = template.extra {

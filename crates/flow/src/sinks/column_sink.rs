@@ -10,8 +10,11 @@ use super::column_set::ColumnSet;
 use super::ordered_sink::OrderedSink;
 use super::templates::{Template, Templates};
 use crate::event::Event;
-use crate::in_space::InSpace;
-use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+use crate::sink::{
+    Capacity, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition,
+    TakenTransitions, MAX_RUN_INSTRUCTIONS,
+};
+use crate::space_column::InSpace;
 
 /// Rows for which a buffer has room at first.
 const FIRST_ROWS: usize = 1 << 10;
@@ -66,7 +69,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     type Extra: Copy + Debug + Default + Send;
     /// What the format knows of the flow before the rows in the buffer.
     type State: Clone + Debug + Default + PartialEq + Send + Sync;
-    const EDGES: bool = false;
+    const NEEDS_EDGES: bool = false;
     /// Rows have times, packet offsets, and one address space each.
     const IS_LOCATED: bool = false;
     /// A row ends where a transaction begins or ends.
@@ -85,11 +88,23 @@ pub trait RowFormat: Clone + Debug + Default + Send {
         Self::default()
     }
 
-    fn append(&mut self, buffer: &mut RowBuffer<Self::Columns>, sequence: &Sequence<'_>, time: u64);
-    fn close(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _end: End, _offset: u64) {}
+    fn append(
+        &mut self,
+        buffer: &mut RowBuffer<Self::Columns>,
+        fragment: &RunFragment<'_>,
+        time: u64,
+    );
+    fn close(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _end: RunEnd, _offset: u64) {}
     /// Writes rows that wait for the next call.
     fn flush(&mut self, _buffer: &mut RowBuffer<Self::Columns>) {}
-    fn edge(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _from: u64, _to: u64, _kind: End) {}
+    fn edge(
+        &mut self,
+        _buffer: &mut RowBuffer<Self::Columns>,
+        _from: u64,
+        _to: u64,
+        _kind: RunEnd,
+    ) {
+    }
     fn entered_space(&mut self, _buffer: &RowBuffer<Self::Columns>, _space: u32) {}
     fn event(&mut self, _buffer: &RowBuffer<Self::Columns>, _event: &Event) {}
     fn unknown_repetitions(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _loop_body: &[u64]) {}
@@ -125,7 +140,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
         columns: &mut <Self::Columns as ColumnSet>::Slices<'_>,
         at: usize,
         template: &Template<'_, Self::Columns, Self::Extra>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     );
 
     fn state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
@@ -173,16 +188,16 @@ impl<F: RowFormat> ColumnSink<F> {
     #[inline(always)]
     fn enter_space(&mut self, space: u32, offset: u64) {
         if F::IS_LOCATED && space != self.buffer.space.now() {
-            self.format.close(&mut self.buffer, End::Cut, offset);
+            self.format.close(&mut self.buffer, RunEnd::Cut, offset);
             self.buffer.space.change(self.buffer.len, space);
         }
     }
 
     /// Copies the templates of transitions, up to the first that has none or for which there is no room. Returns how many.
     #[inline]
-    fn copy_templates(&mut self, epoch: u32, transitions: &[Placed]) -> usize {
+    fn copy_templates(&mut self, generation: u32, transitions: &[LoggedTransition]) -> usize {
         let room = self.buffer.columns.row_count();
-        if !self.templates.are_of(epoch) || room == 0 {
+        if !self.templates.are_of(generation) || room == 0 {
             return 0;
         }
         let mut columns = self.buffer.columns.slices();
@@ -194,7 +209,7 @@ impl<F: RowFormat> ColumnSink<F> {
                 break;
             };
             if at + template.overwrites() >= room
-                || self.format.open_instructions(&columns, at) >= MAX_RUN / 2
+                || self.format.open_instructions(&columns, at) >= MAX_RUN_INSTRUCTIONS / 2
             {
                 break;
             }
@@ -211,15 +226,15 @@ impl<F: RowFormat> ColumnSink<F> {
     /// Takes a transition that could not be copied, or prepares to copy it. Returns whether the transition is taken.
     #[cold]
     #[inline(never)]
-    fn take_uncopied(&mut self, step: &impl Step) -> bool {
+    fn take_uncopied(&mut self, step: &impl TakenTransition) -> bool {
         let at = self.buffer.len;
         let open = self
             .format
             .open_instructions(&self.buffer.columns.slices(), at);
         // a run near its limit may end within the transition
-        let is_near_limit = open >= MAX_RUN / 2;
-        let template = self.templates.get(step.number());
-        let template = template.filter(|_| self.templates.are_of(step.epoch()));
+        let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
+        let template = self.templates.get(step.id());
+        let template = template.filter(|_| self.templates.are_of(step.generation()));
         let overwrites = template.map(|template| template.overwrites());
         if is_near_limit || overwrites.is_none() && !self.is_recorded(step) {
             step.replay(self);
@@ -233,13 +248,13 @@ impl<F: RowFormat> ColumnSink<F> {
     }
 
     /// Returns whether a transition without a template is to have one.
-    fn is_recorded(&mut self, step: &impl Step) -> bool {
+    fn is_recorded(&mut self, step: &impl TakenTransition) -> bool {
         let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(step);
         recurs && !self.templates.is_full()
     }
 
     /// Makes the template of a transition.
-    fn record(&mut self, step: &impl Step) {
+    fn record(&mut self, step: &impl TakenTransition) {
         let mut recorder = self
             .recorder
             .take()
@@ -330,9 +345,9 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
 }
 
 impl<F: RowFormat> Sink for ColumnSink<F> {
-    const EDGES: bool = F::EDGES;
-    const WANTS: Wants = Wants::Order;
-    const PLACES: bool = F::IS_LOCATED;
+    const NEEDS_EDGES: bool = F::NEEDS_EDGES;
+    const NEEDS: SinkNeeds = SinkNeeds::Order;
+    const HAS_PACKET_OFFSETS: bool = F::IS_LOCATED;
 
     #[inline]
     fn packet(&mut self, offset: u64) {
@@ -340,29 +355,30 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 
     #[inline]
-    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
-        self.enter_space(sequence.space, self.buffer.offset);
-        self.format.append(&mut self.buffer, sequence, time);
+    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
+        self.enter_space(fragment.space, self.buffer.offset);
+        self.format.append(&mut self.buffer, fragment, time);
     }
 
     #[inline]
-    fn close(&mut self, end: End, offset: u64) {
+    fn end_run(&mut self, end: RunEnd, offset: u64) {
         self.format.close(&mut self.buffer, end, offset);
     }
 
     #[inline]
-    fn edge(&mut self, from: u64, to: u64, kind: End) {
+    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
         self.format.edge(&mut self.buffer, from, to, kind);
     }
 
-    fn landed(&mut self, space: u32) {
+    fn entered_space(&mut self, space: u32) {
         self.format.entered_space(&self.buffer, space);
     }
 
     fn event(&mut self, event: &Event) {
         let in_tx = event.in_tx().filter(|_| F::SPLITS_AT_TRANSACTIONS);
         if let Some(in_tx) = in_tx.filter(|&in_tx| in_tx != self.buffer.now_in_tx) {
-            self.format.close(&mut self.buffer, End::Cut, event.offset);
+            self.format
+                .close(&mut self.buffer, RunEnd::Cut, event.offset);
             let buffer = &mut self.buffer;
             buffer.in_tx.resize(buffer.len, buffer.now_in_tx.into());
             buffer.now_in_tx = in_tx;
@@ -370,34 +386,34 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
         self.format.event(&self.buffer, event);
     }
 
-    fn repeats(&mut self, round: &[u64]) {
+    fn unknown_repetitions(&mut self, round: &[u64]) {
         self.format.unknown_repetitions(&mut self.buffer, round);
     }
 
     #[inline]
-    fn steps(&mut self, steps: &impl Steps) {
-        let mut rest = steps.placed();
+    fn take_transitions(&mut self, steps: &impl TakenTransitions) {
+        let mut rest = steps.logged();
         if let Some(first) = rest.first() {
             self.enter_space(steps.space(), first.offset);
         }
         loop {
             self.format.flush(&mut self.buffer);
-            let copied = self.copy_templates(steps.epoch(), rest);
+            let copied = self.copy_templates(steps.generation(), rest);
             rest = &rest[copied..];
             let Some((&first, more)) = rest.split_first() else {
                 return;
             };
-            if self.take_uncopied(&steps.step(first)) {
+            if self.take_uncopied(&steps.transition(first)) {
                 rest = more;
             }
         }
     }
 
-    fn room(&self) -> Room {
+    fn capacity(&self) -> Capacity {
         let pending = self.format.pending(&self.buffer);
         match F::IS_INSTRUCTION {
-            true => Room::for_instructions(self.buffer.limit, pending),
-            false => Room::for_rows(self.buffer.limit, pending),
+            true => Capacity::for_instructions(self.buffer.limit, pending),
+            false => Capacity::for_rows(self.buffer.limit, pending),
         }
     }
 

@@ -4,7 +4,7 @@ use super::column_set::column_set;
 use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
 use super::templates::Template;
 use crate::hash::K;
-use crate::sink::{End, Placed, Sequence, MAX_RUN};
+use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
 /// The sink that gathers runs with hashes.
 pub type HashedRunSink = ColumnSink<HashedRunFormat>;
@@ -79,27 +79,27 @@ impl RowFormat for HashedRunFormat {
     fn append(
         &mut self,
         buffer: &mut RowBuffer<HashedRunColumns>,
-        sequence: &Sequence<'_>,
+        fragment: &RunFragment<'_>,
         _time: u64,
     ) {
         buffer.reserve(2);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         let open = rows.instructions[at];
         if open == 0 {
-            rows.start[at] = sequence.start;
+            rows.start[at] = fragment.start;
             rows.hash[at] = 0;
         }
-        rows.instructions[at] = open + sequence.lengths.len() as u32;
+        rows.instructions[at] = open + fragment.lengths.len() as u32;
         rows.hash[at] = rows.hash[at]
-            .wrapping_mul(sequence.factor)
-            .wrapping_add(sequence.hash);
-        if rows.instructions[at] >= MAX_RUN {
-            self.close(buffer, End::Cut, 0);
+            .wrapping_mul(fragment.factor)
+            .wrapping_add(fragment.hash);
+        if rows.instructions[at] >= MAX_RUN_INSTRUCTIONS {
+            self.close(buffer, RunEnd::Cut, 0);
         }
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, _end: End, _offset: u64) {
+    fn close(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, _end: RunEnd, _offset: u64) {
         if open_run(buffer).is_some() {
             buffer.len += 1;
             buffer.columns.instructions[buffer.len] = 0;
@@ -107,7 +107,7 @@ impl RowFormat for HashedRunFormat {
     }
 
     fn unknown_repetitions(&mut self, buffer: &mut RowBuffer<HashedRunColumns>, loop_body: &[u64]) {
-        self.close(buffer, End::Cut, 0);
+        self.close(buffer, RunEnd::Cut, 0);
         let empty = HashedRun::default();
         let head = HashedRun {
             hash: loop_body.len() as u64,
@@ -134,7 +134,7 @@ impl RowFormat for HashedRunFormat {
         rows: &mut HashedRunSlices<'_>,
         at: usize,
         template: &Template<'_, HashedRunColumns, u64>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     ) {
         let (start, open, hash) = (rows.start[at], rows.instructions[at], rows.hash[at]);
         template.copy_to(rows, at, transition);

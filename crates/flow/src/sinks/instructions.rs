@@ -3,7 +3,7 @@
 use super::column_set::{column_set, ColumnSet};
 use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
 use super::templates::Template;
-use crate::sink::{End, Placed, Sequence, MAX_RUN};
+use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
 /// The sink that lists every instruction.
 pub type InstructionSink = ColumnSink<InstructionFormat>;
@@ -29,7 +29,7 @@ column_set! {
     added {
         /// 1: in a transaction, as far as MODE.TSX says.
         in_tx: u8,
-        /// The address space of each, as `Sequence` has it; empty: all are in space 0.
+        /// The address space of each, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
     }
 }
@@ -88,17 +88,17 @@ impl RowFormat for InstructionFormat {
     fn append(
         &mut self,
         buffer: &mut RowBuffer<InstructionColumns>,
-        sequence: &Sequence<'_>,
+        fragment: &RunFragment<'_>,
         time: u64,
     ) {
-        let count = sequence.lengths.len();
+        let count = fragment.lengths.len();
         buffer.reserve(count);
         let (rows, range) = (&mut buffer.columns, buffer.len..buffer.len + count);
-        for (to, ip) in rows.ips[range.clone()].iter_mut().zip(sequence.ips()) {
+        for (to, ip) in rows.ips[range.clone()].iter_mut().zip(fragment.ips()) {
             *to = ip;
         }
-        rows.lengths[range.clone()].copy_from_slice(sequence.lengths);
-        rows.bits[range.clone()].fill(sequence.mode.bits() as u8);
+        rows.lengths[range.clone()].copy_from_slice(fragment.lengths);
+        rows.bits[range.clone()].fill(fragment.mode.bits() as u8);
         let time = self.open.time_at(time);
         rows.times[range.clone()].fill(time);
         if let Some(offsets) = rows.offsets.get_mut(range) {
@@ -106,14 +106,14 @@ impl RowFormat for InstructionFormat {
         }
         buffer.len += count;
         let instructions = self.open.instructions + count as u32;
-        self.open = match instructions < MAX_RUN {
+        self.open = match instructions < MAX_RUN_INSTRUCTIONS {
             true => OpenRun { time, instructions },
             false => OpenRun::default(),
         };
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<InstructionColumns>, _end: End, _offset: u64) {
+    fn close(&mut self, buffer: &mut RowBuffer<InstructionColumns>, _end: RunEnd, _offset: u64) {
         self.first_end.get_or_insert(buffer.len as u32);
         self.open = OpenRun::default();
     }
@@ -145,7 +145,7 @@ impl RowFormat for InstructionFormat {
         rows: &mut InstructionSlices<'_>,
         at: usize,
         template: &Template<'_, InstructionColumns, TransitionRuns>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     ) {
         template.copy_to(rows, at, transition);
         let (before, after) = transition.times;

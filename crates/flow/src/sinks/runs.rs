@@ -4,7 +4,7 @@ use super::column_set::{column_set, ColumnSet};
 use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
 use super::templates::Template;
 use crate::event::Event;
-use crate::sink::{End, Placed, Sequence, MAX_RUN};
+use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
 /// The sink that gathers runs and events.
 pub type RunSink = ColumnSink<RunFormat>;
@@ -51,7 +51,7 @@ column_set! {
     times { time }
     added {
         in_tx: u8,
-        /// The address space of each run, as `Sequence` has it; empty: all are in space 0.
+        /// The address space of each run, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
         events: PlacedEvent,
     }
@@ -98,23 +98,28 @@ impl RowFormat for RunFormat {
     const ROW_BYTES: usize = 40;
 
     #[inline]
-    fn append(&mut self, buffer: &mut RowBuffer<RunColumns>, sequence: &Sequence<'_>, time: u64) {
+    fn append(
+        &mut self,
+        buffer: &mut RowBuffer<RunColumns>,
+        fragment: &RunFragment<'_>,
+        time: u64,
+    ) {
         buffer.reserve(2);
         let (rows, at) = (&mut buffer.columns, buffer.len);
         if rows.instructions[at] == 0 {
-            rows.start[at] = sequence.start;
+            rows.start[at] = fragment.start;
             rows.time[at] = time;
-            rows.bits[at] = sequence.mode.bits() as u8;
+            rows.bits[at] = fragment.mode.bits() as u8;
         }
-        rows.last[at] = sequence.last;
-        rows.instructions[at] += sequence.lengths.len() as u32;
-        if rows.instructions[at] >= MAX_RUN {
-            self.close(buffer, End::Cut, buffer.offset);
+        rows.last[at] = fragment.last;
+        rows.instructions[at] += fragment.lengths.len() as u32;
+        if rows.instructions[at] >= MAX_RUN_INSTRUCTIONS {
+            self.close(buffer, RunEnd::Cut, buffer.offset);
         }
     }
 
     #[inline]
-    fn close(&mut self, buffer: &mut RowBuffer<RunColumns>, end: End, offset: u64) {
+    fn close(&mut self, buffer: &mut RowBuffer<RunColumns>, end: RunEnd, offset: u64) {
         if open_instructions(buffer) != 0 {
             let (rows, at) = (&mut buffer.columns, buffer.len);
             rows.end[at] = end as u8;
@@ -156,7 +161,7 @@ impl RowFormat for RunFormat {
         rows: &mut RunSlices<'_>,
         at: usize,
         template: &Template<'_, RunColumns, ()>,
-        transition: &Placed,
+        transition: &LoggedTransition,
     ) {
         let open = rows.instructions[at];
         let (start, last, time, bits) =

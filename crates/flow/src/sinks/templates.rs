@@ -1,7 +1,7 @@
 //! The rows that a transition adds to columns, kept so that they are copied when the transition recurs.
 
 use super::column_set::ColumnSet;
-use crate::sink::{Placed, Step};
+use crate::sink::{LoggedTransition, TakenTransition};
 
 /// Blocks that are kept, at most: transitions beyond are replayed each time.
 const MAX_BLOCKS: usize = 1 << 19;
@@ -43,7 +43,12 @@ impl<C: ColumnSet, E> Template<'_, C, E> {
 
     /// Writes all rows from `at` on. Rows after those of the template, up to the end of a block, have no meaning.
     #[inline(always)]
-    pub(super) fn copy_to(&self, columns: &mut C::Slices<'_>, at: usize, transition: &Placed) {
+    pub(super) fn copy_to(
+        &self,
+        columns: &mut C::Slices<'_>,
+        at: usize,
+        transition: &LoggedTransition,
+    ) {
         let (before, after) = transition.times;
         let mut to = at;
         for block in self.blocks {
@@ -56,10 +61,10 @@ impl<C: ColumnSet, E> Template<'_, C, E> {
     }
 }
 
-/// The templates of all transitions of one epoch, by the number of the transition.
+/// The templates of all transitions of one generation, by the number of the transition.
 #[derive(Clone, Debug)]
 pub(super) struct Templates<C: ColumnSet, E> {
-    epoch: u32,
+    generation: u32,
     entries: Vec<Entry<E>>,
     blocks: Vec<C::Block>,
 }
@@ -67,7 +72,7 @@ pub(super) struct Templates<C: ColumnSet, E> {
 impl<C: ColumnSet, E> Default for Templates<C, E> {
     fn default() -> Self {
         Templates {
-            epoch: 0,
+            generation: 0,
             entries: Vec::new(),
             blocks: Vec::new(),
         }
@@ -75,9 +80,9 @@ impl<C: ColumnSet, E> Default for Templates<C, E> {
 }
 
 impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
-    /// Returns whether these are the templates of `epoch`.
-    pub fn are_of(&self, epoch: u32) -> bool {
-        self.epoch == epoch
+    /// Returns whether these are the templates of `generation`.
+    pub fn are_of(&self, generation: u32) -> bool {
+        self.generation == generation
     }
 
     #[inline(always)]
@@ -99,7 +104,7 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
 
     /// Returns whether a transition that has no template is met for the first time. Many are met once, and to keep a
     /// template costs more than to replay the transition.
-    pub fn is_first_time(&mut self, step: &impl Step) -> bool {
+    pub fn is_first_time(&mut self, step: &impl TakenTransition) -> bool {
         let entry = self.entry(step);
         let is_first = entry.first == NOT_MET;
         if is_first {
@@ -111,7 +116,7 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
     /// Keeps the first `rows` rows of `columns` as those of a transition whose last packet has this offset.
     pub fn insert(
         &mut self,
-        step: &impl Step,
+        step: &impl TakenTransition,
         columns: &C,
         rows: usize,
         last_offset: u64,
@@ -129,14 +134,14 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
         };
     }
 
-    /// The entry of a transition. The entries of another epoch are dropped.
-    fn entry(&mut self, step: &impl Step) -> &mut Entry<E> {
-        if self.epoch != step.epoch() {
+    /// The entry of a transition. The entries of another generation are dropped.
+    fn entry(&mut self, step: &impl TakenTransition) -> &mut Entry<E> {
+        if self.generation != step.generation() {
             self.entries.clear();
             self.blocks.clear();
-            self.epoch = step.epoch();
+            self.generation = step.generation();
         }
-        let number = step.number() as usize;
+        let number = step.id() as usize;
         if number >= self.entries.len() {
             let none = Entry {
                 first: NOT_MET,

@@ -6,8 +6,8 @@
 //! become invalid.
 
 use super::packet_path::BranchOutcome;
-use crate::code::Code;
-use crate::sink::End;
+use crate::code_cache::CodeCache;
+use crate::sink::RunEnd;
 use crate::sorted_counter::SortedCounter;
 use crate::totals::Totals;
 
@@ -142,35 +142,35 @@ impl NodeTotals {
     }
 
     /// Moves all counts to runs and edges by address.
-    pub fn move_to(&mut self, code: &Code, totals: &mut Totals) {
+    pub fn move_to(&mut self, code: &CodeCache, totals: &mut Totals) {
         let moved = std::mem::take(self);
         for (index, total) in moved.nodes.iter().enumerate() {
             if total.runs == 0 {
                 continue;
             }
             let node = code.node(index as u32);
-            for (at, piece) in code.pieces(node).iter().enumerate() {
-                totals.add_run(piece.start, piece.count, total.runs);
-                if piece.end != End::Cut {
-                    let to = code.after_piece(node, at);
-                    totals.add_edge(piece.last, to, piece.end, total.runs);
+            for (at, code_range) in code.code_ranges(node).iter().enumerate() {
+                totals.add_run(code_range.start, code_range.count, total.runs);
+                if code_range.run_end != RunEnd::Cut {
+                    let to = code.target_after(node, at);
+                    totals.add_edge(code_range.last, to, code_range.run_end, total.runs);
                 }
             }
-            if node.end == End::Conditional {
+            if node.run_end == RunEnd::Conditional {
                 let last = code.last_ip(node);
-                totals.add_edge(last, node.target, End::Conditional, total.taken);
-                totals.add_edge(last, node.next, End::Cut, total.runs - total.taken);
+                totals.add_edge(last, node.target, RunEnd::Conditional, total.taken);
+                totals.add_edge(last, node.next, RunEnd::Cut, total.runs - total.taken);
             }
         }
         for ((index, ip), count) in moved.tips.into_sorted() {
             let node = code.node(index);
-            totals.add_edge(code.last_ip(node), ip, node.end, count);
+            totals.add_edge(code.last_ip(node), ip, node.run_end, count);
         }
         for ((index, site), count) in moved.returns.into_sorted() {
             let node = code.node(index);
             let return_ip = code.call(site).map_or(0, |call| call.return_ip);
             let to = node.mode.truncate(return_ip);
-            totals.add_edge(code.last_ip(node), to, End::Return, count);
+            totals.add_edge(code.last_ip(node), to, RunEnd::Return, count);
         }
     }
 }

@@ -15,7 +15,7 @@ use super::table::{find, tnt_slot, CallSite, Input, NodeKey, ShortTnt, TipTarget
 use super::wire::{
     is_short_tnt, may_continue_as_psb, short_cyc, tip, CYC, CYC_MASK, MTC, TIP, TIP_MASK,
 };
-use crate::stack::ReturnStack;
+use crate::return_stack::ReturnStack;
 
 /// Bytes that must be readable after `end`, so that any packet can be read without a bounds check of its own.
 pub(crate) const READ_AHEAD: usize = 16;

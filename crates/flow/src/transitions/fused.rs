@@ -29,8 +29,8 @@ use super::table::{
     find, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, TransitionTable,
 };
 use super::wire::{is_short_tnt, may_continue_as_psb, tip, TIP, TIP_MASK};
-use crate::settings::StepLimits;
-use crate::stack::ReturnStack;
+use crate::return_stack::ReturnStack;
+use crate::settings::TransitionLimits;
 
 /// Bytes that are looked up at once.
 pub(super) const WINDOW: usize = 16;
@@ -158,7 +158,7 @@ pub(super) struct FusedTransitions {
 }
 
 impl FusedTransitions {
-    pub fn new(limits: &StepLimits, fusion_cost: i32) -> FusedTransitions {
+    pub fn new(limits: &TransitionLimits, fusion_cost: i32) -> FusedTransitions {
         let is_eager = limits.phrases == 0;
         FusedTransitions {
             max_entries: (1 << limits.entries.ilog2()).min(MAX_ENTRIES),

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use super::packet_path::BranchOutcome;
-use crate::code::{Code, Node};
+use crate::code_cache::{CodeCache, CodeNode};
 use crate::counts::Counts;
-use crate::sink::{End, Placed, Room, Sink, Step, Steps};
+use crate::sink::{Capacity, LoggedTransition, RunEnd, Sink, TakenTransition, TakenTransitions};
 
 /// A visit is one word (node and tag), followed by a call site (one word) or a target (two words).
 const CONTINUED: u32 = 0;
@@ -127,13 +127,13 @@ impl NodeVisits {
     }
 
     /// Returns how many transitions may follow such that there certainly is room before the last of them.
-    pub fn max_transitions(&self, room: Room) -> usize {
+    pub fn max_transitions(&self, room: Capacity) -> usize {
         let by_rows = room.rows.div_ceil(self.most_rows.max(1));
         by_rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
     }
 
     /// Returns what these transitions leave of the room, at least.
-    pub fn remaining_room(&self, mut room: Room, ids: impl Iterator<Item = u32>) -> Room {
+    pub fn remaining_room(&self, mut room: Capacity, ids: impl Iterator<Item = u32>) -> Capacity {
         for id in ids {
             let TransitionVisits { max_rows, mix, .. } = self.transitions[id as usize];
             room.rows = room.rows.saturating_sub(max_rows as usize);
@@ -148,13 +148,13 @@ impl NodeVisits {
     }
 
     /// Adds the visits of a new transition and returns its id.
-    pub fn add(&mut self, code: &Code, visits: &[(u32, BranchOutcome)]) -> u32 {
+    pub fn add(&mut self, code: &CodeCache, visits: &[(u32, BranchOutcome)]) -> u32 {
         let mut mix = InstructionMix::default();
         let first_word = self.words.len() as u32;
         let mut max_rows = 0;
         for &(node, outcome) in visits {
             mix.add_node(code.node(node).instructions, outcome);
-            max_rows += code.pieces(code.node(node)).len() + 1;
+            max_rows += code.code_ranges(code.node(node)).len() + 1;
             let (tag, operand): (u32, &[u32]) = match outcome {
                 BranchOutcome::Continued => (CONTINUED, &[]),
                 BranchOutcome::NotTaken => (NOT_TAKEN, &[]),
@@ -251,18 +251,18 @@ impl NodeVisits {
 
 /// Transitions that were taken, in order.
 pub(crate) struct TransitionLog<'a> {
-    pub placed: &'a [Placed],
-    pub epoch: u32,
-    pub code: &'a Code,
+    pub placed: &'a [LoggedTransition],
+    pub generation: u32,
+    pub code: &'a CodeCache,
     pub visits: &'a NodeVisits,
 }
 
-impl Steps for TransitionLog<'_> {
-    fn epoch(&self) -> u32 {
-        self.epoch
+impl TakenTransitions for TransitionLog<'_> {
+    fn generation(&self) -> u32 {
+        self.generation
     }
 
-    fn placed(&self) -> &[Placed] {
+    fn logged(&self) -> &[LoggedTransition] {
         self.placed
     }
 
@@ -270,40 +270,40 @@ impl Steps for TransitionLog<'_> {
         self.code.space()
     }
 
-    fn step(&self, placed: Placed) -> impl Step {
+    fn transition(&self, placed: LoggedTransition) -> impl TakenTransition {
         LogEntry { placed, log: self }
     }
 }
 
 struct LogEntry<'a> {
-    placed: Placed,
+    placed: LoggedTransition,
     log: &'a TransitionLog<'a>,
 }
 
 impl LogEntry<'_> {
     /// Target and kind of the transfer at the end of a node.
-    fn transfer(&self, node: &Node, outcome: BranchOutcome) -> (u64, End) {
+    fn transfer(&self, node: &CodeNode, outcome: BranchOutcome) -> (u64, RunEnd) {
         match outcome {
-            BranchOutcome::Continued | BranchOutcome::NotTaken => (node.next, End::Cut),
-            BranchOutcome::Taken => (node.target, End::Conditional),
+            BranchOutcome::Continued | BranchOutcome::NotTaken => (node.next, RunEnd::Cut),
+            BranchOutcome::Taken => (node.target, RunEnd::Conditional),
             BranchOutcome::Returned(site) => {
                 let call = self.log.code.call(site);
                 let return_ip = call.map_or(0, |call| call.return_ip);
-                (node.mode.truncate(return_ip), End::Return)
+                (node.mode.truncate(return_ip), RunEnd::Return)
             }
-            BranchOutcome::Tip(ip) => (ip, node.end),
-            BranchOutcome::TipReturn(ip) => (ip, End::Return),
+            BranchOutcome::Tip(ip) => (ip, node.run_end),
+            BranchOutcome::TipReturn(ip) => (ip, RunEnd::Return),
         }
     }
 }
 
-impl Step for LogEntry<'_> {
-    fn number(&self) -> u32 {
+impl TakenTransition for LogEntry<'_> {
+    fn id(&self) -> u32 {
         self.placed.number
     }
 
-    fn epoch(&self) -> u32 {
-        self.log.epoch
+    fn generation(&self) -> u32 {
+        self.log.generation
     }
 
     fn offset(&self) -> u64 {
@@ -326,25 +326,29 @@ impl Step for LogEntry<'_> {
                 sink.packet(offset);
             }
             let node = code.node(index);
-            for (at, piece) in code.pieces(node).iter().enumerate() {
-                sink.append(&code.sequence(piece, node.mode), time);
-                if piece.end != End::Cut {
-                    sink.close(piece.end, offset);
-                    if S::EDGES {
-                        sink.edge(piece.last, code.after_piece(node, at), piece.end);
+            for (at, code_range) in code.code_ranges(node).iter().enumerate() {
+                sink.extend_run(&code.fragment(code_range, node.mode), time);
+                if code_range.run_end != RunEnd::Cut {
+                    sink.end_run(code_range.run_end, offset);
+                    if S::NEEDS_EDGES {
+                        sink.edge(
+                            code_range.last,
+                            code.target_after(node, at),
+                            code_range.run_end,
+                        );
                     }
                 }
             }
             match outcome {
                 BranchOutcome::Continued => continue,
                 BranchOutcome::NotTaken => {}
-                BranchOutcome::Taken => sink.close(End::Conditional, offset),
+                BranchOutcome::Taken => sink.end_run(RunEnd::Conditional, offset),
                 BranchOutcome::Returned(_) | BranchOutcome::TipReturn(_) => {
-                    sink.close(End::Return, offset);
+                    sink.end_run(RunEnd::Return, offset);
                 }
-                BranchOutcome::Tip(_) => sink.close(node.end, offset),
+                BranchOutcome::Tip(_) => sink.end_run(node.run_end, offset),
             }
-            if S::EDGES {
+            if S::NEEDS_EDGES {
                 let (to, kind) = self.transfer(node, outcome);
                 sink.edge(code.last_ip(node), to, kind);
             }

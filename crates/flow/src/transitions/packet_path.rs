@@ -7,7 +7,7 @@
 use rtit_image::View;
 
 use super::node_visits::MAX_NODE;
-use crate::code::{Code, Stop};
+use crate::code_cache::{CodeCache, NodeEnd};
 
 /// Nodes on a path before the one at which a packet takes effect. The interpreter handles longer chains; it also
 /// detects those that never end.
@@ -71,7 +71,7 @@ impl PacketPath {
         self.pending_tnt = None;
     }
 
-    fn visit(&mut self, code: &Code, node: u32, outcome: BranchOutcome) -> Option<()> {
+    fn visit(&mut self, code: &CodeCache, node: u32, outcome: BranchOutcome) -> Option<()> {
         if node > MAX_NODE {
             return None;
         }
@@ -83,24 +83,30 @@ impl PacketPath {
     }
 
     /// Follows a short TNT byte.
-    pub fn follow_tnt(&mut self, code: &mut Code, view: &View, start: u32, tnt: u8) -> Option<()> {
+    pub fn follow_tnt(
+        &mut self,
+        code: &mut CodeCache,
+        view: &View,
+        start: u32,
+        tnt: u8,
+    ) -> Option<()> {
         self.start_at(start);
         let (bits, count) = tnt_outcomes(tnt);
         for left in (0..count).rev() {
             let taken = bits >> left & 1 != 0;
-            self.follow_chain(code, view, Stop::passes)?;
+            self.follow_chain(code, view, NodeEnd::continues_without_packet)?;
             let node = self.next;
-            match code.node(node).stop {
-                Stop::Conditional => {
+            match code.node(node).end {
+                NodeEnd::Conditional => {
                     let outcome = if taken {
                         BranchOutcome::Taken
                     } else {
                         BranchOutcome::NotTaken
                     };
                     self.visit(code, node, outcome)?;
-                    self.next = code.branch(view, node, taken)?;
+                    self.next = code.node_after_branch(view, node, taken)?;
                 }
-                Stop::Return if taken && self.has_retc => {
+                NodeEnd::Return if taken && self.has_retc => {
                     if self.pushes.is_empty() && code.calls(code.node(node)).1.is_empty() {
                         self.pending_tnt = Some(short_tnt_of(bits, left));
                         return Some(());
@@ -123,17 +129,25 @@ impl PacketPath {
 
     /// Follows a TIP to `ip`. Sets `pending_tnt` to 0 if it is the target of a RET that returns to a call before the
     /// path.
-    pub fn follow_tip(&mut self, code: &mut Code, view: &View, start: u32, ip: u64) -> Option<()> {
+    pub fn follow_tip(
+        &mut self,
+        code: &mut CodeCache,
+        view: &View,
+        start: u32,
+        ip: u64,
+    ) -> Option<()> {
         self.start_at(start);
-        self.follow_chain(code, view, |stop| stop.passes() && stop != Stop::VmEntry)?;
+        self.follow_chain(code, view, |stop| {
+            stop.continues_without_packet() && stop != NodeEnd::VmEntry
+        })?;
         let node = self.next;
-        let (stop, mode) = (code.node(node).stop, code.node(node).mode);
+        let (stop, mode) = (code.node(node).end, code.node(node).mode);
         match stop {
-            Stop::Far | Stop::Syscall if !self.has_single_space => return None,
-            Stop::IndirectJump | Stop::IndirectCall | Stop::Far | Stop::Syscall => {
+            NodeEnd::Far | NodeEnd::Syscall if !self.has_single_space => return None,
+            NodeEnd::IndirectJump | NodeEnd::IndirectCall | NodeEnd::Far | NodeEnd::Syscall => {
                 self.visit(code, node, BranchOutcome::Tip(ip))?;
             }
-            Stop::Return => {
+            NodeEnd::Return => {
                 self.visit(code, node, BranchOutcome::TipReturn(ip))?;
                 if self.pushes.len() > STACK_DEPTH {
                     return None;
@@ -151,7 +165,7 @@ impl PacketPath {
     /// Follows the compressed RET at the end of a node to a call site.
     pub fn follow_return(
         &mut self,
-        code: &mut Code,
+        code: &mut CodeCache,
         view: &View,
         start: u32,
         site: u32,
@@ -165,17 +179,17 @@ impl PacketPath {
     /// Follows nodes after which execution continues without a packet.
     fn follow_chain(
         &mut self,
-        code: &mut Code,
+        code: &mut CodeCache,
         view: &View,
-        continues: impl Fn(Stop) -> bool,
+        continues: impl Fn(NodeEnd) -> bool,
     ) -> Option<()> {
         for _ in 0..MAX_CHAIN {
-            if !continues(code.node(self.next).stop) {
+            if !continues(code.node(self.next).end) {
                 return Some(());
             }
             let node = self.next;
             self.visit(code, node, BranchOutcome::Continued)?;
-            self.next = code.after(view, node)?;
+            self.next = code.node_after(view, node)?;
         }
         None
     }

@@ -1,8 +1,8 @@
 //! All transitions of one address space: built, decoded with, counted, and invalidated.
 //!
 //! [`Transitions`] owns the three tables, the fused transitions and what belongs to a transition but is not needed in
-//! the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within an epoch; an
-//! epoch ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the code
+//! the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within a generation; a
+//! generation ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the code
 //! cache was emptied.
 //!
 //! Depending on what the sink needs, a table entry holds either a count or the id ([`Recording`]). Counts are 32 bits
@@ -33,11 +33,11 @@ use super::table::{
     half_tnt, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, Transition,
     TransitionTable, SHORT_TNTS,
 };
-use crate::code::{Code, Stop};
+use crate::code_cache::{CodeCache, NodeEnd};
 use crate::counts::Counts;
-use crate::settings::{Settings, StepLimits};
-use crate::sink::{Placed, Sink, Steps as _, Wants};
-use crate::stack::ReturnStack;
+use crate::return_stack::ReturnStack;
+use crate::settings::{Settings, TransitionLimits};
+use crate::sink::{LoggedTransition, Sink, SinkNeeds, TakenTransitions as _};
 use crate::totals::Totals;
 
 /// First sizes of the tables, small for the sake of short streams.
@@ -71,14 +71,14 @@ enum Recording {
     Nothing,
 }
 
-/// Epochs are unique in the process, so that ids of one address space are not mistaken for those of another.
-fn next_epoch() -> u32 {
+/// Generations are unique in the process, so that ids of one address space are not mistaken for those of another.
+fn next_generation() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(crate) struct Transitions {
-    limits: StepLimits,
+    limits: TransitionLimits,
     /// Runs, and edges, with a counter of their own, at most.
     max_counters: usize,
     /// RETs may be compressed.
@@ -86,14 +86,14 @@ pub(crate) struct Transitions {
     /// Results are not recorded: they lie before the cut of a segment.
     pub discards_results: bool,
     /// What the sink needs: the tables are filled for this.
-    wants: Wants,
+    wants: SinkNeeds,
     tnt: TransitionTable<ShortTnt>,
     tip: TransitionTable<TipTarget>,
     ret: TransitionTable<CallSite>,
     fused: FusedTransitions,
     stack_effects: StackEffects,
     visits: NodeVisits,
-    epoch: u32,
+    generation: u32,
     /// The transitions that visit a node; `None` until code changes for the first time.
     by_node: Option<HashMap<u32, Vec<TransitionKey>>>,
     by_node_len: usize,
@@ -120,14 +120,14 @@ impl Transitions {
             max_counters: settings.places,
             has_retc,
             discards_results: false,
-            wants: Wants::Walk,
+            wants: SinkNeeds::Interpreter,
             tnt: TransitionTable::new(0, 0),
             tip: TransitionTable::new(0, 0),
             ret: TransitionTable::new(0, 0),
             fused: FusedTransitions::default(),
             stack_effects: StackEffects::default(),
             visits: NodeVisits::default(),
-            epoch: next_epoch(),
+            generation: next_generation(),
             by_node: None,
             by_node_len: 0,
             counters: IdCounters::default(),
@@ -143,8 +143,8 @@ impl Transitions {
     }
 
     /// Prepares the tables for a sink. Returns false if the interpreter must decode everything.
-    pub fn prepare(&mut self, wants: Wants) -> bool {
-        if self.limits.entries < SHORT_TNTS || wants == Wants::Walk {
+    pub fn prepare(&mut self, wants: SinkNeeds) -> bool {
+        if self.limits.entries < SHORT_TNTS || wants == SinkNeeds::Interpreter {
             return false;
         }
         if self.wants != wants {
@@ -160,7 +160,7 @@ impl Transitions {
     /// Sinks that need hits get all edges handed over, so nothing is limited for them.
     fn max_counters(&self) -> usize {
         match self.wants {
-            Wants::Hits => usize::MAX,
+            SinkNeeds::TransitionCounts => usize::MAX,
             _ => self.max_counters,
         }
     }
@@ -175,7 +175,7 @@ impl Transitions {
         self.tip = TransitionTable::new(first, max_entries);
         self.ret = TransitionTable::new(first, max_entries);
         let fusion_cost = match self.wants {
-            Wants::Order => FUSION_COST_IN_ORDER,
+            SinkNeeds::Order => FUSION_COST_IN_ORDER,
             _ => FUSION_COST,
         };
         self.fused = FusedTransitions::new(&self.limits, fusion_cost);
@@ -205,15 +205,15 @@ impl Transitions {
         &self.visits
     }
 
-    pub fn epoch(&self) -> u32 {
-        self.epoch
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
 
     fn recording(&self) -> Recording {
         match self.wants {
-            Wants::Order => Recording::Log,
+            SinkNeeds::Order => Recording::Log,
             _ if self.discards_results => Recording::Nothing,
-            Wants::Hits => Recording::CountsById,
+            SinkNeeds::TransitionCounts => Recording::CountsById,
             _ => Recording::CountsInPlace,
         }
     }
@@ -256,7 +256,7 @@ impl Transitions {
 
     /// Called after `bytes` bytes were decoded, with an empty log. Flushes counts before they can overflow; clears
     /// everything when the data of transitions, including evicted ones, takes too much memory.
-    pub fn enforce_limits(&mut self, code: &Code, bytes: usize) {
+    pub fn enforce_limits(&mut self, code: &CodeCache, bytes: usize) {
         self.bytes_since_flush += bytes;
         self.fused.warm_up(bytes);
         if self.size_in_words() > self.limits.words {
@@ -283,13 +283,13 @@ impl Transitions {
     /// Adds the transition of a short TNT byte. Returns false if the interpreter must decode the packet.
     pub fn add_tnt_transition(
         &mut self,
-        code: &mut Code,
+        code: &mut CodeCache,
         view: &View,
         node: NodeKey,
         tnt: u8,
     ) -> bool {
         let start = node.index();
-        if code.node(start).stop == Stop::Dead
+        if code.node(start).end == NodeEnd::Dead
             || self.path.follow_tnt(code, view, start, tnt).is_none()
         {
             return false;
@@ -306,13 +306,13 @@ impl Transitions {
     /// Adds the transition of a TIP to `ip`. Returns false if the interpreter must decode the packet.
     pub fn add_tip_transition(
         &mut self,
-        code: &mut Code,
+        code: &mut CodeCache,
         view: &View,
         node: NodeKey,
         ip: u64,
     ) -> bool {
         let start = node.index();
-        if code.node(start).stop == Stop::Dead
+        if code.node(start).end == NodeEnd::Dead
             || self.path.follow_tip(code, view, start, ip).is_none()
         {
             return false;
@@ -331,14 +331,14 @@ impl Transitions {
     /// node. `offset`: of the packet. `None` if the interpreter must decode the RET.
     pub fn take_new_return_transition(
         &mut self,
-        code: &mut Code,
+        code: &mut CodeCache,
         view: &View,
         node: NodeKey,
         site: CallSite,
         offset: usize,
     ) -> Option<NodeKey> {
         let start = node.index();
-        if code.node(start).stop == Stop::Dead {
+        if code.node(start).end == NodeEnd::Dead {
             return None;
         }
         self.path.follow_return(code, view, start, site.0)?;
@@ -381,7 +381,7 @@ impl Transitions {
             return;
         };
         let id = self.visits.add_fused(&builder.parts);
-        if self.wants == Wants::Hits {
+        if self.wants == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
         let key = self.fused.key(cursor.node, &window, 0);
@@ -395,7 +395,7 @@ impl Transitions {
             node: cursor.node,
             next: builder.next,
             count_or_id: match self.wants {
-                Wants::Order | Wants::Hits => id,
+                SinkNeeds::Order | SinkNeeds::TransitionCounts => id,
                 _ => 0,
             },
             stack_effect: match self.has_retc {
@@ -414,9 +414,9 @@ impl Transitions {
     }
 
     /// Assigns an id to the path that was just followed; returns it and the encoded stack effect.
-    fn assign_id(&mut self, code: &Code) -> (u32, u32) {
+    fn assign_id(&mut self, code: &CodeCache) -> (u32, u32) {
         let id = self.visits.add(code, &self.path.visits);
-        if self.wants == Wants::Hits {
+        if self.wants == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
         let effect = StackEffect {
@@ -436,7 +436,7 @@ impl Transitions {
             node,
             next: NodeKey::from_index(self.path.next),
             count_or_id: match self.wants {
-                Wants::Order | Wants::Hits => id,
+                SinkNeeds::Order | SinkNeeds::TransitionCounts => id,
                 _ => 0,
             },
             stack_effect,
@@ -450,7 +450,7 @@ impl Transitions {
     fn flush_evicted(&mut self) {
         while let Some(Evicted { id, count }) = self.evicted.pop() {
             // Where the sink needs ids, the field holds the id.
-            if count != 0 && !matches!(self.wants, Wants::Order | Wants::Hits) {
+            if count != 0 && !matches!(self.wants, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
                 self.flush_count(id, count.into());
             }
         }
@@ -458,7 +458,7 @@ impl Transitions {
 
     fn flush_count(&mut self, id: u32, count: u64) {
         self.visits.mix(id).add_to(&mut self.flushed, count);
-        if matches!(self.wants, Wants::Totals | Wants::Hits) {
+        if matches!(self.wants, SinkNeeds::Totals | SinkNeeds::TransitionCounts) {
             for (node, outcome) in self.visits.nodes(id) {
                 self.nodes.add(node, outcome, count);
             }
@@ -467,10 +467,10 @@ impl Transitions {
 
     fn flush_counts(&mut self) {
         self.bytes_since_flush = 0;
-        if self.wants == Wants::Order {
+        if self.wants == SinkNeeds::Order {
             return;
         }
-        if self.wants == Wants::Hits {
+        if self.wants == SinkNeeds::TransitionCounts {
             let mut counters = std::mem::take(&mut self.counters);
             for (id, count) in counters.drain() {
                 self.flush_count(id, count.into());
@@ -500,7 +500,7 @@ impl Transitions {
         counts.indirect += flushed.indirect;
         counts.returns += flushed.returns;
         counts.compressed_returns += flushed.compressed_returns;
-        if matches!(self.wants, Wants::Order | Wants::Hits) {
+        if matches!(self.wants, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
             for (id, count) in self.counters.counts() {
                 self.visits.mix(id).add_to(counts, count.into());
             }
@@ -518,37 +518,37 @@ impl Transitions {
     }
 
     /// Hands the counts over to a sink that needs hits, and resets them.
-    pub fn hand_over_hits<S: Sink>(&mut self, code: &Code, sink: &mut S) {
-        if self.wants == Wants::Hits {
+    pub fn hand_over_hits<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
+        if self.wants == SinkNeeds::TransitionCounts {
             self.hand_over_counters(code, sink);
         }
         // Flushed counts are those of cleared tables, also of address spaces that have been dropped.
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
             self.nodes.move_to(code, &mut self.addresses);
             let totals = self.replace_addresses();
-            totals.for_each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
+            totals.for_each_edge(|from, to, kind, times| sink.counted_edge(from, to, kind, times));
         }
     }
 
-    fn hand_over_counters<S: Sink>(&mut self, code: &Code, sink: &mut S) {
+    fn hand_over_counters<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
         let log = TransitionLog {
             placed: &[],
-            epoch: self.epoch,
+            generation: self.generation,
             code,
             visits: &self.visits,
         };
         for (id, count) in self.counters.drain() {
             self.visits.mix(id).add_to(&mut self.flushed, count.into());
-            let placed = Placed {
+            let placed = LoggedTransition {
                 number: id,
-                ..Placed::default()
+                ..LoggedTransition::default()
             };
-            sink.hits(&log.step(placed), count.into());
+            sink.transition_count(&log.transition(placed), count.into());
         }
     }
 
     /// Moves all counts by address to `totals`.
-    pub fn move_totals(&mut self, code: &Code, totals: &mut Totals) {
+    pub fn move_totals(&mut self, code: &CodeCache, totals: &mut Totals) {
         self.flush_counts();
         self.nodes.move_to(code, &mut self.addresses);
         totals.merge(self.replace_addresses());
@@ -567,7 +567,7 @@ impl Transitions {
     }
 
     /// Adds all counts of `other`, which decoded in `code`.
-    pub fn add_counts_of(&mut self, mut other: Transitions, code: &Code) {
+    pub fn add_counts_of(&mut self, mut other: Transitions, code: &CodeCache) {
         other.invalidate_all(code);
         self.move_addresses_from(&mut other);
         self.flushed.add_flow(&other.flushed);
@@ -593,12 +593,12 @@ impl Transitions {
         self.counters.clear();
         self.by_node = None;
         self.by_node_len = 0;
-        self.epoch = next_epoch();
+        self.generation = next_generation();
     }
 
     /// Called before all node indices and call-site numbers of `code` become invalid.
-    pub fn invalidate_all(&mut self, code: &Code) {
-        if self.wants == Wants::Walk {
+    pub fn invalidate_all(&mut self, code: &CodeCache) {
+        if self.wants == SinkNeeds::Interpreter {
             return;
         }
         self.clear();
@@ -607,7 +607,7 @@ impl Transitions {
 
     /// Removes the transitions that visit dead nodes.
     pub fn invalidate(&mut self, dead: &[u32]) {
-        if dead.is_empty() || self.wants == Wants::Walk {
+        if dead.is_empty() || self.wants == SinkNeeds::Interpreter {
             return;
         }
         if self.by_node.is_none() {

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating, BitmapHash, EdgeCounter, EdgeFilter, EdgeTotal, End, Flow, Persistent,
-    Settings, Span, StepLimits, Trust,
+    add_saturating, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter, EdgeTotal, ReusableDecoder,
+    RunEnd, Settings, Span, StreamDecoder, TransitionLimits,
 };
 
 use super::world::{fill, programs_that_change, run, spaces, Program, SLOTS};
@@ -55,15 +55,15 @@ struct Found {
 
 fn walked(programs: &[Program], stream: &[u8], settings: &Settings) -> Found {
     let settings = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..*settings
     };
-    let mut flow = Flow::adding_up(stream, spaces(programs), &settings);
+    let mut flow = StreamDecoder::adding_up(stream, spaces(programs), &settings);
     while flow.advance() {}
     let edges = flow.totals().edges();
     let mut map = vec![0; SIZE];
     for edge in &edges {
-        if EdgeFilter::Decided.accepts(End::ALL[usize::from(edge.kind)]) {
+        if EdgeFilter::Decided.accepts(RunEnd::ALL[usize::from(edge.kind)]) {
             let at = BitmapHash::Afl.slot(edge.from, edge.to, SIZE as u64 - 1) as usize;
             map[at] = add_saturating(map[at], edge.count);
         }
@@ -86,10 +86,10 @@ proptest! {
         eager in any::<bool>(),
         cache_limit in prop_oneof![3 => Just(1 << 20), 1 => Just(1 << 14), 1 => Just(1 << 12)],
     ) {
-        let phrases = if eager { 0 } else { StepLimits::default().phrases };
-        let steps = StepLimits { phrases, ..StepLimits::default() };
+        let phrases = if eager { 0 } else { TransitionLimits::default().phrases };
+        let steps = TransitionLimits { phrases, ..TransitionLimits::default() };
         let settings = Settings { steps, cache_limit, ..Settings::default() };
-        let mut decoder = Persistent::new(spaces(&programs), &settings);
+        let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
         let mut hits = EdgeCounter::default();
         for Round { turns, results, times, change, flip } in rounds {
             if let Some((which, slot, fill, all)) = change {
@@ -105,13 +105,13 @@ proptest! {
                     stream[at] ^= bits;
                 }
                 None => {
-                    let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
+                    let mut flow = StreamDecoder::instructions(&stream[..], spaces(&programs), &settings);
                     let mut ips = Vec::new();
                     while let Some(batch) = flow.next_batch(50) {
                         ips.extend(batch.ips);
                     }
                     prop_assert_eq!(ips, ran.ips);
-                    prop_assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
+                    prop_assert!(flow.ledger().spans().iter().all(|span| span.status == ByteStatus::Exact));
                 }
             }
             let expected = walked(&programs, &stream, &settings);

@@ -210,7 +210,7 @@ pub fn run(
 pub fn spaces(programs: &[Program]) -> Spaces {
     let mut spaces = Spaces::new(rtit_image::Space::new().view());
     for (number, program) in programs.iter().enumerate() {
-        spaces.add(key(number), program.view());
+        spaces.add_space(key(number), program.view());
     }
     spaces
 }

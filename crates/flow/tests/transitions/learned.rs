@@ -1,7 +1,7 @@
 //! Streams that begin with what others have learned of the code: each gives what a walker gives that knows nothing.
 
 use proptest::prelude::*;
-use rtit_flow::{Counting, Flow, Learned, Settings, StepLimits};
+use rtit_flow::{CodeCachePool, CountingSink, Settings, StreamDecoder, TransitionLimits};
 use rtit_image::Space;
 
 use super::config;
@@ -38,11 +38,11 @@ proptest! {
         limit in prop_oneof![3 => Just(1 << 20), 1 => Just(2000)],
         eager in any::<bool>(),
     ) {
-        let phrases = if eager { 0 } else { StepLimits::default().phrases };
-        let steps = StepLimits { phrases, ..StepLimits::default() };
+        let phrases = if eager { 0 } else { TransitionLimits::default().phrases };
+        let steps = TransitionLimits { phrases, ..TransitionLimits::default() };
         let settings = Settings { cache_limit: limit, steps, ..now.settings() };
-        let walked = Settings { steps: StepLimits::NONE, ..settings };
-        let learned = Learned::default();
+        let walked = Settings { steps: TransitionLimits::NONE, ..settings };
+        let learned = CodeCachePool::default();
         let mut spaces: Vec<Space> = vec![now.trace().space];
         for (choices, flip, which, forked, change) in turns {
             if let Some((changed, ..)) = change.and_then(|at| now.changed(at)) {
@@ -69,12 +69,12 @@ fn code_is_handed_on() {
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0xfe]);
     // 1000: jnz 1000
     let mut traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
-    let learned = Learned::default();
+    let learned = CodeCachePool::default();
     traced.learned = Some(learned.clone());
     let mut sizes = Vec::new();
     for _ in 0..3 {
         let (stream, spaces) = (&traced.stream[..], traced.spaces());
-        let mut flow = Flow::with_sink(stream, spaces, &Settings::default(), Counting);
+        let mut flow = StreamDecoder::with_sink(stream, spaces, &Settings::default(), CountingSink);
         while flow.advance() {}
         assert_eq!(flow.counts().conditional, 6);
         sizes.push(learned.size());

@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BlockIdColumns, BlockIdSink, BlockTable, BranchSink, Cpu, ErrorClass, Flow, HashedRunSink,
-    InstructionSink, OrderedSink, ParallelConfig, Run, RunSink, Settings, StepLimits,
+    BlockIdColumns, BlockIdSink, BlockTable, BranchSink, Cpu, ErrorClass, HashedRunSink,
+    InstructionSink, OrderedSink, ParallelConfig, Run, RunSink, Settings, StreamDecoder,
+    TransitionLimits,
 };
 
 use super::config;
@@ -69,7 +70,7 @@ fn reference<S: OrderedSink>(
     results: &mut Results,
 ) -> Vec<S::Batch> {
     sink.set_limit(usize::MAX);
-    let mut flow = Flow::with_sink(&traced.stream[..], traced.view(), settings, sink);
+    let mut flow = StreamDecoder::with_sink(&traced.stream[..], traced.view(), settings, sink);
     while flow.advance() {}
     results.counts.push(format!("{:?}", flow.counts()));
     results.spans = flow.ledger().spans().to_vec();
@@ -160,7 +161,7 @@ fn check_block_ids(
 
 fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
     let walked = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..settings
     };
     let expected = results(traced, &walked, None);
@@ -180,11 +181,11 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             results: most,
             changes,
         };
-        let eager = StepLimits {
+        let eager = TransitionLimits {
             phrases: 0,
-            ..StepLimits::default()
+            ..TransitionLimits::default()
         };
-        for steps in [StepLimits::default(), eager, StepLimits::NONE] {
+        for steps in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
             let settings = Settings { steps, ..settings };
             let found = results(traced, &settings, Some(way));
             let differs = found.differs(&expected);

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating, BitmapHash, BranchSink, Counting, EdgeCounter, EdgeFilter, EdgeTotal, End,
-    Flow, OrderedSink, Persistent, Settings, Span, StepLimits, Totals, Window,
+    add_saturating, BitmapHash, BranchSink, CountingSink, EdgeCounter, EdgeFilter, EdgeTotal,
+    OrderedSink, ReusableDecoder, RunEnd, Settings, Span, StreamDecoder, StreamWindow, Totals,
+    TransitionLimits,
 };
 
 use super::program::{plan, Plan, Traced};
@@ -19,7 +20,7 @@ struct Found {
 
 const SIZES: [usize; 2] = [1 << 6, 1 << 16];
 
-fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, End, u64))) -> Vec<Vec<u8>> {
+fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, RunEnd, u64))) -> Vec<Vec<u8>> {
     let mut maps = Vec::new();
     for index in BitmapHash::ALL {
         for which in EdgeFilter::ALL {
@@ -41,14 +42,14 @@ fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, End, u64))) -> Vec<Vec<u8>> {
 /// A fresh decoder that takes every packet by itself; the maps are of its branches, one by one.
 fn walked(traced: &Traced, settings: &Settings) -> Found {
     let settings = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..*settings
     };
-    let mut totals = Flow::adding_up(&traced.stream[..], traced.view(), &settings);
+    let mut totals = StreamDecoder::adding_up(&traced.stream[..], traced.view(), &settings);
     while totals.advance() {}
     let mut sink = BranchSink::default();
     sink.set_limit(usize::MAX);
-    let mut flow = Flow::with_sink(&traced.stream[..], traced.view(), &settings, sink);
+    let mut flow = StreamDecoder::with_sink(&traced.stream[..], traced.view(), &settings, sink);
     while flow.advance() {}
     let branches = flow.sink_mut().take_batch();
     Found {
@@ -57,7 +58,7 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
         edges: totals.totals().edges(),
         maps: maps(|take| {
             for at in 0..branches.from.len() {
-                let kind = End::ALL[usize::from(branches.kind[at])];
+                let kind = RunEnd::ALL[usize::from(branches.kind[at])];
                 take(branches.from[at], branches.to[at], kind, 1);
             }
         }),
@@ -86,7 +87,7 @@ fn maps_of_cells(hits: &mut EdgeCounter) -> Vec<Vec<u8>> {
     maps
 }
 
-fn warm(decoder: &mut Persistent, hits: &mut EdgeCounter, traced: &Traced) -> Found {
+fn warm(decoder: &mut ReusableDecoder, hits: &mut EdgeCounter, traced: &Traced) -> Found {
     decoder.run(&traced.stream, hits);
     let maps_of_cells = maps_of_cells(hits);
     let found = Found {
@@ -128,24 +129,24 @@ fn turn() -> impl Strategy<Value = Turn> {
         })
 }
 
-fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
-    let small = StepLimits {
+fn limits() -> impl Strategy<Value = (TransitionLimits, usize)> {
+    let small = TransitionLimits {
         entries: 128,
         stride: 9,
         words: 40,
         phrases: 0,
     };
-    let eager = StepLimits {
+    let eager = TransitionLimits {
         phrases: 0,
-        ..StepLimits::default()
+        ..TransitionLimits::default()
     };
     prop_oneof![
         4 => Just((eager, 1 << 20)),
-        1 => Just((StepLimits { stride: 30, ..eager }, 1 << 20)),
-        3 => Just((StepLimits::default(), 1 << 20)),
+        1 => Just((TransitionLimits { stride: 30, ..eager }, 1 << 20)),
+        3 => Just((TransitionLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
-        1 => Just((StepLimits::default(), 2000)),
-        1 => Just((StepLimits::NONE, 1 << 20)),
+        1 => Just((TransitionLimits::default(), 2000)),
+        1 => Just((TransitionLimits::NONE, 1 << 20)),
     ]
 }
 
@@ -160,7 +161,7 @@ proptest! {
     ) {
         let settings = Settings { steps, cache_limit, ..first.settings() };
         let mut now: Plan = first;
-        let mut decoder = Persistent::new(now.trace().view(), &settings);
+        let mut decoder = ReusableDecoder::new(now.trace().view(), &settings);
         let mut hits = EdgeCounter::default();
         let mut choices = vec![0];
         for turn in turns {
@@ -185,7 +186,7 @@ proptest! {
             }
             let expected = walked(&traced, &settings);
             if turn.count_first {
-                decoder.run(&traced.stream, &mut Counting);
+                decoder.run(&traced.stream, &mut CountingSink);
                 prop_assert_eq!(format!("{:?}", decoder.counts()), &expected.counts[..]);
                 let mut totals = Totals::default();
                 decoder.run(&traced.stream, &mut totals);
@@ -220,16 +221,16 @@ fn stream(ip: u32, packets: &[&[u8]]) -> Vec<u8> {
 
 /// Two streams, again and again: pieces of one come in the other, where they stand for something else.
 fn take_turns(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [Found; 2] {
-    let steps = StepLimits {
+    let steps = TransitionLimits {
         phrases: 0,
-        ..StepLimits::default()
+        ..TransitionLimits::default()
     };
     let settings = Settings {
         steps,
         ..Settings::default()
     };
     let traced = streams.map(|stream| Traced::of(stream, address, code));
-    let mut decoder = Persistent::new(traced[0].view(), &settings);
+    let mut decoder = ReusableDecoder::new(traced[0].view(), &settings);
     let mut hits = EdgeCounter::default();
     for which in [0, 0, 0, 1, 1, 0, 1] {
         let found = warm(&mut decoder, &mut hits, &traced[which]);
@@ -299,7 +300,7 @@ fn code_that_goes_on_where_it_ended() {
     let expected = walked(&now, &settings);
     for before in [&code(0x06)[..], &code(0x90)[..4]] {
         let before = Traced::of(stream(0x1000, packets), 0x1000, before);
-        let mut decoder = Persistent::new(before.view(), &settings);
+        let mut decoder = ReusableDecoder::new(before.view(), &settings);
         let mut hits = EdgeCounter::default();
         assert_eq!(
             warm(&mut decoder, &mut hits, &before),
@@ -324,7 +325,7 @@ fn hits_of_all_places() {
         cache_limit: 4000,
         ..Settings::default()
     };
-    let mut decoder = Persistent::new(traced.view(), &settings);
+    let mut decoder = ReusableDecoder::new(traced.view(), &settings);
     let mut totals = Totals::with_max_counters(1);
     decoder.run(&traced.stream, &mut totals);
     decoder.take_totals(&mut totals);
@@ -339,9 +340,9 @@ fn hits_of_all_places() {
 #[test]
 fn hits_of_many_pieces() {
     let traced = taken_240_times();
-    let mut decoder = Persistent::new(traced.view(), &Settings::default());
+    let mut decoder = ReusableDecoder::new(traced.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
-    let window = Window::whole(&traced.stream);
+    let window = StreamWindow::whole(&traced.stream);
     for _ in 0..5 {
         decoder.begin(window);
         while decoder.advance(window, decoder.position() + 1, &mut hits) {}
@@ -366,7 +367,7 @@ fn a_long_stream_again_and_again() {
         .sum();
     stream.extend(&results);
     let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
-    let mut decoder = Persistent::new(traced.view(), &Settings::default());
+    let mut decoder = ReusableDecoder::new(traced.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
     for _ in 0..6 {
         decoder.run(&traced.stream, &mut hits);
@@ -379,9 +380,9 @@ fn a_long_stream_again_and_again() {
         );
         assert_eq!(sum, all);
         let edges = hits.take();
-        let of = |kind: End| edges.iter().find(|edge| edge.kind == kind as u8);
-        assert_eq!(of(End::Conditional).map(|edge| edge.count), Some(taken));
-        assert_eq!(of(End::Cut).map(|edge| edge.count), Some(all - taken));
+        let of = |kind: RunEnd| edges.iter().find(|edge| edge.kind == kind as u8);
+        assert_eq!(of(RunEnd::Conditional).map(|edge| edge.count), Some(taken));
+        assert_eq!(of(RunEnd::Cut).map(|edge| edge.count), Some(all - taken));
     }
 }
 
@@ -390,16 +391,16 @@ fn a_long_stream_again_and_again() {
 fn totals_that_were_left() {
     let traced = taken_240_times();
     // with so little room hits are added up in the midst of a stream
-    let steps = StepLimits {
+    let steps = TransitionLimits {
         words: 4,
         stride: 8,
-        ..StepLimits::default()
+        ..TransitionLimits::default()
     };
     let settings = Settings {
         steps,
         ..Settings::default()
     };
-    let mut decoder = Persistent::new(traced.view(), &settings);
+    let mut decoder = ReusableDecoder::new(traced.view(), &settings);
     for _ in 0..3 {
         decoder.run(&traced.stream, &mut Totals::default());
     }

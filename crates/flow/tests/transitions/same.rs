@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BranchColumns, BranchSink, Counting, EdgeCounter, EdgeTotal, Flow, HashedRun, HashedRunColumns,
+    BranchColumns, BranchSink, CountingSink, EdgeCounter, EdgeTotal, HashedRun, HashedRunColumns,
     HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PlacedEvent, Run, RunColumns,
-    RunSink, RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
+    RunSink, RunTotal, Settings, Sink, Span, StreamDecoder, StreamWindow, Totals, TransitionLimits,
+    WindowSource,
 };
 use rtit_packet::find_psb;
 
@@ -18,9 +19,9 @@ pub struct Pieces<'a> {
     to: usize,
 }
 
-impl Source for Pieces<'_> {
-    fn window(&self) -> Window<'_> {
-        Window {
+impl WindowSource for Pieces<'_> {
+    fn window(&self) -> StreamWindow<'_> {
+        StreamWindow {
             bytes: &self.whole[self.from..self.to],
             base: self.from,
             last: self.to == self.whole.len(),
@@ -120,10 +121,10 @@ pub fn follow<S: Sink>(
     size: usize,
     sink: S,
     results: &mut Results,
-    mut take: impl FnMut(&mut Flow<Pieces<'_>, S>, &mut Results),
+    mut take: impl FnMut(&mut StreamDecoder<Pieces<'_>, S>, &mut Results),
 ) {
     let pieces = Pieces::new(&traced.stream, size);
-    let mut flow = Flow::with_sink(pieces, traced.spaces(), settings, sink);
+    let mut flow = StreamDecoder::with_sink(pieces, traced.spaces(), settings, sink);
     loop {
         let more = flow.advance_by(size);
         take(&mut flow, results);
@@ -157,7 +158,7 @@ fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
 pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
     let mut results = Results::default();
     let all = &mut results;
-    follow(traced, settings, size, Counting, all, |_, _| {});
+    follow(traced, settings, size, CountingSink, all, |_, _| {});
     follow(
         traced,
         settings,
@@ -206,35 +207,40 @@ pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) 
 /// Compares, and gives the instructions.
 pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
     let walked = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..settings
     };
     let reference = results(traced, &walked, usize::MAX, usize::MAX);
-    let whole = StepLimits::default();
-    let eager = StepLimits {
+    let whole = TransitionLimits::default();
+    let eager = TransitionLimits {
         phrases: 0,
         ..whole
     };
     let cases = [
         (usize::MAX, usize::MAX, settings.cache_limit, whole),
         (100, 3, settings.cache_limit, whole),
-        (usize::MAX, 2, settings.cache_limit, StepLimits::NONE),
+        (usize::MAX, 2, settings.cache_limit, TransitionLimits::NONE),
         // every step evicts; the kernel stops after each packet, or after a few; all is made anew often
         (
             usize::MAX,
             50,
             2000,
-            StepLimits {
+            TransitionLimits {
                 entries: 128,
                 ..whole
             },
         ),
-        (7, usize::MAX, 1 << 20, StepLimits { stride: 1, ..whole }),
+        (
+            7,
+            usize::MAX,
+            1 << 20,
+            TransitionLimits { stride: 1, ..whole },
+        ),
         (
             usize::MAX,
             1,
             8000,
-            StepLimits {
+            TransitionLimits {
                 entries: 256,
                 stride: 5,
                 words: 40,
@@ -247,7 +253,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
             50,
             usize::MAX,
             2000,
-            StepLimits {
+            TransitionLimits {
                 entries: 128,
                 stride: 40,
                 ..eager

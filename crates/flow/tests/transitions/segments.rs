@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    AdditiveDecoder, AdditiveSink, Counting, Cpu, ErrorClass, ParallelConfig, Settings, StepLimits,
-    Totals,
+    AdditiveDecoder, AdditiveSink, CountingSink, Cpu, ErrorClass, ParallelConfig, Settings, Totals,
+    TransitionLimits,
 };
 
 use super::config;
@@ -43,7 +43,7 @@ fn each<'a, S: AdditiveSink>(
 /// What several threads add up.
 fn summed(traced: &Traced, settings: &Settings, division: ParallelConfig, size: usize) -> Results {
     let mut results = Results::default();
-    each::<Counting>(traced, settings, division, size, &mut results);
+    each::<CountingSink>(traced, settings, division, size, &mut results);
     let mut totals = each::<Totals>(traced, settings, division, size, &mut results);
     results.run_totals = totals.result().runs();
     results.edge_totals = totals.result().edges();
@@ -54,12 +54,12 @@ fn summed(traced: &Traced, settings: &Settings, division: ParallelConfig, size: 
 /// Compares what several threads find with what one finds.
 fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
     let walked = Settings {
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..settings
     };
     let mut reference = Results::default();
     let one = &mut reference;
-    follow(traced, &walked, usize::MAX, Counting, one, |_, _| {});
+    follow(traced, &walked, usize::MAX, CountingSink, one, |_, _| {});
     let totals = Totals::default();
     follow(traced, &walked, usize::MAX, totals, one, |flow, one| {
         one.run_totals = flow.totals().runs();
@@ -90,11 +90,11 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             max_result_bytes: 1,
             max_ledger_entries: changes,
         };
-        let eager = StepLimits {
+        let eager = TransitionLimits {
             phrases: 0,
-            ..StepLimits::default()
+            ..TransitionLimits::default()
         };
-        for steps in [StepLimits::default(), eager, StepLimits::NONE] {
+        for steps in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
             let settings = Settings { steps, ..settings };
             let found = summed(traced, &settings, division, size);
             let differs = found.differs(&reference);

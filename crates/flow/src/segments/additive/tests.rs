@@ -1,6 +1,6 @@
 use super::*;
-use crate::sink::Counting;
-use crate::spaces::SpaceKey;
+use crate::address_spaces::SpaceKey;
+use crate::sink::CountingSink;
 use crate::totals::Totals;
 
 /// Results in it may be subtracted again.
@@ -37,7 +37,8 @@ fn segments_of_a_sound_stream_are_not_discarded() {
         max_ledger_entries: 100,
     };
     let settings = Settings::default();
-    let mut all = AdditiveDecoder::<_, Counting>::new(&stream[..], space.view(), &settings, config);
+    let mut all =
+        AdditiveDecoder::<_, CountingSink>::new(&stream[..], space.view(), &settings, config);
     let mut rounds = 1;
     while all.advance() {
         rounds += 1;
@@ -72,8 +73,8 @@ fn discarded_segments_take_no_counters() {
         space.view()
     };
     let mut spaces = Spaces::new(view(HIGH));
-    spaces.add(SpaceKey::new(0x1000, false, None), view(LOW));
-    spaces.add(SpaceKey::new(0x2000, false, None), view(HIGH));
+    spaces.add_space(SpaceKey::new(0x1000, false, None), view(LOW));
+    spaces.add_space(SpaceKey::new(0x2000, false, None), view(HIGH));
     // TIP.PGD; PIP; TIP.PGE 7000
     let goes_on = |cr3: u64| {
         let pip = &(cr3 >> 4).to_le_bytes()[..6];
@@ -98,11 +99,11 @@ fn discarded_segments_take_no_counters() {
         goes_on(0x2000),
     ];
     let stream = round.concat().repeat(4);
-    let eager = StepLimits {
+    let eager = TransitionLimits {
         phrases: 0,
-        ..StepLimits::default()
+        ..TransitionLimits::default()
     };
-    let found = |threads: usize, places: usize, steps: StepLimits| {
+    let found = |threads: usize, places: usize, steps: TransitionLimits| {
         let config = ParallelConfig {
             threads,
             segment_bytes: 9000,
@@ -124,13 +125,13 @@ fn discarded_segments_take_no_counters() {
         let sums = (totals.uncounted_runs(), edges_beyond);
         (totals.runs(), totals.edges(), sums)
     };
-    let (runs, edges, _) = found(1, usize::MAX, StepLimits::NONE);
+    let (runs, edges, _) = found(1, usize::MAX, TransitionLimits::NONE);
     for places in [10_000, 60_000] {
         let beyond = (
             runs[places..].iter().map(|run| run.count).sum::<u64>(),
             edges[places..].iter().map(|edge| edge.count).sum::<u64>(),
         );
-        for steps in [StepLimits::NONE, eager] {
+        for steps in [TransitionLimits::NONE, eager] {
             let (some, others, sums) = found(2, places, steps);
             assert!(some == runs[..places] && others == edges[..places]);
             assert_eq!(sums, beyond);
@@ -161,7 +162,7 @@ fn counters_of_one_thread_are_bounded() {
         max_ledger_entries: 100,
     };
     let mut stepped = 0;
-    for steps in [StepLimits::NONE, StepLimits::default()] {
+    for steps in [TransitionLimits::NONE, TransitionLimits::default()] {
         let settings = Settings {
             steps,
             places: PLACES,
@@ -219,7 +220,7 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     };
     let settings = Settings {
         places: 2000,
-        steps: StepLimits::NONE,
+        steps: TransitionLimits::NONE,
         ..Settings::default()
     };
     let mut all = AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);

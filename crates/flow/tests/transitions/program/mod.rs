@@ -5,7 +5,7 @@ mod run;
 
 use op::{op, Op};
 use proptest::prelude::*;
-use rtit_flow::{Guest, Learned, Settings, Spaces, TimeSettings};
+use rtit_flow::{CodeCachePool, GuestViews, Settings, Spaces, TimeSettings};
 use rtit_image::{Space, View};
 use run::Run;
 
@@ -71,15 +71,15 @@ pub struct Traced {
     pub ips: Vec<u64>,
     pub space: Space,
     /// Where its decoders leave code for others.
-    pub learned: Option<Learned>,
+    pub learned: Option<CodeCachePool>,
     turns: Vec<Turn>,
 }
 
 /// Since when, and whose: somebody of the same code, nobody, somebody who is passed over.
-pub type Turn = (u64, Option<Whose>);
+pub type Turn = (u64, Option<ScheduledThread>);
 
 #[derive(Clone, Copy, Debug)]
-pub enum Whose {
+pub enum ScheduledThread {
     Ours,
     Nobodys,
 }
@@ -105,20 +105,20 @@ impl Traced {
     pub fn spaces(&self) -> Spaces {
         let mut spaces = Spaces::new(self.view());
         if let Some(learned) = &self.learned {
-            spaces.learn(learned.clone());
+            spaces.set_code_cache_pool(learned.clone());
         }
         for &(since, whose) in &self.turns {
             let view = whose.map(|_| spaces.add_view(self.view()));
-            let idle = matches!(whose, Some(Whose::Nobodys));
-            let guest = Guest::default();
-            let number = spaces.know(rtit_flow::Whose { view, guest, idle });
-            spaces.turn(since, number);
+            let idle = matches!(whose, Some(ScheduledThread::Nobodys));
+            let guest = GuestViews::default();
+            let number = spaces.add_thread(rtit_flow::ScheduledThread { view, guest, idle });
+            spaces.add_interval(since, number);
         }
         spaces
     }
 
     /// Turns begin so many ticks one after the other.
-    pub fn share(&mut self, turns: Vec<(u16, Option<Whose>)>) {
+    pub fn share(&mut self, turns: Vec<(u16, Option<ScheduledThread>)>) {
         let mut since = 0;
         self.turns.extend(turns.into_iter().map(|(after, whose)| {
             since += u64::from(after);

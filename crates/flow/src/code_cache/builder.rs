@@ -1,0 +1,342 @@
+//! Builds nodes from instruction bytes.
+//!
+//! Most instructions are plain: their length follows from tables, and nothing else matters. They are appended in a loop of
+//! their own; only the others are decoded in full. Bytes come from one section at a time; an instruction at the end of a
+//! section is read from several, or from pages that the view loads on demand.
+
+use super::node::{CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
+use super::CodeCache;
+use crate::error::Cause;
+use crate::hash::{mix, K};
+use crate::sink::RunEnd;
+use rtit_image::View;
+use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
+
+/// A node has at most this many instructions, so that no packet makes a node of unbounded size.
+const MAX_INSTRUCTIONS: u32 = 512;
+
+/// A node under construction: what has been appended to the arenas since it was begun.
+struct NodeBuilder {
+    mode: Mode,
+    first_code_range: usize,
+    first_call: usize,
+    instructions: u32,
+    /// The piece that is still growing.
+    code_range: CodeRange,
+}
+
+impl CodeCache {
+    /// Decodes a node. An address without a single instruction is an error and leaves nothing behind.
+    pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+        let mut draft = NodeBuilder {
+            mode,
+            first_code_range: self.code_ranges.len(),
+            first_call: self.calls.len(),
+            instructions: 0,
+            code_range: self.new_code_range(ip),
+        };
+        let (end, target, next) = self.decode_until_end(view, &mut draft, ip)?;
+        if draft.code_range.count != 0 {
+            self.code_ranges.push(draft.code_range);
+        }
+        let index = self.nodes.len() as u32;
+        self.nodes.push(CodeNode {
+            start: ip,
+            target,
+            next,
+            taken: NO_NODE,
+            fall: NO_NODE,
+            instructions: draft.instructions,
+            first_code_range: draft.first_code_range as u32,
+            first_call: draft.first_call as u32,
+            code_ranges: (self.code_ranges.len() - draft.first_code_range) as u16,
+            calls: (self.calls.len() - draft.first_call) as u16,
+            end,
+            run_end: end.run_end(),
+            mode,
+        });
+        self.nodes_by_start[mode as usize].insert(ip, index);
+        self.add_to_pages(index);
+        Ok(index)
+    }
+
+    /// Decodes until something stops the node: why, the branch target, and where the flow goes on.
+    fn decode_until_end(
+        &mut self,
+        view: &View,
+        draft: &mut NodeBuilder,
+        ip: u64,
+    ) -> Result<(NodeEnd, u64, u64), Cause> {
+        let mut reader = InstructionReader {
+            view,
+            bytes: &[],
+            start: 0,
+        };
+        let mut at = ip;
+        loop {
+            if draft.mode == Mode::Bits64 {
+                at = self.append_plain(draft, reader.rest(at), at);
+            }
+            if draft.instructions >= MAX_INSTRUCTIONS {
+                return Ok((NodeEnd::Full, 0, at));
+            }
+            let instruction = match reader.decode(at, draft.mode) {
+                Ok(instruction) => instruction,
+                Err(cause) if draft.instructions == 0 => return Err(cause),
+                Err(_) => return Ok((NodeEnd::Unknown, 0, at)),
+            };
+            self.append_instruction(draft, instruction.ip, instruction.length);
+            let next = instruction.next();
+            let end = match instruction.class {
+                Class::Jump | Class::Call => {
+                    self.end_code_range(draft, &instruction);
+                    at = draft.mode.truncate(instruction.target);
+                    draft.code_range = self.new_code_range(at);
+                    let own = &self.code_ranges[draft.first_code_range..];
+                    if own.iter().any(|code_range| code_range.start == at) {
+                        return Ok((NodeEnd::Loop, 0, at));
+                    }
+                    continue;
+                }
+                Class::Conditional => NodeEnd::Conditional,
+                Class::IndirectJump => NodeEnd::IndirectJump,
+                Class::IndirectCall => {
+                    self.add_call(draft, &instruction);
+                    NodeEnd::IndirectCall
+                }
+                Class::Return if instruction.narrow => NodeEnd::NarrowReturn,
+                Class::Return => NodeEnd::Return,
+                Class::FarTransfer => NodeEnd::Far,
+                Class::Syscall => NodeEnd::Syscall,
+                Class::SoftwareInterrupt => NodeEnd::SoftwareInterrupt,
+                Class::VmEntry => NodeEnd::VmEntry,
+                Class::MovCr3 => NodeEnd::MovCr3,
+                Class::PtWrite => NodeEnd::PtWrite,
+                Class::Other | Class::VmPtrLd | Class::XBegin | Class::XEnd | Class::XAbort => {
+                    // the end of the address space: what follows is not in memory order
+                    if next < at {
+                        return Ok((NodeEnd::Full, 0, next));
+                    }
+                    at = next;
+                    continue;
+                }
+            };
+            return Ok((end, draft.mode.truncate(instruction.target), next));
+        }
+    }
+
+    fn new_code_range(&self, start: u64) -> CodeRange {
+        let first_length = self.lengths.len() as u32;
+        CodeRange {
+            start,
+            last: start,
+            hash: 0,
+            factor: 1,
+            first_length,
+            count: 0,
+            run_end: RunEnd::Cut,
+        }
+    }
+
+    /// Appends the plain instructions that are next, as far as the bytes tell; gives where the others begin.
+    fn append_plain(&mut self, draft: &mut NodeBuilder, mut bytes: &[u8], mut at: u64) -> u64 {
+        while let Some(first) = bytes.first_chunk() {
+            let length = plain_length(first);
+            let next = at.wrapping_add(length as u64);
+            // none, or the end of the address space
+            if next <= at || draft.instructions >= MAX_INSTRUCTIONS {
+                break;
+            }
+            self.append_instruction(draft, at, length as u8);
+            at = next;
+            bytes = bytes.get(length..).unwrap_or(&[]);
+        }
+        at
+    }
+
+    #[inline(always)]
+    fn append_instruction(&mut self, draft: &mut NodeBuilder, ip: u64, length: u8) {
+        self.lengths.push(length);
+        let code_range = &mut draft.code_range;
+        code_range.last = ip;
+        code_range.count += 1;
+        code_range.hash = code_range.hash.wrapping_mul(K).wrapping_add(mix(ip));
+        code_range.factor = code_range.factor.wrapping_mul(K);
+        draft.instructions += 1;
+    }
+
+    /// A direct jump or call ends a piece.
+    fn end_code_range(&mut self, draft: &mut NodeBuilder, instruction: &Instruction) {
+        let calls = instruction.class == Class::Call;
+        if calls && !instruction.calls_next() {
+            self.add_call(draft, instruction);
+        }
+        self.code_ranges.push(CodeRange {
+            run_end: if calls { RunEnd::Call } else { RunEnd::Jump },
+            ..draft.code_range.clone()
+        });
+    }
+
+    /// Notes the call that ends the piece under construction.
+    fn add_call(&mut self, draft: &NodeBuilder, instruction: &Instruction) {
+        let code_range = (self.code_ranges.len() - draft.first_code_range) as u16;
+        self.calls.push(NearCall {
+            return_ip: instruction.next(),
+            node: NO_NODE,
+            code_range,
+        });
+    }
+}
+
+/// Reads instruction bytes, mostly from one section.
+struct InstructionReader<'a> {
+    view: &'a View,
+    bytes: &'a [u8],
+    start: u64,
+}
+
+impl InstructionReader<'_> {
+    #[inline(always)]
+    fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
+        let rest = self.rest(ip);
+        if rest.len() >= MAX_LENGTH {
+            return decode(rest, ip, mode).map_err(|error| cause(error, ip));
+        }
+        self.decode_at_end(ip, mode)
+    }
+
+    #[cold]
+    fn decode_at_end(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
+        // the end of a section: the rest may be in the next one, or in a page that nobody has asked for
+        let mut bytes = [0; 16];
+        loop {
+            let count = self.view.read(ip, &mut bytes);
+            let known = bytes.get(..count).unwrap_or(&[]);
+            let decoded = match known {
+                [] => Err(Undecodable::Truncated),
+                _ => decode(known, ip, mode),
+            };
+            let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
+            let behind = ip.checked_add(count as u64).filter(|_| more);
+            if !behind.is_some_and(|address| self.view.ask(address)) {
+                return decoded.map_err(|error| cause(error, ip));
+            }
+        }
+    }
+
+    /// What its section has from `ip` on.
+    #[inline(always)]
+    fn rest(&mut self, ip: u64) -> &[u8] {
+        let at = |start: u64| usize::try_from(ip.wrapping_sub(start)).unwrap_or(usize::MAX);
+        match self.bytes.get(at(self.start)..) {
+            Some(rest) if rest.len() >= MAX_LENGTH => {}
+            _ => {
+                self.bytes = self.view.section_bytes(ip).unwrap_or(&[]);
+                self.start = ip;
+            }
+        }
+        self.bytes.get(at(self.start)..).unwrap_or(&[])
+    }
+}
+
+fn cause(error: Undecodable, ip: u64) -> Cause {
+    match error {
+        Undecodable::Truncated => Cause::Unmapped { ip },
+        Undecodable::Invalid => Cause::Undecodable { ip },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rtit_image::Space;
+
+    use super::*;
+
+    /// None is a branch in any mode; some are plain and some are not.
+    const CODE: &[u8] = &[
+        0x90, 0x48, 0x89, 0xe5, 0x0f, 0xb6, 0x84, 0x24, 1, 2, 3, 4, 0x9c, 0x66, 0x81, 0x04, 0x25,
+        1, 2, 3, 4, 5, 6, 0xf0, 0x0f, 0xb1, 0x0a, 0x50, 0x90, 0xc5, 0xf8, 0x77, 0xf3, 0xa4, 0x48,
+        0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0x67, 0x8b, 0x00, 0xf6, 0x05, 1, 2, 3, 4, 5, 0xd9, 0xe8,
+    ];
+
+    /// The lengths of its instructions, why it ends and where.
+    type Found = (Vec<u8>, NodeEnd, u64);
+
+    fn node(start: u64, sections: &[&[u8]], mode: Mode) -> Found {
+        let (mut space, mut at) = (Space::new(), start);
+        for &bytes in sections {
+            space.map(0, at, bytes.into());
+            at = at.wrapping_add(bytes.len() as u64);
+        }
+        let mut code = CodeCache::new(1 << 20, 0);
+        let node = code.lookup(&space.view(), start, mode).expect("is mapped");
+        let node = code.node(node);
+        let code_ranges = code.code_ranges(node).iter();
+        let lengths = code_ranges
+            .flat_map(|code_range| code.lengths(code_range))
+            .copied();
+        (lengths.collect(), node.end, node.next)
+    }
+
+    /// One after the other, by the full decoder.
+    fn expected(start: u64, bytes: &[u8], mode: Mode) -> Found {
+        let (mut lengths, mut at) = (Vec::new(), 0);
+        let end = loop {
+            if lengths.len() == MAX_INSTRUCTIONS as usize {
+                break NodeEnd::Full;
+            }
+            let ip = start.wrapping_add(at as u64);
+            let rest = &bytes[at..bytes.len().min(at + MAX_LENGTH - 1)];
+            let Ok(instruction) = decode(rest, ip, mode) else {
+                break NodeEnd::Unknown;
+            };
+            assert_eq!(instruction.class, Class::Other, "{mode:?} {at}");
+            lengths.push(instruction.length);
+            at += usize::from(instruction.length);
+        };
+        (lengths, end, start.wrapping_add(at as u64))
+    }
+
+    #[test]
+    fn sections_do_not_show() {
+        for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
+            let code = CODE.repeat(2);
+            for cut in 1..code.len() {
+                let (first, second) = code.split_at(cut);
+                let third = second.split_at(second.len().min(3));
+                for start in [0x1000, 0xffff_f000] {
+                    let whole = expected(start, &code, mode);
+                    assert_eq!(node(start, &[first, second], mode), whole, "{cut}");
+                    let three = [first, third.0, third.1];
+                    assert_eq!(node(start, &three, mode), whole, "{cut}");
+                    let part = expected(start, first, mode);
+                    assert_eq!(node(start, &[first], mode), part, "{cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_has_an_end() {
+        for plain in 500..530 {
+            let mut code = vec![0x90; plain];
+            code.extend(CODE.repeat(10));
+            let start = 0x1000;
+            let found = node(start, &[&code], Mode::Bits64);
+            assert_eq!(found, expected(start, &code, Mode::Bits64));
+            assert_eq!((found.0.len(), found.1), (512, NodeEnd::Full));
+        }
+    }
+
+    /// Of the last byte of all nothing is known.
+    #[test]
+    fn nor_does_it_go_on_behind_the_last_address() {
+        for last in 1..40 {
+            let code = [&CODE.repeat(2)[..], &vec![0x90; last]].concat();
+            let start = (code.len() as u64).wrapping_neg();
+            let (_, known) = code.split_last().expect("has bytes");
+            let found = node(start, &[&code, CODE], Mode::Bits64);
+            assert_eq!(found, expected(start, known, Mode::Bits64), "{last}");
+        }
+    }
+}

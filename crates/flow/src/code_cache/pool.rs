@@ -1,0 +1,200 @@
+//! The pool of code caches: a finished stream leaves its nodes, the next one over the same bytes starts with them.
+//!
+//! A recording has a stream for each thread and process. Without the pool each decoded the same code again: for 301 processes
+//! forked by one shell, counting took more than twice the CPU time. Two views have the same bytes if they consist of the same parts of the
+//! same allocations at the same addresses; this needs neither times nor process names, and code that has changed is other
+//! memory. Views that load pages on demand never match.
+//!
+//! A cache is handed on, not shared: decoding takes no lock, and parallel decoders of one stream each build their own. Only
+//! nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address are, so results
+//! do not depend on the pool. It is bounded in bytes, for the process, and in entries.
+
+use super::CodeCache;
+use rtit_image::View;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of code that wait in this process, at most.
+const MAX_POOL_BYTES: usize = 1 << 26;
+static POOL_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Views that are looked through.
+const MAX_POOL_ENTRIES: usize = 32;
+
+/// The decoded code that streams leave when they end, and that others begin with, whose view has the very same bytes:
+/// threads of one process, processes that were forked from one, programs that are started again and again. It is handed
+/// on, not shared, so that nothing is locked while a stream is decoded, and results are those of a decoder that
+/// begins with nothing. Nobody waits for it: while another thread looks, nothing is found, and in a child that was forked
+/// meanwhile nothing ever is. Clones are the same.
+#[derive(Clone, Default)]
+pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);
+
+#[derive(Default)]
+struct PoolEntries(Vec<(View, CodeCache)>);
+
+impl PoolEntries {
+    fn size(&self) -> usize {
+        self.0.iter().map(|(_, code)| code.size()).sum()
+    }
+
+    fn take(&mut self, at: usize) -> CodeCache {
+        let (_, code) = self.0.remove(at);
+        POOL_BYTES.fetch_sub(code.size(), Ordering::Relaxed);
+        code
+    }
+}
+
+impl Drop for PoolEntries {
+    fn drop(&mut self) {
+        POOL_BYTES.fetch_sub(self.size(), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for CodeCachePool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CodeCachePool")
+    }
+}
+
+impl CodeCachePool {
+    /// How many bytes wait.
+    pub fn size(&self) -> usize {
+        self.0.try_lock().map_or(0, |entries| entries.size())
+    }
+
+    /// The code of what `view` has, if any was left that `empty` may become. Whoever has it is the only one.
+    pub(crate) fn take(&self, view: &View, empty: &CodeCache) -> Option<CodeCache> {
+        let mut entries = self.0.try_lock().ok()?;
+        let found = entries.0.iter().rposition(|(bytes_in_use, code)| {
+            code.has_same_limits_as(empty) && bytes_in_use.has_bytes_of(view)
+        })?;
+        Some(entries.take(found))
+    }
+
+    /// Leaves code behind; of the same bytes the larger stays, and what was left first goes when there is too much,
+    /// but nothing of others, which may leave no room.
+    pub(crate) fn put(&self, view: View, code: CodeCache) {
+        // who asks for pages is asked again by each stream
+        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.asks() {
+            return;
+        }
+        let Ok(mut entries) = self.0.try_lock() else {
+            return;
+        };
+        let others = POOL_BYTES
+            .load(Ordering::Relaxed)
+            .saturating_sub(entries.size());
+        if others + code.size() > MAX_POOL_BYTES {
+            return;
+        }
+        let same = |(bytes_in_use, other): &(View, CodeCache)| {
+            other.has_same_limits_as(&code) && bytes_in_use.has_bytes_of(&view)
+        };
+        if let Some(at) = entries.0.iter().position(same) {
+            if entries.0[at].1.size() > code.size() {
+                return;
+            }
+            entries.take(at);
+        }
+        let room =
+            |waiting: usize| Some(waiting + code.size()).filter(|&sum| sum <= MAX_POOL_BYTES);
+        while entries.0.len() >= MAX_POOL_ENTRIES
+            || POOL_BYTES
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+                .is_err()
+        {
+            if entries.0.is_empty() {
+                return;
+            }
+            entries.take(0);
+        }
+        entries.0.push((view, code));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rtit_image::{Bytes, Space};
+    use rtit_x86::Mode;
+
+    use super::*;
+
+    /// What waits is counted for the process: one test at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// A code cache that knows one node of a view.
+    fn knows(view: &View, limit: usize) -> CodeCache {
+        let mut code = CodeCache::new(limit, 0);
+        assert!(code.lookup(view, 0x1000, Mode::Bits64).is_ok());
+        code
+    }
+
+    #[test]
+    fn code_goes_to_the_same_bytes_alone() {
+        let _alone = ALONE.lock().unwrap();
+        let ret = Bytes::from(&[0xc3_u8][..]);
+        let mut space = Space::new();
+        space.map(0, 0x1000, ret.clone());
+        let (pool, none) = (CodeCachePool::default(), CodeCache::new(100, 0));
+        pool.put(space.view(), knows(&space.view(), 100));
+        let mut other = Space::new();
+        other.map(0, 0x1000, [0xc3][..].into());
+        let mut moved = Space::new();
+        moved.map(0, 0x2000, ret.clone());
+        let mut more = space.clone();
+        more.map(0, 0x2000, ret.clone());
+        let mut changed = space.clone();
+        changed.poke(5, 0x1000, &[0x90]);
+        let mut later = changed.view();
+        later.advance(5);
+        for view in [other.view(), moved.view(), more.view(), later] {
+            assert!(pool.take(&view, &none).is_none());
+        }
+        assert!(pool.take(&space.view(), &CodeCache::new(99, 0)).is_none());
+        assert!(pool.take(&space.view(), &CodeCache::new(100, 1)).is_none());
+        // before its change, and of a child, it is the same
+        assert!(pool.take(&changed.view(), &none).is_some());
+        assert!(pool.take(&space.view(), &none).is_none());
+        pool.put(space.view(), knows(&space.view(), 100));
+        assert!(pool.take(&space.fork(3).view(), &none).is_some());
+    }
+
+    #[test]
+    fn what_is_left_of_all_is_bounded() {
+        let _alone = ALONE.lock().unwrap();
+        let ret = Bytes::from(&[0xc3_u8][..]);
+        let mut space = Space::new();
+        space.map(0, 0x1000, ret);
+        let size = knows(&space.view(), 100).size();
+        let (one, two) = (CodeCachePool::default(), CodeCachePool::default());
+        // others wait: room for one more
+        POOL_BYTES.fetch_add(MAX_POOL_BYTES - size, Ordering::Relaxed);
+        one.put(space.view(), knows(&space.view(), 100));
+        two.put(space.view(), knows(&space.view(), 100));
+        assert_eq!((one.size(), two.size()), (size, 0));
+        drop(one);
+        two.put(space.view(), knows(&space.view(), 100));
+        assert_eq!(two.size(), size);
+        drop(two.take(&space.view(), &CodeCache::new(100, 0)));
+        POOL_BYTES.fetch_sub(MAX_POOL_BYTES - size, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_is_left_is_bounded() {
+        let _alone = ALONE.lock().unwrap();
+        let pool = CodeCachePool::default();
+        let mut first = Space::new();
+        first.map(0, 0x1000, [0xc3][..].into());
+        pool.put(first.view(), knows(&first.view(), 100));
+        let again = first.clone();
+        pool.put(again.view(), knows(&again.view(), 100));
+        assert_eq!(pool.0.lock().unwrap().0.len(), 1);
+        for _ in 0..MAX_POOL_ENTRIES {
+            let mut space = Space::new();
+            space.map(0, 0x1000, [0xc3][..].into());
+            pool.put(space.view(), knows(&space.view(), 100));
+        }
+        assert_eq!(pool.0.lock().unwrap().0.len(), MAX_POOL_ENTRIES);
+        assert!(pool.take(&first.view(), &CodeCache::new(100, 0)).is_none());
+    }
+}

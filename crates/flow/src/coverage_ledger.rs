@@ -1,0 +1,209 @@
+//! The coverage ledger: accounts for every byte of a stream as exact, resumed, lost or elsewhere, and for every loss its error.
+//!
+//! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its ledger
+//! lists changes instead (`part`), which `join` replays on the ledger before it, with the same result as one decoder.
+
+use crate::error::{ErrorClass, FlowError};
+
+/// What is known of a byte range of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ByteStatus {
+    /// Decoded, and the state it began with came from a PSB.
+    Exact = 0,
+    /// Decoded from an IP that a packet gave after a loss, no PSB having confirmed the state since.
+    Resumed = 1,
+    /// Not decoded into code that ran.
+    Lost = 2,
+    /// Of a thread that is not decoded.
+    Elsewhere = 3,
+}
+
+impl ByteStatus {
+    pub const fn name(self) -> &'static str {
+        match self {
+            ByteStatus::Exact => "exact",
+            ByteStatus::Resumed => "resumed",
+            ByteStatus::Lost => "lost",
+            ByteStatus::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+/// Bytes `from..to` of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub from: u64,
+    pub to: u64,
+    pub status: ByteStatus,
+    /// Why the span is lost.
+    pub error: Option<FlowError>,
+}
+
+/// The list stops growing here (a malicious stream can fail every few bytes); the last span then takes in the rest.
+const MAX_SPANS: usize = 1 << 18;
+
+/// From `offset` on bytes are of a trust.
+#[derive(Clone, Copy, Debug)]
+struct StatusChange {
+    offset: u64,
+    status: ByteStatus,
+    error: Option<FlowError>,
+}
+
+/// Spans in stream order, without gaps.
+#[derive(Clone, Debug)]
+pub struct CoverageLedger {
+    spans: Vec<Span>,
+    /// The span that is still open; its `to` is not yet known.
+    open: Span,
+    errors: [u64; ErrorClass::COUNT],
+    bytes: [u64; 4],
+    /// Of a part of a stream: there are no spans before what came before it is known (`join`).
+    changes: Option<Vec<StatusChange>>,
+    /// So many of them make a part full.
+    max_changes: usize,
+}
+
+impl CoverageLedger {
+    pub(crate) fn new(start: Span) -> CoverageLedger {
+        CoverageLedger {
+            spans: Vec::new(),
+            open: start,
+            errors: [0; ErrorClass::COUNT],
+            bytes: [0; 4],
+            changes: None,
+            max_changes: usize::MAX,
+        }
+    }
+
+    /// Sets how many changes make the ledger of a segment full (`is_full`); at least one, so that decoding proceeds.
+    pub(crate) fn limit_changes(&mut self, max_changes: usize) {
+        self.max_changes = max_changes.max(1);
+    }
+
+    /// That of the part of a stream from `offset` on, where `status` is known.
+    pub(crate) fn part(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
+        let start = Span {
+            from: offset,
+            to: offset,
+            status,
+            error: None,
+        };
+        CoverageLedger {
+            changes: Some(Vec::new()),
+            max_changes: self.max_changes,
+            ..CoverageLedger::new(start)
+        }
+    }
+
+    /// Goes on with the part that follows.
+    pub(crate) fn join(&mut self, part: CoverageLedger) {
+        for (sum, more) in self.errors.iter_mut().zip(part.errors) {
+            *sum += more;
+        }
+        for change_status in part.changes.unwrap_or_default() {
+            self.change_status(
+                change_status.offset,
+                change_status.status,
+                change_status.error,
+            );
+        }
+    }
+
+    /// Whether it is that of a part that should end here.
+    pub(crate) fn is_full(&self) -> bool {
+        self.changes
+            .as_ref()
+            .is_some_and(|changes| changes.len() >= self.max_changes)
+    }
+
+    pub(crate) fn status(&self) -> ByteStatus {
+        self.open.status
+    }
+
+    /// From `offset` on nothing can be said.
+    pub(crate) fn fail(&mut self, offset: u64, error: FlowError) {
+        self.errors[error.cause.class() as usize] += 1;
+        self.change_status(offset, ByteStatus::Lost, Some(error));
+    }
+
+    /// Something is not known at `offset`, though no byte is lost by it.
+    pub(crate) fn remark(&mut self, offset: u64, error: FlowError) {
+        self.errors[error.cause.class() as usize] += 1;
+        let status = self.status();
+        self.change_status(offset, status, Some(error));
+        self.change_status(offset, status, None);
+    }
+
+    /// From `offset` on the flow is known (again).
+    pub(crate) fn go_on(&mut self, offset: u64, status: ByteStatus) {
+        if self.open.status != status {
+            self.change_status(offset, status, None);
+        }
+    }
+
+    /// The stream ended.
+    pub(crate) fn finish(&mut self, offset: u64) {
+        self.change_status(offset, self.open.status, None);
+    }
+
+    fn change_status(&mut self, offset: u64, status: ByteStatus, error: Option<FlowError>) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(StatusChange {
+                offset,
+                status,
+                error,
+            });
+            self.open.status = status;
+            return;
+        }
+        let offset = offset.max(self.open.from);
+        // a span without bytes stays only if it has an error
+        if offset > self.open.from || self.open.error.is_some() {
+            self.close(offset);
+        }
+        self.open = Span {
+            from: offset,
+            to: offset,
+            status,
+            error,
+        };
+    }
+
+    fn close(&mut self, offset: u64) {
+        let span = Span {
+            to: offset,
+            ..self.open
+        };
+        self.bytes[span.status as usize] += span.to - span.from;
+        let full = self.spans.len() >= MAX_SPANS;
+        match self.spans.last_mut() {
+            Some(last) if full => {
+                last.to = span.to;
+                last.status = ByteStatus::Lost;
+            }
+            Some(last)
+                if last.status == span.status && span.error.is_none() && last.error.is_none() =>
+            {
+                last.to = span.to;
+            }
+            _ => self.spans.push(span),
+        }
+    }
+
+    /// The closed spans: all of them once the stream has ended.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Number of errors of a class, counted also where the list of spans was cut.
+    pub fn errors(&self, class: ErrorClass) -> u64 {
+        self.errors[class as usize]
+    }
+
+    /// Number of bytes of a trust in the closed spans.
+    pub fn bytes(&self, status: ByteStatus) -> u64 {
+        self.bytes[status as usize]
+    }
+}

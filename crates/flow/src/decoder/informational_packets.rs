@@ -1,0 +1,351 @@
+//! Informational packets: those that report something without moving execution, and the events made from them.
+//!
+//! A packet with an IP bit waits for its FUP (`AwaitingFup`). Without FUP a PTW, PIP or TRIG binds to an instruction of the
+//! code: the next PTWRITE or MOV CR3, or the one that an instruction count names. Others get their address from another
+//! packet (`PendingEvents`): the packets of a block from its BEP, MWAIT and PWRE from EXSTOP, EVDs stay before their CFE.
+
+use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
+use crate::code_cache::NodeEnd;
+use crate::error::Cause;
+use crate::event::{Event, EventKind};
+use crate::interpreter::PacketStamp;
+use crate::sink::{RunEnd, Sink};
+use rtit_packet::{Packet, PacketKind};
+use rtit_x86::Mode;
+
+const PAGE_FAULT: u64 = 1;
+const EXIT_QUALIFICATION: u64 = 1 << 1;
+const EXIT_REASON: u64 = 1 << 2;
+
+/// Whether a CFE is of an event that the EVDs of the types in `data` tell of (Tables 33-50, 33-51). Later types of
+/// either are left alone.
+fn matches_evds(kind: u8, vector: u8, data: u64) -> bool {
+    const INTERRUPT: u8 = 1;
+    const VM_EXIT: u8 = 8;
+    const VM_EXIT_BY_EVENT: u8 = 9;
+    const PF: u8 = 14;
+    let allowed = match kind {
+        INTERRUPT if vector == PF => PAGE_FAULT,
+        VM_EXIT | VM_EXIT_BY_EVENT => EXIT_QUALIFICATION | EXIT_REASON,
+        1..=13 => 0,
+        _ => return true,
+    };
+    data & (PAGE_FAULT | EXIT_QUALIFICATION | EXIT_REASON) & !allowed == 0
+}
+
+impl Decoder {
+    /// Makes an event of an informational packet; one that a FUP completes waits for it.
+    pub(super) fn informational_packet<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        use EventKind as E;
+        let mut fup_purpose = None;
+        let mut ip = 0;
+        // only timing packets come between OVF and its FUP (MODE.TSX: see `fup`)
+        if self.state == TracingState::Overflow
+            && !matches!(packet.kind, PacketKind::ModeTsx { .. })
+        {
+            self.state = TracingState::Off;
+        }
+        self.last_mov_cr3 = None;
+        let (kind, value) = match packet.kind {
+            PacketKind::Pip { nr, cr3 } => {
+                self.last_paging = Some(cr3 | u64::from(nr));
+                self.clock.in_guest = nr;
+                self.interpreter.set_next_paging(cr3, nr);
+                // without a FUP before it, a MOV CR3 on the way to the next far branch has made it
+                let on = match self.state {
+                    // erratum BDM70: tracing may be off still
+                    TracingState::PsbOn { unannounced: None } => {
+                        self.interpreter.can_advance_past(NodeEnd::MovCr3)
+                    }
+                    state => state == TracingState::On,
+                };
+                if on && self.may_be_outside_ranges() {
+                    self.has_pip_after_overflow = true;
+                } else if on {
+                    self.bind_pip_to_mov_cr3(sink, stamp);
+                }
+                (E::Paging, cr3 | u64::from(nr))
+            }
+            PacketKind::Vmcs { pointer } => {
+                self.last_vmcs = Some(pointer);
+                self.interpreter.set_next_vmcs(pointer);
+                (E::Vmcs, pointer)
+            }
+            PacketKind::ModeExec { csl, csd, iflag } => {
+                self.announced_mode = Some(mode_of(csl, csd));
+                fup_purpose = Some(FupPurpose::Exec);
+                (
+                    E::ModeExec,
+                    u64::from(csl) | u64::from(csd) << 1 | u64::from(iflag) << 2,
+                )
+            }
+            PacketKind::ModeTsx {
+                in_tx: in_transaction,
+                tx_abort,
+            } => {
+                self.in_transaction = Some(in_transaction);
+                fup_purpose = Some(FupPurpose::Tsx { abort: tx_abort });
+                (
+                    E::ModeTsx,
+                    u64::from(in_transaction) | u64::from(tx_abort) << 1,
+                )
+            }
+            PacketKind::Ptw {
+                ip: with_ip,
+                payload,
+                ..
+            } => {
+                if with_ip {
+                    fup_purpose = Some(FupPurpose::Place);
+                } else {
+                    ip = self
+                        .advance_past(NodeEnd::PtWrite, sink, stamp)
+                        .unwrap_or(0);
+                }
+                (E::PtWrite, payload)
+            }
+            PacketKind::ExStop { ip } => {
+                fup_purpose = ip.then_some(FupPurpose::Place);
+                (E::ExStop, 0)
+            }
+            PacketKind::Bep { ip } => {
+                fup_purpose = ip.then_some(FupPurpose::Place);
+                (E::BlockEnd, 0)
+            }
+            PacketKind::Cfe { ip, kind, vector } => {
+                if !matches_evds(kind, vector, self.pending_evd_types) {
+                    return Err(Cause::OtherEvent { kind });
+                }
+                self.pending_evd_types = 0;
+                fup_purpose = ip.then_some(FupPurpose::Place);
+                self.announced_mode = None;
+                (E::Cfe, u64::from(kind) | u64::from(vector) << 8)
+            }
+            PacketKind::Evd { kind, payload } => {
+                // a packet of its own for each, and all before their CFE
+                if self.pending_evd_types & 1 << kind != 0 {
+                    return Err(Cause::UnexpectedPacket { name: "EVD" });
+                }
+                self.pending_evd_types |= 1 << kind;
+                ip = kind.into();
+                (E::Evd, payload)
+            }
+            PacketKind::Mwait { hints, ext } => (E::Mwait, u64::from(hints) | u64::from(ext) << 32),
+            PacketKind::Pwre {
+                hw,
+                state,
+                sub_state,
+            } => (
+                E::Pwre,
+                u64::from(sub_state) | u64::from(state) << 4 | u64::from(hw) << 8,
+            ),
+            PacketKind::Pwrx {
+                last,
+                deepest,
+                wake,
+            } => (
+                E::Pwrx,
+                u64::from(deepest) | u64::from(last) << 4 | u64::from(wake) << 8,
+            ),
+            PacketKind::Trig {
+                ip: with_ip,
+                mult,
+                trbv,
+                icnt,
+            } => {
+                if with_ip {
+                    fup_purpose = Some(FupPurpose::Place);
+                } else if let Some(icnt) = icnt {
+                    ip = self.advance_by_count(icnt, sink, stamp);
+                }
+                let counted = u64::from(icnt.is_some()) << 9 | u64::from(icnt.unwrap_or(0)) << 16;
+                (E::Trig, u64::from(trbv) | u64::from(mult) << 8 | counted)
+            }
+            PacketKind::Bbp { sz, kind } => (E::BlockBegin, u64::from(kind) | u64::from(sz) << 8),
+            PacketKind::Bip { id, payload, .. } => {
+                ip = id.into();
+                (E::BlockItem, payload)
+            }
+            _ => return Ok(()),
+        };
+        let event = Event {
+            kind,
+            ip,
+            value,
+            time: self.clock.stamp(),
+            offset: stamp.offset,
+        };
+        if !PendingEvents::may_be_pending(kind) {
+            self.pending_events.release(None, 0, sink);
+        }
+        match fup_purpose {
+            Some(to) => self.awaiting_fup = Some(AwaitingFup { event, to }),
+            None => {
+                if let Some(event) = self.pending_events.keep(event) {
+                    if PendingEvents::completes_others(event.kind) {
+                        self.pending_events.release(None, 0, sink);
+                    }
+                    sink.event(&event);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A PIP without FUP binds to the next MOV CR3.
+    pub(super) fn bind_pip_to_mov_cr3<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
+        self.last_mov_cr3 = self.advance_past(NodeEnd::MovCr3, sink, stamp);
+        if self.last_mov_cr3.is_some() && self.interpreter.enter_space(false) {
+            sink.end_run(RunEnd::Cut, stamp.offset);
+        }
+    }
+
+    /// A packet without FUP binds to the next instruction of its kind; its address, if it is on the way.
+    fn advance_past<S: Sink>(
+        &mut self,
+        wanted: NodeEnd,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Option<u64> {
+        self.confirm_psb_on(sink);
+        match self.state {
+            TracingState::On => {
+                let before = self.counts.instructions;
+                let found = self
+                    .interpreter
+                    .advance_past(wanted, sink, &mut self.counts, stamp);
+                self.instructions_past_ip += self.counts.instructions - before;
+                found
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the address `count` instructions after the last packet with an IP; 0 if it is not known.
+    fn advance_by_count<S: Sink>(&mut self, count: u16, sink: &mut S, stamp: PacketStamp) -> u64 {
+        self.confirm_psb_on(sink);
+        let left = u64::from(count).checked_sub(self.instructions_past_ip);
+        self.instructions_past_ip = 0;
+        match (self.state, left) {
+            (TracingState::On, Some(left)) => self
+                .interpreter
+                .advance_by_count(left, sink, &mut self.counts, stamp)
+                .unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// More of one event than any has: an EVD of each type, a block of all registers.
+const MOST: usize = 256;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PendingEvents {
+    events: Vec<Event>,
+    /// The last MODE.TSX that applies at the next IP packet (Table 33-27).
+    arriving: Option<Event>,
+    /// Where the power event is that goes on.
+    power: Option<u64>,
+}
+
+/// The kind of packet that has the address of an event.
+fn placed_by(kind: EventKind) -> Option<EventKind> {
+    match kind {
+        EventKind::BlockBegin | EventKind::BlockItem => Some(EventKind::BlockEnd),
+        EventKind::Mwait | EventKind::Pwre => Some(EventKind::ExStop),
+        EventKind::Evd => Some(EventKind::Cfe),
+        _ => None,
+    }
+}
+
+impl PendingEvents {
+    /// Whether a packet of this kind may be one of those that are waited for.
+    pub fn may_be_pending(kind: EventKind) -> bool {
+        placed_by(kind).is_some() || PendingEvents::completes_others(kind)
+    }
+
+    /// Whether packets of this kind place others.
+    pub fn completes_others(kind: EventKind) -> bool {
+        matches!(
+            kind,
+            EventKind::BlockEnd | EventKind::ExStop | EventKind::Cfe
+        )
+    }
+
+    /// What may still be so somewhat later in the stream.
+    pub fn for_later_psb(&self) -> PendingEvents {
+        PendingEvents {
+            power: self.power,
+            ..PendingEvents::default()
+        }
+    }
+
+    /// No event waits for the next packet.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Keeps an event that another will place; gives it back if it needs not wait.
+    pub fn keep(&mut self, mut event: Event) -> Option<Event> {
+        match event.kind {
+            EventKind::Pwre => event.ip = self.power.unwrap_or(0),
+            // of the PWRE before it (Table 33-44)
+            EventKind::Pwrx => event.ip = self.power.take().unwrap_or(0),
+            _ => {}
+        }
+        let known = event.kind == EventKind::Pwre && event.ip != 0;
+        if known || placed_by(event.kind).is_none() || self.events.len() >= MOST {
+            return Some(event);
+        }
+        self.events.push(event);
+        None
+    }
+
+    /// `by` came, with its place; without one `ip` is 0.
+    pub fn release<S: Sink>(&mut self, by: Option<EventKind>, ip: u64, sink: &mut S) {
+        for mut event in self.events.drain(..) {
+            let numbers = matches!(event.kind, EventKind::BlockItem | EventKind::Evd);
+            if !numbers && placed_by(event.kind) == by {
+                event.ip = ip;
+                self.power = matches!(event.kind, EventKind::Pwre)
+                    .then_some(ip)
+                    .filter(|&ip| ip != 0)
+                    .or(self.power);
+            }
+            sink.event(&event);
+        }
+    }
+
+    /// A MODE.TSX that applies at the next IP packet; it replaces one before it.
+    pub fn arrive_with(&mut self, event: Event) {
+        self.arriving = Some(event);
+    }
+
+    /// The IP packet came.
+    pub fn enter_space<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+        if let Some(event) = self.arriving.take() {
+            sink.event(&Event { ip, ..event });
+        }
+    }
+
+    /// What was waited for is lost.
+    pub fn lose<S: Sink>(&mut self, sink: &mut S) {
+        self.release(None, 0, sink);
+        self.enter_space(0, sink);
+        self.power = None;
+    }
+}
+
+/// The mode that MODE.Exec names (Table 33-26).
+pub(super) fn mode_of(csl: bool, csd: bool) -> Mode {
+    match (csl, csd) {
+        (true, _) => Mode::Bits64,
+        (false, true) => Mode::Bits32,
+        (false, false) => Mode::Bits16,
+    }
+}

@@ -1,0 +1,548 @@
+//! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
+//!
+//! `dispatch` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a thread that is not
+//! decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler first completes what is
+//! pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state. It returns an error before it
+//! reports any instruction that the packet does not confirm; the caller then records the loss (`resynchronization`).
+
+use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
+use crate::code_cache::NodeEnd;
+use crate::coverage_ledger::ByteStatus;
+use crate::errata::Erratum;
+use crate::error::{Cause, FlowError};
+use crate::event::EventKind;
+use crate::interpreter::PacketStamp;
+use crate::sink::{RunEnd, Sink};
+use rtit_packet::{Ip, Packet, PacketKind};
+use rtit_x86::Mode;
+
+impl Decoder {
+    pub(super) fn dispatch<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        if matches!(
+            self.state,
+            TracingState::Lost { resume: true } | TracingState::Elsewhere
+        ) {
+            self.deferred_tips.note_packet(&packet.kind, self.last_ip);
+        }
+        if self.timing(&packet.kind, sink, stamp) {
+            return Ok(());
+        }
+        if packet.kind == PacketKind::Psb {
+            return self.begin_psb_plus(sink, stamp);
+        }
+        if self.psb_plus.is_some() {
+            return self.psb_plus_packet(packet, sink, stamp);
+        }
+        if self.state == TracingState::Elsewhere {
+            return self.packet_while_elsewhere(packet, sink, stamp);
+        }
+        let has_ip = matches!(
+            packet.kind,
+            PacketKind::Tnt(_)
+                | PacketKind::Tnt64(_)
+                | PacketKind::Tip(_)
+                | PacketKind::TipPge(_)
+                | PacketKind::Fup(_)
+        );
+        if has_ip && self.pending_evd_types != 0 {
+            return Err(Cause::UnexpectedPacket {
+                name: packet.kind.name(),
+            });
+        }
+        let result = self.dispatch_flow(packet, sink, stamp);
+        if has_ip {
+            self.instructions_past_ip = 0;
+        }
+        result
+    }
+
+    fn dispatch_flow<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        let moves_program = matches!(
+            packet.kind,
+            PacketKind::Tnt(_)
+                | PacketKind::Tnt64(_)
+                | PacketKind::Tip(_)
+                | PacketKind::TipPge(_)
+                | PacketKind::TipPgd(_)
+        );
+        if moves_program || self.awaiting_fup.is_none() && matches!(packet.kind, PacketKind::Fup(_))
+        {
+            self.pending_events.release(None, 0, sink);
+        }
+        let inside = match packet.kind {
+            PacketKind::TipPge(_) => false,
+            PacketKind::Fup(_) => true,
+            _ => moves_program,
+        };
+        if inside && self.has_pip_after_overflow && self.may_be_outside_ranges() {
+            self.has_pip_after_overflow = false;
+            self.bind_pip_to_mov_cr3(sink, stamp);
+        }
+        match packet.kind {
+            PacketKind::Fup(ip) => {
+                let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
+                self.fup(ip, sink, stamp)
+            }
+            PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
+                self.flush_awaiting_fup(0, sink);
+                self.tnt((tnt.bits, tnt.count), sink, stamp)
+            }
+            PacketKind::Tip(ip) => {
+                let ip = self.ip(ip);
+                self.flush_awaiting_fup(ip.unwrap_or(0), sink);
+                self.tip(ip, sink, stamp)
+            }
+            PacketKind::TipPge(ip) => {
+                let ip = self.ip(ip);
+                self.flush_awaiting_fup(ip.unwrap_or(0), sink);
+                self.tip_pge(ip, sink, stamp)
+            }
+            PacketKind::TipPgd(ip) => {
+                let ip = self.ip(ip);
+                self.flush_awaiting_fup(0, sink);
+                self.tip_pgd(ip, sink, stamp)
+            }
+            PacketKind::Ovf => {
+                self.flush_awaiting_fup(0, sink);
+                self.overflow(sink, stamp);
+                Ok(())
+            }
+            PacketKind::TraceStop => {
+                self.flush_awaiting_fup(0, sink);
+                self.trace_stop(sink, stamp);
+                Ok(())
+            }
+            PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
+            _ => {
+                self.flush_awaiting_fup(0, sink);
+                self.informational_packet(packet, sink, stamp)
+            }
+        }
+    }
+
+    /// Packets that mean the same wherever they are. True if this was one.
+    fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S, stamp: PacketStamp) -> bool {
+        match *kind {
+            PacketKind::Pad => {}
+            PacketKind::Cyc { cycles } => {
+                self.clock.cyc(cycles);
+                self.clock.mark(stamp.offset);
+                self.update_kernel_code(sink);
+            }
+            PacketKind::Mtc { ctc } => {
+                if self.clock.mtc(ctc) {
+                    self.resolve_ambiguity(stamp.offset, false);
+                }
+                self.clock.mark(stamp.offset);
+                self.update_kernel_code(sink);
+            }
+            PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
+            PacketKind::Tsc { tsc } => {
+                // cycles were not counted all the time if tracing was off
+                let counted = self.psb_plus.is_some() && self.state != TracingState::Off;
+                self.clock.tsc(tsc, !counted);
+                self.resolve_ambiguity(stamp.offset, self.state == TracingState::Off);
+                self.clock.mark(stamp.offset);
+                // within PSB+ the program is first followed to where the PSB was
+                if self.psb_plus.is_none() {
+                    self.interpreter.advance(self.clock.by_rate(), sink);
+                }
+            }
+            PacketKind::Cbr { ratio } => {
+                self.clock.cbr(ratio);
+                self.clock.mark(stamp.offset);
+                self.event(EventKind::Cbr, 0, ratio.into(), sink, stamp);
+            }
+            PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink, stamp),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Kernel code changes while it runs; within PSB+ the program is first followed to where the PSB was.
+    fn update_kernel_code<S: Sink>(&mut self, sink: &mut S) {
+        if self.psb_plus.is_none() {
+            self.interpreter
+                .update_kernel_code(self.clock.by_rate(), sink);
+        }
+    }
+
+    /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).
+    pub(super) fn ip(&mut self, ip: Ip) -> Option<u64> {
+        const LOW_48: u64 = (1 << 48) - 1;
+        let last = self.last_ip;
+        self.last_ip = match ip.ip_bytes {
+            1 => last & !0xffff | ip.payload & 0xffff,
+            2 => last & !0xffff_ffff | ip.payload & 0xffff_ffff,
+            3 => ((ip.payload << 16) as i64 >> 16) as u64,
+            4 => last & !LOW_48 | ip.payload & LOW_48,
+            6 => ip.payload,
+            _ => return None,
+        };
+        Some(self.last_ip)
+    }
+}
+
+impl Decoder {
+    pub(super) fn tnt<S: Sink>(
+        &mut self,
+        results: (u64, u8),
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        self.confirm_psb_on(sink);
+        match self.state {
+            TracingState::On => {
+                self.after_branch = true;
+                self.interpreter.tnt(sink, &mut self.counts, results, stamp)
+            }
+            TracingState::Lost { .. } => Ok(()),
+            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+                self.counts.erratum(Erratum::Skd010);
+                self.state = TracingState::Lost { resume: true };
+                Ok(())
+            }
+            _ => Err(Cause::UnexpectedPacket { name: "TNT" }),
+        }
+    }
+
+    pub(super) fn tip<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        self.confirm_psb_on(sink);
+        let mode = self.announced_mode.take().unwrap_or(self.interpreter.mode);
+        let go_on = match self.state {
+            TracingState::On | TracingState::Async { .. } => false,
+            TracingState::Lost { resume } => {
+                self.interpreter.mode = mode;
+                if !resume || ip.is_none_or(|ip| self.may_be_deferred_tip(ip)) {
+                    return Ok(());
+                }
+                true
+            }
+            TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
+                self.counts.erratum(Erratum::Skd010);
+                true
+            }
+            _ => return Err(Cause::UnexpectedPacket { name: "TIP" }),
+        };
+        let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
+        self.after_branch = true;
+        if go_on {
+            self.resume(target, mode, sink, stamp);
+            return Ok(());
+        }
+        if let TracingState::Async { ip } = self.state {
+            self.event(EventKind::Async, ip, target, sink, stamp);
+            self.counts.asynchronous += 1;
+            if self.ledger.status() == ByteStatus::Lost {
+                self.resume(target, mode, sink, stamp);
+                return Ok(());
+            }
+            self.interpreter.go_to(target, stamp.time);
+            self.interpreter.mode = mode;
+            self.state = TracingState::On;
+            if !self.interpreter.enter_due_intervals(stamp.now) {
+                self.stop_following(sink, stamp);
+                return Ok(());
+            }
+            self.interpreter.enter_space(true);
+            self.interpreter.update_kernel_code(stamp.now, sink);
+            self.report_cr3_contradiction(stamp.offset);
+            return Ok(());
+        }
+        self.interpreter
+            .tip(sink, &mut self.counts, target, mode, stamp)?;
+        self.deferred_tips.count_followed(1);
+        self.report_cr3_contradiction(stamp.offset);
+        if self.interpreter.is_elsewhere() {
+            self.stop_following(sink, stamp);
+        }
+        Ok(())
+    }
+
+    pub(super) fn tip_pge<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        if self.state == TracingState::On && !self.is_outside_ranges() {
+            return Err(Cause::UnexpectedPacket { name: "TIP.PGE" });
+        }
+        if let TracingState::PsbOn { .. } = self.state {
+            self.counts.erratum(Erratum::Bdm70);
+        }
+        let mode = self.announced_mode.take().unwrap_or(self.interpreter.mode);
+        let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
+        if let TracingState::Async { ip } = self.state {
+            self.counts.asynchronous += 1;
+            self.event(EventKind::AsyncDisabled, ip, 0, sink, stamp);
+        }
+        // on without a loss: trust stays what it was
+        if self.ledger.status() == ByteStatus::Lost {
+            self.ledger.go_on(stamp.offset, ByteStatus::Resumed);
+        }
+        self.start_at(ip, mode, EventKind::Enabled, sink, stamp);
+        Ok(())
+    }
+
+    pub(super) fn tip_pgd<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        self.confirm_psb_on(sink);
+        self.announced_mode = None;
+        if let (TracingState::On | TracingState::Async { .. }, Err(cause)) =
+            (self.state, self.check_no_switch())
+        {
+            self.fail(stamp.offset, cause, sink);
+            self.disabled_ip = 0;
+            self.state = TracingState::Off;
+            return Ok(());
+        }
+        match self.state {
+            TracingState::On => {
+                self.interpreter.expect_no_pending_results()?;
+                let stopped = self.disabling_mov_cr3(ip)?;
+                if stopped.is_some() {
+                    sink.end_run(RunEnd::Off, stamp.offset);
+                }
+                let (last, target) = match ip {
+                    _ if stopped.is_some() => (stopped.unwrap_or(0), 0),
+                    None => self
+                        .interpreter
+                        .end_at_branch(sink, &mut self.counts, stamp)?,
+                    Some(ip) => (
+                        self.interpreter
+                            .end_at_target(sink, &mut self.counts, ip, stamp)?,
+                        ip,
+                    ),
+                };
+                self.event(EventKind::Disabled, last, target, sink, stamp);
+            }
+            TracingState::Async { ip: at } => {
+                if self.vm_entry_disabled_tracing(at, ip, sink, stamp) {
+                    self.state = TracingState::Off;
+                    return Ok(());
+                }
+                self.counts.asynchronous += 1;
+                self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink, stamp);
+            }
+            TracingState::Lost { resume } => {
+                if resume {
+                    self.event(EventKind::Disabled, 0, ip.unwrap_or(0), sink, stamp);
+                }
+            }
+            TracingState::Overflow => self.counts.erratum(Erratum::Apl11),
+            _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
+        }
+        self.disabled_ip = ip.unwrap_or(0);
+        self.state = TracingState::Off;
+        Ok(())
+    }
+
+    /// The MOV CR3 that has just run if it was what stopped the trace: both PIP and TIP.PGD are its own then. The
+    /// TIP.PGD of most branches behind it would have an IP.
+    fn disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
+        let Some(ip) = self.last_mov_cr3.take() else {
+            return Ok(None);
+        };
+        if self.instructions_past_ip == 0 || target.is_some() || !self.tracestop_follows {
+            return Ok(None);
+        }
+        match self.interpreter.next_binding_end() {
+            Some(
+                NodeEnd::Conditional
+                | NodeEnd::Far
+                | NodeEnd::Syscall
+                | NodeEnd::VmEntry
+                | NodeEnd::MovCr3,
+            ) => Err(Cause::MovCr3OrBranch { ip }),
+            _ => Ok(Some(ip)),
+        }
+    }
+
+    pub(super) fn fup<S: Sink>(
+        &mut self,
+        ip: u64,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        let Some(AwaitingFup { mut event, to }) = self.awaiting_fup.take() else {
+            return self.async_event_fup(ip, sink, stamp);
+        };
+        event.ip = ip;
+        self.confirm_psb_on(sink);
+        match self.state {
+            TracingState::On => {
+                let abort = to == FupPurpose::Tsx { abort: true };
+                match self.run_to_fup(ip, abort, sink, stamp) {
+                    // an instruction of the loop emits its packets in every iteration
+                    Ok(())
+                        if abort || to == FupPurpose::Place && event.kind != EventKind::PtWrite =>
+                    {
+                        self.report_unknown_repetitions(ip, stamp.offset, sink);
+                    }
+                    Ok(()) => {}
+                    Err(cause) => {
+                        self.fail(stamp.offset, cause, sink);
+                        if self.state == (TracingState::Lost { resume: true }) {
+                            self.resume(ip, self.interpreter.mode, sink, stamp);
+                        }
+                    }
+                }
+            }
+            TracingState::Lost { resume: true } => {
+                self.resume(ip, self.interpreter.mode, sink, stamp);
+            }
+            TracingState::Overflow if matches!(to, FupPurpose::Tsx { .. }) => {
+                // MODE.TSX has a FUP only while PacketEn is 1 (erratum SKD010 drops the one after OVF)
+                self.counts.erratum(Erratum::Skd010);
+                self.resume(ip, self.interpreter.mode, sink, stamp);
+            }
+            _ => {
+                self.pending_events.release(Some(event.kind), ip, sink);
+                sink.event(&event);
+                return Ok(());
+            }
+        }
+        self.pending_events.release(Some(event.kind), ip, sink);
+        sink.event(&event);
+        if self.state != TracingState::On {
+            return Ok(());
+        }
+        match to {
+            FupPurpose::Tsx { abort: true } => {
+                sink.end_run(RunEnd::Event, stamp.offset);
+                self.state = TracingState::Async { ip };
+            }
+            FupPurpose::Exec => {
+                if let Some(mode) = self.announced_mode.take() {
+                    self.set_mode(mode);
+                }
+            }
+            FupPurpose::Tsx { abort: false } | FupPurpose::Place => {}
+        }
+        Ok(())
+    }
+
+    fn async_event_fup<S: Sink>(
+        &mut self,
+        ip: u64,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        self.confirm_psb_on(sink);
+        match self.state {
+            TracingState::On => {
+                match self.run_to_fup(ip, false, sink, stamp) {
+                    Ok(()) => self.report_unknown_repetitions(ip, stamp.offset, sink),
+                    Err(cause) => {
+                        self.fail(stamp.offset, cause, sink);
+                        if self.state != (TracingState::Lost { resume: true }) {
+                            return Ok(());
+                        }
+                    }
+                }
+                sink.end_run(RunEnd::Event, stamp.offset);
+                self.state = TracingState::Async { ip };
+                Ok(())
+            }
+            TracingState::Overflow => {
+                self.resume(ip, self.interpreter.mode, sink, stamp);
+                self.instructions_at_overflow_fup = Some(self.counts.instructions);
+                self.has_pip_after_overflow = false;
+                Ok(())
+            }
+            TracingState::Lost { resume: true } => {
+                self.state = TracingState::Async { ip };
+                Ok(())
+            }
+            TracingState::Lost { resume: false } => Ok(()),
+            _ => Err(Cause::UnexpectedPacket { name: "FUP" }),
+        }
+    }
+
+    /// Runs on to the place that a FUP names.
+    fn run_to_fup<S: Sink>(
+        &mut self,
+        ip: u64,
+        abort: bool,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        self.interpreter.expect_no_pending_results()?;
+        // the transfer before an abort may have a wrong target: nothing from there on has run
+        if abort
+            && self.after_branch
+            && self.errata.has(Erratum::Bdm64)
+            && !self.interpreter.can_reach_ip(ip)
+        {
+            self.counts.erratum(Erratum::Bdm64);
+            self.interpreter.go_to(ip, stamp.time);
+            return Ok(());
+        }
+        self.interpreter
+            .advance_to_ip(sink, &mut self.counts, ip, stamp)
+    }
+
+    /// The program is at `ip` for the first time since the last packet; a loop may have brought it there more often.
+    pub(super) fn report_unknown_repetitions<S: Sink>(
+        &mut self,
+        ip: u64,
+        offset: u64,
+        sink: &mut S,
+    ) {
+        if let Some(loop_body) = self.interpreter.loop_body() {
+            let instructions = loop_body.len() as u32;
+            let cause = Cause::Repeats { ip, instructions };
+            self.ledger.remark(offset, FlowError { offset, cause });
+            sink.unknown_repetitions(&loop_body);
+        }
+    }
+
+    pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
+        self.fail(stamp.offset, Cause::Overflow, sink);
+        self.clock.lose();
+        self.clock.mark(stamp.offset);
+        self.event(EventKind::Overflow, 0, 0, sink, stamp);
+        self.state = TracingState::Overflow;
+    }
+
+    pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
+        self.confirm_psb_on(sink);
+        let ip = match self.state {
+            TracingState::Off => self.disabled_ip,
+            TracingState::On => self.interpreter.here(),
+            _ => 0,
+        };
+        sink.end_run(RunEnd::Off, stamp.offset);
+        self.event(EventKind::Stopped, ip, 0, sink, stamp);
+        self.disabled_ip = ip;
+        self.state = TracingState::Off;
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        if self.interpreter.mode != mode {
+            let here = self.interpreter.here();
+            self.interpreter.go_to(here, self.clock.stamp());
+            self.interpreter.mode = mode;
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The loop over the packets of a stream.
+//!
+//! `decode_packets` runs until the sink is full, the window or the stream ends, or decoding must pause. While execution is
+//! followed and nothing is pending it first tries the transition tables (`table_driven`), then short TNTs without the packet
+//! scanner, then one packet by the scanner and `packet_dispatch`. It pauses between packets only; `backpressure` handles
+//! packets that stand for more instructions than a sink takes.
+
+use super::table_driven::FastPathResult;
+use super::{Decoder, TracingState};
+use crate::backpressure::BackpressureSink;
+use crate::error::Cause;
+use crate::interpreter::PacketStamp;
+use crate::lookahead::Here;
+use crate::sink::{RunEnd, Sink};
+use crate::stream_window::StreamWindow;
+use rtit_packet::{Kind, Packet, PacketKind, Scanner};
+
+const LOOK_AHEAD: usize = 32;
+
+/// Whether the next packet but timing is a TraceStop.
+fn stops_next(packet: &Packet, stream: StreamWindow<'_>) -> bool {
+    let from = packet.end().saturating_sub(stream.base);
+    // what is looked at is there in any window
+    let to = stream.bytes.len().min(from + LOOK_AHEAD);
+    let mut scanner = Scanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
+    let next = std::iter::from_fn(|| scanner.next()).find(|packet| {
+        !packet.as_ref().is_ok_and(|packet| {
+            matches!(
+                packet.kind.kind(),
+                Kind::Pad | Kind::Cyc | Kind::Mtc | Kind::Tma | Kind::Tsc | Kind::Cbr | Kind::Mnt
+            )
+        })
+    });
+    matches!(next, Some(Ok(packet)) if packet.kind == PacketKind::TraceStop)
+}
+
+impl Decoder {
+    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come (`CancellationToken` may say
+    /// so). `stream` is what `new` was given, or a later window that begins at or before `position`.
+    pub fn decode<S: Sink>(&mut self, stream: StreamWindow<'_>, sink: &mut S) -> bool {
+        self.decode_until(stream, usize::MAX, sink)
+    }
+
+    /// As `decode`, but also pauses at the first packet at or after `offset`, where a scheduling interval may begin, and
+    /// where the ledger of a part is full.
+    pub fn decode_until<S: Sink>(
+        &mut self,
+        stream: StreamWindow<'_>,
+        offset: usize,
+        sink: &mut S,
+    ) -> bool {
+        if self.is_at_end || self.interpreter.cancellation.is_cancelled() {
+            return false;
+        }
+        if !self
+            .deferred_calls
+            .deliver(sink, &mut self.interpreter.cancellation)
+        {
+            return true;
+        }
+        let mut deferred_calls = std::mem::take(&mut self.deferred_calls);
+        let mut gate = BackpressureSink {
+            sink: &mut *sink,
+            deferred_calls: &mut deferred_calls,
+            packet: 0,
+        };
+        let goes_on = self.decode_packets(stream, offset, &mut gate);
+        if self.is_at_end {
+            deferred_calls.deliver_all(sink, &mut self.interpreter.cancellation);
+        }
+        self.deferred_calls = deferred_calls;
+        goes_on
+    }
+
+    /// Does as `decode_until`, when no calls are deferred.
+    fn decode_packets<S: Sink>(
+        &mut self,
+        stream: StreamWindow<'_>,
+        offset: usize,
+        sink: &mut S,
+    ) -> bool {
+        if self.is_searching_psb && !self.search_psb(stream) {
+            return true;
+        }
+        let offset = offset.min(stream.limit());
+        let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
+        scanner.set_block(self.block);
+        if !self.clock.begun && scanner.position() < offset {
+            self.clock.begin(&Here {
+                stream,
+                offset: scanner.position() as u64,
+                block: self.block,
+                in_psb_plus: false,
+                off: false,
+            });
+        }
+        while !sink.is_full()
+            && scanner.position() < offset
+            && !self.is_searching_psb
+            && !self.ledger.is_full()
+            && !self.interpreter.cancellation.is_cancelled()
+        {
+            if self.state == TracingState::On && self.is_waiting_for_nothing() {
+                match self.decode_by_transitions(stream, offset, &mut scanner, sink) {
+                    FastPathResult::On => continue,
+                    FastPathResult::Not => {}
+                    FastPathResult::Never => {
+                        if self.decode_short_tnts(stream, offset, &mut scanner, sink) {
+                            continue;
+                        }
+                    }
+                }
+            }
+            let block = scanner.block();
+            let in_block = block.is_some();
+            match scanner.next() {
+                Some(Ok(packet)) if self.must_pause_before(&packet) => {
+                    scanner.seek(packet.offset);
+                    scanner.set_block(block);
+                    break;
+                }
+                Some(Ok(packet))
+                    if packet.length > 1
+                        && self.work_around_erratum(&packet, stream, &mut scanner, sink) => {}
+                Some(Ok(packet)) => {
+                    let row = packet.kind.kind().row();
+                    if in_block && !row.in_block {
+                        let cause = Cause::InBlock { name: row.name };
+                        self.fail(packet.offset as u64, cause, sink);
+                    }
+                    if packet.kind.kind() == Kind::Cyc {
+                        self.look_ahead(0, packet.offset, block, stream);
+                    }
+                    self.tracestop_follows =
+                        self.last_mov_cr3.is_some() && stops_next(&packet, stream);
+                    self.decode_packet(&packet, sink);
+                }
+                Some(Err(error)) => {
+                    let cut = error.is_truncated();
+                    let cause = if cut {
+                        Cause::CutPacket
+                    } else {
+                        Cause::Packet(error)
+                    };
+                    self.fail(error.offset() as u64, cause, sink);
+                    if cut {
+                        scanner.seek(stream.end());
+                    } else {
+                        self.seek_psb(error.offset() + 1, stream, &mut scanner);
+                    }
+                }
+                None => {
+                    self.finish(stream.end() as u64, sink);
+                    break;
+                }
+            }
+        }
+        self.interpreter.report_transition_counts(sink);
+        self.position = scanner.position();
+        self.block = scanner.block();
+        !self.is_at_end && !self.interpreter.cancellation.is_cancelled()
+    }
+
+    /// Before a CYC at `offset`; see `Clock::look_ahead`.
+    #[inline]
+    pub(super) fn look_ahead(
+        &mut self,
+        uncounted: u64,
+        offset: usize,
+        block: Option<u8>,
+        stream: StreamWindow<'_>,
+    ) {
+        let offset = offset as u64;
+        if self.clock.looks_ahead(offset) {
+            let here = Here {
+                stream,
+                offset,
+                block,
+                in_psb_plus: self.psb_plus.is_some(),
+                off: self.state == TracingState::Off,
+            };
+            self.clock.look_ahead(uncounted, &here);
+        }
+    }
+
+    /// Nothing waits for what comes next.
+    fn is_waiting_for_nothing(&self) -> bool {
+        self.awaiting_fup.is_none()
+            && self.psb_plus.is_none()
+            && self.pending_evd_types == 0
+            && self.pending_events.is_empty()
+    }
+
+    fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
+        self.flush_awaiting_fup(0, sink);
+        self.pending_events.lose(sink);
+        sink.end_run(RunEnd::EndOfStream, length);
+        self.ledger.finish(length);
+        self.is_at_end = true;
+    }
+
+    /// Most of a stream: short TNTs one after the other while the program is followed, without the scanner. Whether there
+    /// were any.
+    #[inline]
+    fn decode_short_tnts<S: Sink>(
+        &mut self,
+        stream: StreamWindow<'_>,
+        until: usize,
+        scanner: &mut Scanner<'_>,
+        sink: &mut S,
+    ) -> bool {
+        let start = Scanner::position(scanner);
+        if scanner.block().is_some() {
+            return false;
+        }
+        let (time, now) = (self.clock.stamp(), self.clock.by_rate());
+        let mut at = start;
+        let bytes = start.checked_sub(stream.base);
+        for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
+            // even and neither PAD nor the escape
+            if byte & 1 != 0 || byte <= 2 || at >= until || sink.is_full() {
+                break;
+            }
+            let count = 6 - byte.leading_zeros() as u8;
+            let bits = u64::from(byte >> 1) & ((1 << count) - 1);
+            let offset = at as u64;
+            let stamp = PacketStamp { offset, time, now };
+            at += 1;
+            sink.packet(offset);
+            let counts = &mut self.counts;
+            if let Err(cause) = self.interpreter.tnt(sink, counts, (bits, count), stamp) {
+                self.fail(offset, cause, sink);
+                break;
+            }
+        }
+        if at > start {
+            if let Some(count) = self.counts.packets.get_mut(Kind::Tnt as usize) {
+                *count += (at - start) as u64;
+            }
+            self.after_branch = true;
+            self.instructions_past_ip = 0;
+            self.interpreter.keep_within_limit();
+            scanner.seek(at);
+        }
+        at > start
+    }
+
+    #[inline]
+    fn decode_packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
+        let offset = packet.offset as u64;
+        let stamp = PacketStamp {
+            offset,
+            time: self.clock.stamp(),
+            now: self.clock.by_rate(),
+        };
+        self.counts.packet(packet.kind.kind());
+        self.interpreter.keep_within_limit();
+        sink.packet(offset);
+        let result = self.dispatch(packet, sink, stamp);
+        if let Err(cause) = result {
+            self.fail(offset, cause, sink);
+            let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
+            // it did not fit what went before, and says where the program is now
+            if moves && self.state == (TracingState::Lost { resume: true }) {
+                if let Err(cause) = self.dispatch(packet, sink, stamp) {
+                    self.fail(offset, cause, sink);
+                }
+            }
+        }
+        if self.interpreter.next_interval_start() != u64::MAX
+            || self.interpreter.intervals_begun() != self.ambiguous.intervals_begun
+        {
+            self.track_ambiguity(packet);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Resynchronization: how decoding stops at an error, and where it continues.
+//!
+//! `fail` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where decoding may
+//! continue:
+//!
+//! | error | what may be wrong | decoding continues at |
+//! |---|---|---|
+//! | code is missing | only the position in the code; the packets are whole | the next IP |
+//! | packets contradict the code or each other | bytes may be missing, so that packets or LastIP may be misread | PSB, TIP.PGE |
+//! | the same in the kernel, or where threads share a CPU | rather the code: the kernel patches itself, and the code may be another thread's | the next IP |
+//! | bad bytes | the packets | PSB |
+//! | OVF | the processor dropped packets | the FUP of the OVF, TIP.PGE, PSB |
+//!
+//! After missing code a compressed RET to a call in it is an error, too.
+//!
+//! # Deferred TIPs
+//!
+//! One kind of IP does not tell the position: a TIP of a processor that defers TIPs (section 33.4.2.3) follows the TNT, and
+//! the last bits of that TNT may belong to branches after the TIP. Only the code, which is lost, shows which. So a TIP after a
+//! TNT (with at most TIPs, CYCs and PADs between) is not used, with two exceptions: it leads into the kernel or out of it, as
+//! far transfers are never deferred; or the stream has shown that its processor does not defer TIPs, by `ENOUGH_TIPS` TIPs
+//! since the last PSB of which none was deferred. They are counted from the PSB on so that decoders that start at different
+//! PSBs agree.
+
+use rtit_packet::{find_psb, PacketKind, Scanner};
+use rtit_x86::Mode;
+
+use super::{Decoder, TracingState};
+use crate::coverage_ledger::ByteStatus;
+use crate::error::{Cause, ErrorClass, FlowError};
+use crate::event::EventKind;
+use crate::interpreter::PacketStamp;
+use crate::sink::{RunEnd, Sink};
+use crate::stream_window::StreamWindow;
+
+/// TIPs after which a stream counts as one without deferred TIPs.
+const ENOUGH_TIPS: u8 = 32;
+
+/// Whether the IP of a TIP can be trusted while the position is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct DeferredTips {
+    /// TIPs followed since the last PSB, at most `ENOUGH_TIPS`.
+    followed: u8,
+    /// While lost: a TNT precedes the packet, with at most TIPs, CYCs and PADs between.
+    pub after_tnt: bool,
+    /// LastIP before the packet.
+    last_ip: u64,
+}
+
+impl DeferredTips {
+    pub fn count_followed(&mut self, tips: u64) {
+        let all = u64::from(self.followed).saturating_add(tips);
+        self.followed = all.min(ENOUGH_TIPS.into()) as u8;
+    }
+
+    /// Notes the next packet while the position is lost.
+    pub fn note_packet(&mut self, packet: &PacketKind, last_ip: u64) {
+        self.last_ip = last_ip;
+        self.after_tnt = match packet {
+            PacketKind::Tnt(_) | PacketKind::Tnt64(_) => true,
+            PacketKind::Tip(_) | PacketKind::Cyc { .. } | PacketKind::Pad => self.after_tnt,
+            _ => false,
+        };
+    }
+
+    /// Whether a TIP to `target` may be a deferred one. `defers_tips`: the stream has had deferred TIPs.
+    pub fn may_be_deferred(&self, target: u64, defers_tips: bool) -> bool {
+        let is_near = (self.last_ip ^ target) >> 63 == 0;
+        self.after_tnt && is_near && (defers_tips || self.followed < ENOUGH_TIPS)
+    }
+}
+
+impl Decoder {
+    /// Records `cause` as the beginning of a loss and enters the state `Lost`.
+    pub(super) fn fail<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
+        self.flush_awaiting_fup(0, sink);
+        self.pending_events.lose(sink);
+        sink.end_run(RunEnd::Lost, offset);
+        self.ledger.fail(offset, FlowError { offset, cause });
+        let (ip, value) = (cause.value(), cause.class() as u64);
+        self.event(
+            EventKind::Error,
+            ip,
+            value,
+            sink,
+            PacketStamp {
+                offset,
+                time: 0,
+                now: 0,
+            },
+        );
+        let class = cause.class();
+        let code_may_differ =
+            self.interpreter.here() >> 63 != 0 || self.interpreter.has_thread_schedule();
+        let packets_are_whole = match class {
+            ErrorClass::CodeNotFound => true,
+            ErrorClass::Disagreement => code_may_differ,
+            _ => false,
+        };
+        let resume = packets_are_whole && self.state == TracingState::On && self.psb_plus.is_none();
+        self.state = TracingState::Lost { resume };
+        self.deferred_tips.after_tnt = self.interpreter.expect_no_pending_results().is_err();
+        self.psb_plus = None;
+        self.pending_evd_types = 0;
+        self.announced_mode = None;
+        self.interpreter.reset();
+    }
+
+    /// Whether a TIP to `target`, the current packet, may be a deferred one, which does not tell the position.
+    pub(super) fn may_be_deferred_tip(&self, target: u64) -> bool {
+        self.deferred_tips
+            .may_be_deferred(target, self.interpreter.defers_tips())
+    }
+
+    /// Continues at `ip` after a loss.
+    pub(super) fn resume<S: Sink>(
+        &mut self,
+        ip: u64,
+        mode: Mode,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) {
+        self.ledger.go_on(stamp.offset, ByteStatus::Resumed);
+        self.start_at(ip, mode, EventKind::Resumed, sink, stamp);
+    }
+
+    /// Sets the position to `ip`, independent of everything before.
+    pub(super) fn start_at<S: Sink>(
+        &mut self,
+        ip: u64,
+        mode: Mode,
+        kind: EventKind,
+        sink: &mut S,
+        stamp: PacketStamp,
+    ) {
+        self.after_branch = false;
+        self.instructions_at_overflow_fup = None;
+        self.disabled_ip = 0;
+        self.deferred_tips.after_tnt = false;
+        self.interpreter.reset();
+        self.interpreter.advance(self.clock.by_rate(), sink);
+        self.interpreter.go_to(ip, stamp.time);
+        if !self.interpreter.enter_due_intervals(stamp.now) {
+            self.interpreter.mode = mode;
+            self.stop_following(sink, stamp);
+            return;
+        }
+        self.follow_again(stamp);
+        self.interpreter.enter_space(true);
+        self.interpreter.update_kernel_code(stamp.now, sink);
+        self.report_cr3_contradiction(stamp.offset);
+        self.interpreter.mode = mode;
+        self.state = TracingState::On;
+        self.pending_events.enter_space(ip, sink);
+        self.event(kind, ip, 0, sink, stamp);
+    }
+
+    /// Sets the position to the FUP of a PSB+.
+    pub(super) fn resume_at_psb<S: Sink>(&mut self, ip: u64, sink: &mut S, stamp: PacketStamp) {
+        self.interpreter.go_to(ip, self.clock.stamp());
+        if self.ledger.status() == ByteStatus::Lost {
+            self.event(EventKind::Resumed, ip, 0, sink, stamp);
+        }
+    }
+
+    /// Moves to the next PSB, or to the end of the stream. Returns false if the window ends before it.
+    pub(super) fn search_psb(&mut self, stream: StreamWindow<'_>) -> bool {
+        let found = find_psb(stream.bytes, self.position.saturating_sub(stream.base));
+        let found = found.map(|at| at + stream.base);
+        self.is_searching_psb = !stream.last && found.is_none_or(|at| at >= stream.limit());
+        self.position = match found {
+            Some(at) if !self.is_searching_psb => at,
+            _ if self.is_searching_psb => self.position.max(stream.limit()),
+            _ => stream.end(),
+        };
+        !self.is_searching_psb
+    }
+
+    /// Continues at the next PSB at or after `offset`.
+    pub(super) fn seek_psb(
+        &mut self,
+        offset: usize,
+        stream: StreamWindow<'_>,
+        scanner: &mut Scanner<'_>,
+    ) {
+        self.clock.lose();
+        self.position = offset;
+        self.search_psb(stream);
+        scanner.set_block(None);
+        scanner.seek(self.position);
+    }
+}

@@ -1,0 +1,522 @@
+//! The interpreter: follows the code from node to node, as branch results and targets decide.
+//!
+//! It holds the position in the code, the return stack, and TNT bits that no branch has used yet. It is the reference for the
+//! transition tables, which only repeat what the interpreter does for a (node, packet) pair, and the only place that
+//! finds errors. It handles everything that the tables do not: packets that bind to an instruction (`paths`), address spaces
+//! and scheduling intervals (`address_spaces`), and deferred TIPs, for which TNT bits wait (section 33.4.2.3).
+//!
+//! # Invariants
+//!
+//! * Nothing is reported to the sink before it is certain that the current packet fits the code. A packet that disagrees
+//!   leaves no instruction behind that it did not confirm.
+//! * `node` is the node whose first instruction runs next, or `NO_NODE`, and then `ip` has the address. A node may die when
+//!   code changes; `resolve` looks its address up again.
+//! * Node indices and call sites belong to one code cache. Whoever empties or exchanges the cache first calls
+//!   `drop_node_indices`, or replaces them by addresses.
+
+mod address_spaces;
+mod paths;
+mod reuse;
+
+use self::address_spaces::InactiveSpaces;
+pub(crate) use self::reuse::InterpreterSnapshot;
+use crate::address_spaces::Spaces;
+use crate::cancellation::CancellationPoll;
+use crate::code_cache::{CodeCache, CodeCachePool, NodeEnd, NodePosition, NO_NODE};
+use crate::counts::Counts;
+use crate::error::Cause;
+use crate::return_stack::{Entry, ReturnStack};
+use crate::settings::{FilterRanges, Settings};
+use crate::sink::{RunEnd, Sink};
+use crate::transitions::Transitions;
+use rtit_image::{Changed, Space, View};
+use rtit_x86::Mode;
+
+/// Offset and time of the current packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacketStamp {
+    pub offset: u64,
+    /// The time that rows get (`Clock::stamp`).
+    pub time: u64,
+    /// The estimate of the TSC, a lower bound.
+    pub now: u64,
+}
+
+/// TNT bits that wait for a deferred TIP are those of one long TNT at most.
+const MAX_PENDING_RESULTS: u8 = 64;
+
+pub(crate) struct Interpreter {
+    pub code: CodeCache,
+    pub view: View,
+    pub stack: ReturnStack,
+    /// The transition tables. Here because they refer to nodes by index.
+    pub steps: Transitions,
+    inactive: InactiveSpaces,
+    /// Time as of which the code is.
+    code_time: u64,
+    pub mode: Mode,
+    /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
+    node: u32,
+    ip: u64,
+    /// Lower bound of the time at which the program was here.
+    time: u64,
+    /// TNT bits not yet used; the oldest is the highest.
+    pending_results: u64,
+    pending_count: u8,
+    /// The stream was recorded without TNT (DisTNT).
+    pub has_no_tnt: bool,
+    /// A TIP came after TNT bits of later branches (section 33.4.2.3).
+    has_deferred_tips: bool,
+    /// Without TNT, compressed RETs are not in the trace either (section 33.3.9).
+    hides_returns: bool,
+    ranges: FilterRanges,
+    /// RETs may be compressed, so that calls go onto the return stack.
+    has_compressed_returns: bool,
+    /// The current thread is not decoded.
+    is_elsewhere: bool,
+    /// Time at which execution entered from elsewhere, until `enter_space`.
+    switched_at: Option<u64>,
+    pub cancellation: CancellationPoll,
+    /// Where code is left for inactive; of one space alone.
+    cache_pool: Option<CodeCachePool>,
+}
+
+impl Interpreter {
+    pub fn new(spaces: Spaces, settings: &Settings) -> Interpreter {
+        let cancellation = CancellationPoll::new(spaces.cancellation.clone());
+        let is_single_space = spaces.is_single_space();
+        let cache_pool = spaces.cache_pool.clone().filter(|_| is_single_space);
+        let (inactive, view) = InactiveSpaces::new(spaces, settings);
+        Interpreter {
+            code: CodeCache::new(settings.cache_limit, 0),
+            view: view.unwrap_or_else(|| Space::new().view()),
+            inactive,
+            code_time: 0,
+            stack: ReturnStack::default(),
+            steps: Transitions::new(settings, is_single_space),
+            mode: Mode::Bits64,
+            node: NO_NODE,
+            ip: 0,
+            time: 0,
+            pending_results: 0,
+            pending_count: 0,
+            has_no_tnt: settings.no_tnt,
+            has_deferred_tips: false,
+            ranges: settings.ranges,
+            hides_returns: settings.no_tnt && !settings.no_retcomp,
+            has_compressed_returns: !settings.no_retcomp,
+            is_elsewhere: false,
+            switched_at: None,
+            cancellation,
+            cache_pool,
+        }
+    }
+
+    /// Returns the address of the next instruction.
+    pub fn here(&self) -> u64 {
+        match self.node {
+            NO_NODE => self.ip,
+            node => self.code.node(node).start,
+        }
+    }
+
+    /// Sets the position to `ip`.
+    pub fn go_to(&mut self, ip: u64, time: u64) {
+        self.node = NO_NODE;
+        self.ip = ip;
+        self.time = time;
+    }
+
+    /// Drops return stack and TNT bits: at a PSB, an overflow, or when tracing was off.
+    pub fn reset(&mut self) {
+        self.stack.clear();
+        self.pending_results = 0;
+        self.pending_count = 0;
+    }
+
+    /// Moves the code forward to `time` and invalidates what has changed.
+    pub fn advance<S: Sink>(&mut self, time: u64, sink: &mut S) {
+        sink.set_code_time(time);
+        self.code_time = time;
+        self.update_code();
+    }
+
+    /// Moves the code of the current space to `code_time`.
+    fn update_code(&mut self) {
+        let changed = self.view.advance(self.code_time);
+        self.invalidate_changed(&changed);
+        self.take_cache_from_pool();
+    }
+
+    /// Invalidates nodes and transitions of changed code.
+    fn invalidate_changed(&mut self, changed: &Changed) {
+        if *changed == Changed::All {
+            self.drop_node_indices();
+        }
+        self.code.invalidate(changed);
+        let dead = self.code.take_dead_nodes();
+        self.steps.invalidate(&dead);
+    }
+
+    /// Replaces node indices and call sites by addresses: they are about to become invalid.
+    fn drop_node_indices(&mut self) {
+        self.ip = self.here();
+        self.node = NO_NODE;
+        self.stack.forget_sites(&self.code);
+        self.steps.invalidate_all(&self.code);
+    }
+
+    /// Empties the code cache if it is above its limit.
+    pub fn keep_within_limit(&mut self) {
+        if self.code.is_over_limit() {
+            self.drop_node_indices();
+            self.code.clear();
+        }
+    }
+
+    /// Whether the stream has deferred TIPs: then TNT bits before a TIP may belong to branches after it.
+    pub fn defers_tips(&self) -> bool {
+        self.has_deferred_tips
+    }
+
+    /// Whether transitions may decode the next packet: no TNT bits wait, the stream has TNT, and the code does not change.
+    pub fn can_use_transitions(&self) -> bool {
+        self.pending_count == 0 && !self.has_no_tnt && !self.is_in_changing_kernel()
+    }
+
+    /// Sets the position to the start of a node.
+    pub fn set_node(&mut self, node: u32) {
+        self.node = node;
+    }
+
+    /// The time that the next instructions have.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    pub fn set_time(&mut self, time: u64) {
+        self.time = time;
+    }
+
+    /// Gives every entry of the return stack a call site.
+    pub fn give_sites(&mut self) {
+        self.stack.give_sites(&mut self.code);
+    }
+
+    /// Returns an error if TNT bits are left.
+    pub fn expect_no_pending_results(&mut self) -> Result<(), Cause> {
+        match self.pending_count {
+            0 => Ok(()),
+            count => Err(Cause::ResultsLeft {
+                count: count.into(),
+            }),
+        }
+    }
+
+    /// Applies a TNT: follows the code as far as its bits reach.
+    #[inline]
+    pub fn tnt<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        (bits, count): (u64, u8),
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        if self.pending_count + count > MAX_PENDING_RESULTS {
+            return Err(Cause::ResultsLeft {
+                count: self.pending_count.into(),
+            });
+        }
+        self.pending_results = self.pending_results << count | bits;
+        self.pending_count += count;
+        self.use_pending_results(sink, counts, stamp)
+    }
+
+    /// Uses TNT bits until none is left or a TIP is needed first.
+    fn use_pending_results<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        while self.pending_count > 0 {
+            let index = self.resolve()?;
+            let node = self.code.node(index);
+            let taken = self.pending_results >> (self.pending_count - 1) & 1 != 0;
+            match node.end {
+                NodeEnd::Conditional => {
+                    let (link, ip) = if taken {
+                        (node.taken, node.target)
+                    } else {
+                        (node.fall, node.next)
+                    };
+                    self.report_node(index, sink, counts, stamp);
+                    if taken {
+                        sink.end_run(RunEnd::Conditional, stamp.offset);
+                    }
+                    if S::NEEDS_EDGES {
+                        let kind = if taken {
+                            RunEnd::Conditional
+                        } else {
+                            RunEnd::Cut
+                        };
+                        sink.edge(self.last_ip(index), ip, kind);
+                    }
+                    counts.conditional += 1;
+                    self.pending_count -= 1;
+                    self.time = stamp.time;
+                    self.node = link;
+                    if link == NO_NODE {
+                        self.link_conditional(index, ip, taken);
+                    }
+                }
+                NodeEnd::Return | NodeEnd::NarrowReturn => {
+                    self.compressed_return(index, taken, sink, counts, stamp)?;
+                }
+                // their TIP may have been deferred until after this TNT
+                NodeEnd::IndirectJump | NodeEnd::IndirectCall => {
+                    self.has_deferred_tips = true;
+                    return Ok(());
+                }
+                end if end.continues_without_packet() => {
+                    let path = self.find_binding_node(sink, counts, stamp, |_| false)?;
+                    self.run_path(&path, sink, counts, stamp);
+                    self.node = path.last;
+                }
+                _ => {
+                    return Err(Cause::UnexpectedResult {
+                        ip: self.last_ip(index),
+                    })
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn compressed_return<S: Sink>(
+        &mut self,
+        index: u32,
+        taken: bool,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        if !taken {
+            return Err(Cause::NotTakenReturn {
+                ip: self.last_ip(index),
+            });
+        }
+        let node = self.code.node(index);
+        if !self.has_compressed_returns
+            || self.stack.is_empty() && self.code.calls(node).1.is_empty()
+        {
+            return Err(Cause::EmptyStack {
+                ip: self.last_ip(index),
+            });
+        }
+        self.report_node(index, sink, counts, stamp);
+        sink.end_run(RunEnd::Return, stamp.offset);
+        counts.returns += 1;
+        counts.compressed_returns += 1;
+        self.pending_count -= 1;
+        self.time = stamp.time;
+        let (site, ip) = match self.stack.pop() {
+            Some(Entry::Site(site)) => {
+                (site, self.code.call(site).map_or(0, |call| call.return_ip))
+            }
+            Some(Entry::Ip(ip)) => (NO_NODE, ip),
+            None => (NO_NODE, 0),
+        };
+        if self.code.node(index).end == NodeEnd::NarrowReturn {
+            self.go_to(ip & 0xffff, stamp.time);
+            if S::NEEDS_EDGES {
+                sink.edge(self.last_ip(index), ip & 0xffff, RunEnd::Return);
+            }
+            return Ok(());
+        }
+        self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);
+        // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
+        if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
+            self.ip = self.mode.truncate(ip);
+            self.node = self
+                .code
+                .lookup(&self.view, self.ip, self.mode)
+                .unwrap_or(NO_NODE);
+            if let Some(call) = self.code.call_mut(site) {
+                call.node = self.node;
+            }
+        }
+        if S::NEEDS_EDGES {
+            sink.edge(self.last_ip(index), self.here(), RunEnd::Return);
+        }
+        Ok(())
+    }
+
+    /// Applies a TIP: the next instruction that needs a target goes to `ip`, in `mode`.
+    pub fn tip<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        ip: u64,
+        mode: Mode,
+        stamp: PacketStamp,
+    ) -> Result<(), Cause> {
+        let path = self.find_binding_node(sink, counts, stamp, |end| end == NodeEnd::VmEntry)?;
+        let end = self.code.node(path.last).end;
+        match end {
+            NodeEnd::IndirectJump
+            | NodeEnd::IndirectCall
+            | NodeEnd::Return
+            | NodeEnd::NarrowReturn
+            | NodeEnd::Far
+            | NodeEnd::Syscall
+            | NodeEnd::VmEntry => {}
+            NodeEnd::Conditional if self.has_no_tnt => {
+                return Err(Cause::NoResults {
+                    ip: self.last_ip(path.last),
+                });
+            }
+            _ => {
+                return Err(Cause::UnexpectedTarget {
+                    ip: self.last_ip(path.last),
+                })
+            }
+        }
+        if self.hides_returns && end.run_end() == RunEnd::Return && self.has_open_call(&path) {
+            // The TIP may be that of a later branch.
+            return Err(Cause::NoResults {
+                ip: self.last_ip(path.last),
+            });
+        }
+        self.run_path(&path, sink, counts, stamp);
+        self.report_node(path.last, sink, counts, stamp);
+        sink.end_run(end.run_end(), stamp.offset);
+        if S::NEEDS_EDGES {
+            sink.edge(self.last_ip(path.last), ip, end.run_end());
+        }
+        self.count_transfer(end, counts);
+        self.time = stamp.time;
+        self.mode = mode;
+        if matches!(end, NodeEnd::Far | NodeEnd::Syscall | NodeEnd::VmEntry) {
+            self.go_to(ip, stamp.time);
+            if !self.enter_due_intervals(stamp.now) {
+                return Ok(());
+            }
+            self.enter_space(end == NodeEnd::VmEntry);
+            if S::NEEDS_EDGES {
+                sink.entered_space(self.code.space());
+            }
+            self.update_kernel_code(stamp.now, sink);
+            return self.use_pending_results(sink, counts, stamp);
+        }
+        self.ip = ip;
+        self.node = self
+            .code
+            .lookup_target(&self.view, path.last, ip, mode)
+            .unwrap_or(NO_NODE);
+        self.use_pending_results(sink, counts, stamp)
+    }
+
+    fn count_transfer(&mut self, end: NodeEnd, counts: &mut Counts) {
+        match end {
+            NodeEnd::Return | NodeEnd::NarrowReturn => {
+                // section 33.4.2.2: every near RET pops, compressed or not
+                self.stack.pop();
+                counts.returns += 1;
+            }
+            NodeEnd::Conditional => counts.conditional += 1,
+            _ => counts.indirect += 1,
+        }
+    }
+
+    /// Returns the node that runs next, looked up if it is not known or dead.
+    #[inline]
+    pub fn resolve(&mut self) -> Result<u32, Cause> {
+        if self.node != NO_NODE {
+            let node = self.code.node(self.node);
+            if node.end != NodeEnd::Dead {
+                return Ok(self.node);
+            }
+            self.ip = node.start;
+        }
+        self.node = NO_NODE;
+        self.node = self.code.lookup(&self.view, self.ip, self.mode)?;
+        Ok(self.node)
+    }
+
+    /// Fills the link of a conditional branch. Missing code is an error only when it is needed.
+    #[cold]
+    fn link_conditional(&mut self, index: u32, ip: u64, taken: bool) {
+        self.ip = ip;
+        self.node = self
+            .code
+            .lookup(&self.view, ip, self.mode)
+            .unwrap_or(NO_NODE);
+        let node = self.code.node_mut(index);
+        if taken {
+            node.taken = self.node;
+        } else {
+            node.fall = self.node;
+        }
+    }
+
+    fn last_ip(&self, index: u32) -> u64 {
+        self.code.last_ip(self.code.node(index))
+    }
+
+    /// Reports a whole node and counts it.
+    #[inline]
+    fn report_node<S: Sink>(
+        &mut self,
+        index: u32,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: PacketStamp,
+    ) {
+        self.code.report_node(index, self.time, stamp.offset, sink);
+        self.count_node(index, counts);
+    }
+
+    /// Counts a node and pushes its calls.
+    #[inline]
+    fn count_node(&mut self, index: u32, counts: &mut Counts) {
+        let node = self.code.node(index);
+        counts.instructions += u64::from(node.instructions);
+        if self.has_compressed_returns {
+            let (first, calls) = self.code.calls(node);
+            (first..)
+                .take(calls.len())
+                .for_each(|site| self.stack.push_site(site));
+        }
+    }
+
+    /// Reports the beginning of a node and counts it.
+    fn report_prefix<S: Sink>(
+        &mut self,
+        index: u32,
+        position: NodePosition,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: PacketStamp,
+    ) {
+        self.code
+            .report_prefix(index, position, self.time, stamp.offset, sink);
+        let node = self.code.node(index);
+        let whole = self
+            .code
+            .code_ranges(node)
+            .iter()
+            .take(position.code_ranges);
+        counts.instructions += whole
+            .map(|code_range| u64::from(code_range.count))
+            .sum::<u64>();
+        counts.instructions += position.instructions as u64;
+        let (first, calls) = self.code.calls(node);
+        for (call, site) in calls.iter().zip(first..) {
+            if self.has_compressed_returns && usize::from(call.code_range) < position.code_ranges {
+                self.stack.push_site(site);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Reuse of an interpreter: for the next stream, after code has changed, and from a snapshot.
+//!
+//! A decoder of many short streams keeps the code cache and the transition tables, and nothing else: results are those of a
+//! new decoder, byte for byte. A view of the code only moves forward in time, so that a space with changes starts again from
+//! its first view. Changes made from outside are not visible here; the caller reports them (`forget`), and such a cache is not
+//! handed to other streams, as more may have changed than was reported.
+
+use super::Interpreter;
+use crate::address_spaces::{SpaceSelector, Spaces};
+use crate::cancellation::CancellationPoll;
+use crate::code_cache::CodeCache;
+use crate::return_stack::ReturnStack;
+use crate::transitions::Transitions;
+use rtit_image::{Changed, View};
+use rtit_x86::Mode;
+
+impl Interpreter {
+    /// Prepares for a stream with a known initial position.
+    pub fn begin(&mut self) {
+        self.update_code();
+    }
+
+    /// Takes a code cache from the pool if this one is empty.
+    pub(super) fn take_cache_from_pool(&mut self) {
+        if !self.code.is_empty() {
+            return;
+        }
+        let cache_pool = self.cache_pool.as_ref();
+        if let Some(code) = cache_pool.and_then(|all| all.take(&self.view, &self.code)) {
+            self.code = code;
+        }
+    }
+
+    /// Resets everything but code caches and transitions. `spaces`: the code at the beginning of a stream.
+    pub fn reset_for_next_stream(&mut self, spaces: &Spaces) {
+        self.reset();
+        self.go_to(0, 0);
+        if self.inactive.current != 0 {
+            self.swap_space(0);
+        }
+        self.inactive.selector.reset_for_next_stream();
+        self.code_time = 0;
+        self.mode = Mode::Bits64;
+        self.has_deferred_tips = false;
+        self.is_elsewhere = false;
+        self.switched_at = None;
+        self.cancellation.reset();
+        self.for_each_space(spaces, |cache, _, _| {
+            if let Some((_, steps)) = cache {
+                steps.reset_counts();
+            }
+        });
+        self.rewind_views(spaces);
+    }
+
+    /// Moves every space back to the beginning of time.
+    fn rewind_views(&mut self, spaces: &Spaces) {
+        self.for_each_space(spaces, |cache, view, first| {
+            // a space is followed forward in time alone
+            if view.next_change() == first.next_change() {
+                return;
+            }
+            *view = first.clone();
+            if let Some((code, steps)) = cache {
+                steps.invalidate_all(code);
+                code.clear();
+            }
+        });
+    }
+
+    /// Code has changed, or is to be asked for anew: `spaces` have what holds, `before` what held.
+    pub fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
+        self.cancellation = CancellationPoll::new(spaces.cancellation.clone());
+        // more may have changed than was reported: this cache is not for other streams
+        self.cache_pool = None;
+        // no node index is kept
+        self.go_to(0, 0);
+        // nodes of the last stream may be of a later time
+        self.rewind_views(before);
+        self.for_each_space(spaces, |cache, view, first| {
+            *view = first.clone();
+            let Some((code, steps)) = cache else {
+                return;
+            };
+            if *changed == Changed::All {
+                steps.invalidate_all(code);
+            }
+            code.invalidate(changed);
+            let dead = code.take_dead_nodes();
+            steps.invalidate(&dead);
+        });
+    }
+
+    /// Every space, what is known of it if the program has been there, with its view as it is where a stream begins.
+    fn for_each_space(
+        &mut self,
+        spaces: &Spaces,
+        mut each: impl FnMut(Option<(&mut CodeCache, &mut Transitions)>, &mut View, &View),
+    ) {
+        let current = self.inactive.current;
+        for (index, first) in spaces.views.iter().enumerate() {
+            if index == current {
+                let cache = (&mut self.code, &mut self.steps);
+                each(Some(cache), &mut self.view, first);
+            } else if let Some(Some(parked)) = self.inactive.parked.get_mut(index) {
+                let cache = parked.cache.as_deref_mut();
+                let cache = cache.map(|cache| (&mut cache.code, &mut cache.steps));
+                each(cache, &mut parked.view, first);
+            }
+        }
+    }
+}
+
+impl Drop for Interpreter {
+    fn drop(&mut self) {
+        let Some(cache_pool) = self.cache_pool.take() else {
+            return;
+        };
+        if !self.cancellation.is_cancelled() && !self.code.is_over_limit() {
+            let none = CodeCache::new(0, 0);
+            let code = std::mem::replace(&mut self.code, none);
+            cache_pool.put(self.view.clone(), code);
+        }
+    }
+}
+
+/// The state of an interpreter. Interpreters with equal snapshots behave equally from there on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct InterpreterSnapshot {
+    ip: u64,
+    mode: Mode,
+    time: u64,
+    code_time: u64,
+    /// Addresses after calls, the oldest first.
+    stack: Vec<u64>,
+    pending_results: u64,
+    pending_count: u8,
+    has_deferred_tips: bool,
+    is_elsewhere: bool,
+    selector: SpaceSelector,
+    /// The number of the space.
+    current: usize,
+    /// How many changes of each space are in effect.
+    changes: Vec<usize>,
+}
+
+impl InterpreterSnapshot {
+    /// Without the time of the next instructions, which steps that only add up do not keep.
+    pub fn forget_time(&mut self) {
+        self.time = 0;
+    }
+
+    /// What is known of a place somewhat later in the stream: not where the program is.
+    pub fn for_later_psb(&self) -> InterpreterSnapshot {
+        let mut later = InterpreterSnapshot {
+            ip: 0,
+            time: 0,
+            stack: Vec::new(),
+            pending_results: 0,
+            pending_count: 0,
+            ..self.clone()
+        };
+        later.selector.next_paging = None;
+        later.selector.next_vmcs = None;
+        later
+    }
+}
+
+impl Interpreter {
+    pub fn snapshot(&self) -> InterpreterSnapshot {
+        let pending_count = 1u64.checked_shl(self.pending_count.into());
+        let pending_count = pending_count.map_or(u64::MAX, |above| above - 1);
+        let parked = self.inactive.parked.iter();
+        let changes = parked.map(|parked| {
+            let view = parked.as_ref().map_or(&self.view, |parked| &parked.view);
+            view.changes()
+        });
+        InterpreterSnapshot {
+            ip: self.here(),
+            mode: self.mode,
+            time: self.time,
+            code_time: self.code_time,
+            stack: self.stack.ips(&self.code),
+            pending_results: self.pending_results & pending_count,
+            pending_count: self.pending_count,
+            has_deferred_tips: self.has_deferred_tips,
+            is_elsewhere: self.is_elsewhere,
+            selector: self.inactive.selector.clone(),
+            current: self.inactive.current,
+            changes: changes.collect(),
+        }
+    }
+
+    /// Goes on where another was. `spaces`: the code at the beginning, as `new` was given it.
+    pub fn restore(&mut self, snapshot: &InterpreterSnapshot, spaces: &Spaces) {
+        self.stack.clear();
+        for (index, (&changes, view)) in snapshot.changes.iter().zip(&spaces.views).enumerate() {
+            self.switch_to_space(index);
+            if self.view.changes() > changes {
+                self.view = view.clone();
+                self.invalidate_changed(&Changed::All);
+            }
+            let changed = self.view.advance_to(changes);
+            self.invalidate_changed(&changed);
+        }
+        self.switch_to_space(snapshot.current);
+        self.inactive.selector = snapshot.selector.clone();
+        self.stack = ReturnStack::of_ips(&snapshot.stack);
+        self.go_to(snapshot.ip, snapshot.time);
+        self.mode = snapshot.mode;
+        self.code_time = snapshot.code_time;
+        self.pending_results = snapshot.pending_results;
+        self.pending_count = snapshot.pending_count;
+        self.has_deferred_tips = snapshot.has_deferred_tips;
+        self.is_elsewhere = snapshot.is_elsewhere;
+    }
+
+    fn switch_to_space(&mut self, space: usize) {
+        if space != self.inactive.current {
+            self.swap_space(space);
+        }
+    }
+}
