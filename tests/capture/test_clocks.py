@@ -13,7 +13,7 @@ from rtit.errors import UsageError
     [("1GHz", 10**9), ("3.2G", 3_200_000_000), ("800mhz", 800_000_000), ("100000000", 10**8),
      ("100000 kHz", 10**8), ("25.5GHz", 25_500_000_000)],
 )  # fmt: skip
-def test_frequencies(text: str, hertz: int) -> None:
+def test_parse_frequency(text: str, hertz: int) -> None:
     assert parse_frequency(text) == hertz
 
 
@@ -32,12 +32,12 @@ def test_frequencies(text: str, hertz: int) -> None:
         "1000000\N{KELVIN SIGN}Hz",
     ],
 )
-def test_no_frequencies(text: str) -> None:
+def test_parse_frequency_rejects(text: str) -> None:
     with pytest.raises(UsageError):
         parse_frequency(text)
 
 
-def test_cycles_an_instruction() -> None:
+def test_parse_cpi_accepts_1_to_1000() -> None:
     assert [parse_cpi(text) for text in ("1", "7", "1000")] == [1, 7, 1000]
     for text in ("0", "1001", "0.5", "", "two"):
         with pytest.raises(UsageError):

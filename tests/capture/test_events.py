@@ -31,34 +31,34 @@ CONDITIONAL = bytes.fromhex(
 MMAP_BLOB = struct.pack("<QIIIIQQ", 0x2000, 5, 2, 254, 1, 77, 0) + "/tmp/naïve".encode() + b"\xff\0"
 
 
-def test_the_layout() -> None:
+def test_record_layout_is_40_bytes() -> None:
     assert EVENT_RECORD.size == 40
     assert EVENT_RECORD.unpack(CONDITIONAL) == (1, 1, 2, 7, 0x401000, 0x401020, 9, 0)
     assert [kind.value for kind in EventKind] == list(range(1, 22))
     assert [resume.value for resume in ResumeReason] == list(range(5))
 
 
-def test_events_of_a_batch() -> None:
+def test_iterate_events_yields_fields_and_blobs() -> None:
     comm = EVENT_RECORD.pack(EventKind.COMM, 1, 0, 7, 6, 0, 10, 1)
     first, second = iterate_events((CONDITIONAL + comm, [b"unused", b"name"]))
     assert first == CaptureEvent(EventKind.CONDITIONAL, 1, 2, 7, 0x401000, 0x401020, 9, 0, b"")
     assert (second.kind, second.ip, second.blob) == (EventKind.COMM, 6, b"name")
 
 
-def test_a_mapping() -> None:
+def test_parse_mmap() -> None:
     mapping = parse_mmap(MMAP_BLOB)
     assert mapping == MmapEvent(0x2000, 5, 2, 254, 1, 77, 0, "/tmp/naïve\udcff")
     assert parse_mmap(MMAP_BLOB + b"more") == mapping
 
 
 @pytest.mark.parametrize("size", range(len(MMAP_BLOB)))
-def test_a_mapping_that_is_cut_off(size: int) -> None:
+def test_truncated_mmap_blob_raises_input_error(size: int) -> None:
     with pytest.raises(InputError, match="cut off"):
         parse_mmap(MMAP_BLOB[:size])
 
 
 @pytest.mark.parametrize("kind", [0, 22, 255])
-def test_an_unknown_kind(kind: int) -> None:
+def test_unknown_kind_raises_input_error(kind: int) -> None:
     bad = bytes([kind]) + CONDITIONAL[1:]
     with pytest.raises(InputError, match="unknown kind") as caught:
         list(iterate_events((CONDITIONAL + bad, [])))
@@ -66,12 +66,12 @@ def test_an_unknown_kind(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS_WITH_BLOB))
-def test_a_blob_that_is_not_there(kind: EventKind) -> None:
+def test_missing_blob_raises_input_error(kind: EventKind) -> None:
     with pytest.raises(InputError, match="blob"):
         list(iterate_events((EVENT_RECORD.pack(kind, 0, 0, 1, 0, 0, 0, 2), [b"0", b"1"])))
 
 
-def test_an_event_that_is_cut_off() -> None:
+def test_truncated_record_raises_input_error() -> None:
     found: list[CaptureEvent] = []
     with pytest.raises(InputError, match="cut off") as caught:
         found.extend(iterate_events((CONDITIONAL + CONDITIONAL[:39], [])))
@@ -84,7 +84,7 @@ BATCHES = st.lists(
 
 
 @given(batches=BATCHES)
-def test_a_log_survives_its_file(
+def test_saved_log_loads_equal(
     batches: list[tuple[bytes, list[bytes]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log = EventLog()
@@ -105,13 +105,13 @@ def saved(tmp_path: Path) -> bytes:
     return (tmp_path / "log").read_bytes()
 
 
-def test_the_form_of_a_log(tmp_path: Path) -> None:
+def test_log_file_format(tmp_path: Path) -> None:
     header = b"rtit-events\0\x01\0\0\0"
     sizes = struct.pack("<IIII", 40, 2, 2, 0)
     assert saved(tmp_path) == header + sizes + CONDITIONAL + b"ab"
 
 
-def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
+def test_truncated_log_raises_input_error(tmp_path: Path) -> None:
     whole = saved(tmp_path)
     path = tmp_path / "cut"
     for size in range(len(whole)):
@@ -130,7 +130,9 @@ def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
     [((41, 0), 16), ((40, 0xFFFF_FFFF), 24), ((0xFFFF_FFF0, 0), 24)],
     ids=["no multiple of 40", "more blobs than the file has", "more records than the file has"],
 )
-def test_a_log_with_bad_sizes(tmp_path: Path, sizes: tuple[int, int], offset: int) -> None:
+def test_log_with_bad_sizes_raises_input_error(
+    tmp_path: Path, sizes: tuple[int, int], offset: int
+) -> None:
     path = tmp_path / "bad"
     path.write_bytes(b"rtit-events\0\x01\0\0\0" + struct.pack("<II", *sizes))
     with pytest.raises(InputError) as caught:
@@ -138,7 +140,7 @@ def test_a_log_with_bad_sizes(tmp_path: Path, sizes: tuple[int, int], offset: in
     assert caught.value.offset == offset
 
 
-def test_branches_are_those_that_packets_tell_of() -> None:
+def test_count_branches_counts_kinds_with_packets() -> None:
     names = "CONDITIONAL JUMP CALL RETURN INDIRECT_JUMP INDIRECT_CALL FAR SYSCALL RESUME MMAP"
     kinds = [EventKind[name] for name in names.split()]
     # Fields that hold the number of a kind do not count.

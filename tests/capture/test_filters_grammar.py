@@ -34,13 +34,13 @@ def program(tmp_path: Path) -> Path:
         ("stop 0x10/1 @ {}", "stop 0x10/0x1@{}"),
     ],
 )
-def test_one_filter(program: Path, text: str, kernel: str) -> None:
+def test_parse_one_filter(program: Path, text: str, kernel: str) -> None:
     (found,) = parse_filters(text.format(program))
     assert found.kernel_form == kernel.format(program)
 
 
 @pytest.mark.parametrize("separator", [",", " ", " , ", "\n"])
-def test_filters_one_after_the_other(program: Path, separator: str) -> None:
+def test_parse_several_filters(program: Path, separator: str) -> None:
     text = separator.join([f"filter 0x1000/0x200@{program}", f"tracestop 0x1100/4@{program}"])
     found = parse_filters(text)
     assert [(each.action, each.offset, each.size) for each in found] == [
@@ -77,13 +77,13 @@ def test_links_are_followed_and_the_program_is_the_default(program: Path) -> Non
         (", ".join(["filter 1/2@{}"] * 5), "5 address filters, but there are only 4 ranges"),
     ],
 )
-def test_wrong_filters(program: Path, text: str, message: str) -> None:
+def test_parse_filters_rejects(program: Path, text: str, message: str) -> None:
     with pytest.raises(Exception, match=message) as caught:
         parse_filters(text.replace("{}", str(program)))
     assert type(caught.value).__module__ == "rtit.errors"
 
 
-def test_names_that_the_kernel_form_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_file_names_with_blanks_or_commas_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a b"
     path.write_bytes(b"x")
     with pytest.raises(UsageError, match="cannot have blanks"):
@@ -91,7 +91,7 @@ def test_names_that_the_kernel_form_cannot_hold_are_refused(tmp_path: Path) -> N
 
 
 @given(st.text(alphabet="filter stop/@#*0x1 ,main", max_size=40))
-def test_any_text_is_filters_or_a_usage_error(text: str) -> None:
+def test_any_text_parses_or_raises_usage_error(text: str) -> None:
     with suppress(UsageError):
         parse_filters(text)
 
@@ -102,7 +102,7 @@ def test_any_text_is_filters_or_a_usage_error(text: str) -> None:
     st.integers(0, 1 << 40),
     st.integers(1, 1 << 40),
 )
-def test_registers_hold_exactly_the_common_bytes(
+def test_filter_addresses_are_the_bytes_common_to_range_and_mapping(
     offset: int, size: int, pgoff: int, length: int
 ) -> None:
     base = 1 << 44

@@ -57,7 +57,7 @@ def one(text: str, program: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", ["main", "first", "second"])
-def test_a_function_is_its_bytes(program: Path, name: str) -> None:
+def test_function_filter_covers_its_bytes(program: Path, name: str) -> None:
     (expected,) = ranges(program, name)
     assert one(f"filter {name}", program) == expected
     assert one(f"filter {name} #g @ {program}", program) == expected
@@ -65,7 +65,7 @@ def test_a_function_is_its_bytes(program: Path, name: str) -> None:
     assert one(f"tracestop {name} / 0x10 @ {program}", program) == (expected[0], 0x10)
 
 
-def test_from_one_function_to_the_end_of_another(program: Path) -> None:
+def test_range_from_one_function_to_the_end_of_another(program: Path) -> None:
     (first,), (second,) = ranges(program, "first"), ranges(program, "second")
     whole = (first[0], second[0] + second[1] - first[0])
     assert one("filter first / second", program) == whole
@@ -74,7 +74,7 @@ def test_from_one_function_to_the_end_of_another(program: Path) -> None:
         one("filter second / first", program)
 
 
-def test_functions_of_one_name_are_told_apart_by_number(program: Path) -> None:
+def test_number_selects_among_functions_of_one_name(program: Path) -> None:
     both = ranges(program, "work")
     assert len(both) == 2
     assert [one(f"filter work #{n}", program) for n in (1, 2)] == both
@@ -89,23 +89,23 @@ def test_functions_of_one_name_are_told_apart_by_number(program: Path) -> None:
             one(f"filter work {selection}", program)
 
 
-def test_near_names_are_listed(program: Path) -> None:
+def test_unknown_function_error_lists_similar_names(program: Path) -> None:
     with pytest.raises(UsageError, match=r"no function named 'secnd'; near ones: .*second"):
         one("filter secnd", program)
     with pytest.raises(UsageError, match="put white space around names"):
         one(f"filter main@{program}", program)
-    with pytest.raises(UsageError, match="after # comes a number"):
+    with pytest.raises(UsageError, match="# must be followed by a number"):
         one("filter main #x", program)
 
 
-def test_a_text_file_has_no_functions(tmp_path: Path) -> None:
+def test_text_file_has_no_functions(tmp_path: Path) -> None:
     path = tmp_path / "script"
     path.write_text("#!/bin/sh\n")
     with pytest.raises(Exception, match="not an ELF file"):
         parse_filters("filter main", program=path)
 
 
-def test_a_star_is_the_whole_file(program: Path) -> None:
+def test_star_covers_the_whole_file(program: Path) -> None:
     size = program.stat().st_size
     real = str(program.resolve())
     assert parse_filters(f"filter * @ {program}") == [AddressFilter("filter", real, 0, size)]

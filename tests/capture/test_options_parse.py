@@ -23,17 +23,17 @@ from rtit.registers import CTL
         ("intel_pt/pt=0,branch=0,mtc=0,mtc_period=0,psb_period=0/u", 0x400),
     ],
 )
-def test_config_is_what_perf_writes(event: str, config: int) -> None:
+def test_config_equals_perfs(event: str, config: int) -> None:
     assert PtOptions.parse(event).config == config
 
 
-def test_a_term_without_a_value_is_one_and_the_last_of_two_wins() -> None:
+def test_term_without_value_is_one_and_last_term_wins() -> None:
     options = PtOptions.parse("intel_pt/cyc,noretcomp,cyc_thresh=5,tsc=0,cyc_thresh=0x2/u")
     assert (options.cyc, options.noretcomp, options.cyc_thresh, options.tsc) == (1, 1, 2, 0)
 
 
 @pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt//:u", "intel_pt:u", " intel_pt/tsc/u "])
-def test_spellings_of_the_default(event: str) -> None:
+def test_default_event_spellings_are_equal(event: str) -> None:
     assert PtOptions.parse(event) == PtOptions()
 
 
@@ -56,13 +56,13 @@ def test_spellings_of_the_default(event: str) -> None:
         ("notnt", "DisTNT"),
     ],
 )
-def test_terms_are_the_fields_of_the_register(term: str, field: str) -> None:
+def test_terms_lie_at_the_fields_of_rtit_ctl(term: str, field: str) -> None:
     low, width = TERMS[term]
     row = next(row for row in CTL.fields if row.name == field)
     assert (row.low, row.high) == (low, low + width - 1)
 
 
-def test_the_register_value_has_user_set_and_trace_en_clear() -> None:
+def test_rtit_ctl_has_user_set_and_trace_en_clear() -> None:
     assert PtOptions().rtit_ctl == 0x300E608
     assert PtOptions(pt=0, branch=0, mtc=0, mtc_period=0, psb_period=0).rtit_ctl == 0x2408
 
@@ -83,16 +83,16 @@ def test_the_register_value_has_user_set_and_trace_en_clear() -> None:
         ("intel_pt/config=0x4/u", "no term names: 0x4"),
         ("intel_pts//u", "unknown event 'intel_pts' .did you mean 'intel_pt'"),
         ("cycles:u", "unknown event 'cycles'; the event"),
-        ("intel_pt/tsc/mtc/u", "is no event"),
-        ("", "is no event"),
+        ("intel_pt/tsc/mtc/u", "is not an event"),
+        ("", "is not an event"),
     ],
 )
-def test_errors_say_what_is_valid(event: str, message: str) -> None:
+def test_parse_errors_list_valid_values(event: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         PtOptions.parse(event)
 
 
-def test_kernel_events_are_options_all_the_same() -> None:
+def test_kernel_events_parse_without_user_only() -> None:
     assert PtOptions.parse("intel_pt//", user_only=False).kernel
     assert not PtOptions.parse("intel_pt//k", user_only=False).user
 
@@ -103,7 +103,7 @@ _fields = st.fixed_dictionaries(
 
 
 @given(_fields, st.sampled_from([(True, False), (False, True), (True, True)]))
-def test_text_and_config_go_back_to_the_same_options(
+def test_options_round_trip_through_text_and_config(
     values: dict[str, int], modes: tuple[bool, bool]
 ) -> None:
     user, kernel = modes
@@ -113,6 +113,6 @@ def test_text_and_config_go_back_to_the_same_options(
 
 
 @given(st.text(alphabet="intel_pt/,=u0x9 mtcycbranch:k", max_size=40))
-def test_any_text_is_options_or_a_usage_error(text: str) -> None:
+def test_any_text_parses_or_raises_usage_error(text: str) -> None:
     with suppress(UsageError):
         PtOptions.parse(text)

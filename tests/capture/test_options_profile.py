@@ -20,13 +20,13 @@ TIMED = Profile(
 )
 
 
-def test_defaults_are_those_of_perf_on_such_a_processor() -> None:
+def test_default_options_equal_perfs_on_the_processor() -> None:
     # attr.config of perf.data files recorded with intel_pt//u on these processors
     assert PtOptions.parse("intel_pt//u", profile=BROADWELL).config == 0x2401
     assert PtOptions.parse("intel_pt//u", profile=SKYLAKE).config == 0x300E601
 
 
-def test_default_periods_are_lowered_to_the_nearest_that_exists() -> None:
+def test_default_periods_are_lowered_to_the_nearest_supported() -> None:
     few = Profile("few", topa=True, psb_cyc=True, mtc=True, mtc_periods=0b101, psb_periods=0b10)
     options = PtOptions.parse("intel_pt//u", profile=few)
     assert (options.mtc_period, options.psb_period) == (2, 1)
@@ -40,7 +40,7 @@ def test_default_periods_are_lowered_to_the_nearest_that_exists() -> None:
         ("psb_period=6", "valid values: 0, 1, 2, 3, 4, 5$"),
     ],
 )
-def test_an_encoding_outside_the_bitmap_is_refused(terms: str, valid: str) -> None:
+def test_encoding_outside_the_bitmap_is_rejected(terms: str, valid: str) -> None:
     with pytest.raises(UsageError, match=valid):
         PtOptions.parse(f"intel_pt/{terms}/u", profile=TIMED)
 
@@ -48,11 +48,11 @@ def test_an_encoding_outside_the_bitmap_is_refused(terms: str, valid: str) -> No
 @pytest.mark.parametrize(
     "term", ["cyc", "mtc", "psb_period=1", "ptw", "fup_on_ptw", "pwr_evt", "event", "notnt"]
 )
-def test_a_missing_capability_is_named(term: str) -> None:
+def test_missing_capability_is_named_in_the_error(term: str) -> None:
     name = term.partition("=")[0]
     with pytest.raises(UsageError, match=f"^{name} is not supported by processor plain$"):
         PtOptions.parse(f"intel_pt/{term}/u", profile=PLAIN)
 
 
-def test_encoding_zero_is_always_there() -> None:
+def test_encoding_zero_is_always_valid() -> None:
     PtOptions.parse("intel_pt/mtc_period=0,psb_period=0,cyc,cyc_thresh=0/u", profile=TIMED)

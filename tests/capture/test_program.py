@@ -21,20 +21,20 @@ def native() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], "true", ["true", "a\0b"]], ids=repr)
-def test_arguments_that_no_program_can_get(argv: list[str]) -> None:
+def test_check_arguments_rejects(argv: list[str]) -> None:
     native()
     with pytest.raises(UsageError):
         check_program(argv)
 
 
 @pytest.mark.parametrize("env", [{"=": "1"}, {"A=B": "1"}, {"A": "1\0"}, {"A\0": "1"}], ids=repr)
-def test_no_environment(env: dict[str, str]) -> None:
+def test_check_environment_rejects(env: dict[str, str]) -> None:
     native()
     with pytest.raises(UsageError, match="environment"):
         check_program(["/bin/true"], env=env)
 
 
-def test_programs_that_cannot_start(tmp_path: Path) -> None:
+def test_check_program_exit_codes(tmp_path: Path) -> None:
     native()
     plain = tmp_path / "plain"
     plain.write_text("no program\n")
@@ -54,7 +54,7 @@ def test_programs_that_cannot_start(tmp_path: Path) -> None:
     assert caught.value.exit_code == 125
 
 
-def test_the_path_of_the_environment_counts(tmp_path: Path) -> None:
+def test_program_is_searched_in_the_path_of_env(tmp_path: Path) -> None:
     native()
     program = tmp_path / "only-here"
     program.write_text("#!/bin/sh\n")
@@ -65,7 +65,7 @@ def test_the_path_of_the_environment_counts(tmp_path: Path) -> None:
         check_program(["only-here"], env={"PATH": "/nowhere"})
 
 
-def test_which_is_that_of_the_standard_library(
+def test_find_executable_equals_shutil_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"

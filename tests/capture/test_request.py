@@ -17,7 +17,7 @@ from rtit.errors import UsageError
 NOT_OF_RECORD = {"pids", "blocked"}
 
 
-def test_record_shows_its_own_parameters() -> None:
+def test_record_passes_its_parameters_to_the_request() -> None:
     parameters = inspect.signature(rtit.record).parameters
     asked = {each.name: each.default for each in fields(RecordRequest)}
     assert set(parameters) == set(asked) - NOT_OF_RECORD
@@ -36,8 +36,11 @@ def test_record_shows_its_own_parameters() -> None:
         ({}, "a list of the program"),
         ({"argv": "true"}, "not 'true'"),
         ({"argv": ["true", "a\0b"]}, "NUL"),
-        ({"argv": ["true"], "backend": "gdb"}, "no back end 'gdb'; there are auto, qemu, ptrace"),
-        ({"argv": ["true"], "truth_form": "blocks"}, "no truth form 'blocks'"),
+        (
+            {"argv": ["true"], "backend": "gdb"},
+            "unknown back end 'gdb'; valid back ends: auto",
+        ),
+        ({"argv": ["true"], "truth_form": "blocks"}, "unknown truth form 'blocks'"),
         ({"argv": ["true"], "event": "intel_pt/cyx/u"}, "cyx"),
         ({"argv": ["true"], "size_limits": SizeLimits(max_size=1)}, "--max-size"),
         ({"argv": ["true"], "pids": [1]}, "no program to start"),
@@ -46,19 +49,19 @@ def test_record_shows_its_own_parameters() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_asked_for(values: dict[str, object], message: str) -> None:
+def test_request_rejects_invalid_options(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         RecordRequest(**values)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
 
-def test_a_request_does_not_change() -> None:
+def test_request_is_immutable() -> None:
     request = RecordRequest(["true"])
     with pytest.raises(FrozenInstanceError):
         request.event = "intel_pt/cyc/u"  # type: ignore[misc]
 
 
-def test_a_plan_has_what_the_request_leaves_open() -> None:
+def test_plan_fills_in_defaults() -> None:
     plan = RecordRequest(["true", "x"], output="some.data").plan()
     assert (plan.path, plan.command) == (Path("some.data"), ["rtit", "record", "true", "x"])
     assert (plan.size_limits, plan.filters, bool(plan.window)) == (SizeLimits(), (), False)

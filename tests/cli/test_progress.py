@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rtit.capture.backends import BackendChoice
-from rtit.capture.recording import OUT_OF_SPACE_ERRORS, RecordingTotals
+from rtit.capture.recording import STOPPED_BY_FULL_DISK, RecordingTotals
 from rtit.cli.look.recording_progress import RecordingProgress
 
 
@@ -61,7 +61,7 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
     stream = io.StringIO()
     progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"), quiet=True)
-    session: Any = SimpleNamespace(totals=RecordingTotals(), stopped=OUT_OF_SPACE_ERRORS)
+    session: Any = SimpleNamespace(totals=RecordingTotals(), stopped=STOPPED_BY_FULL_DISK)
     progress.update(session)
     progress.update(session)
     assert stream.getvalue() == (

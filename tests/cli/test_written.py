@@ -148,14 +148,14 @@ def test_what_is_reserved_is_whole_or_empty(tmp_path: Path) -> None:
         with (
             pytest.raises(OSError, match="No space"),
             ReservedOutput(target) as reserved,
-            reserved.writing() as file,
+            reserved.open_for_writing() as file,
         ):
             file.writelines(_broken())
         assert (target.read_bytes() if target.exists() else None) == after
     with (
         pytest.raises(OSError, match="No space") as raised,
         ReservedOutput("/dev/full") as reserved,
-        reserved.writing() as file,
+        reserved.open_for_writing() as file,
     ):
         file.write(b"there")
     assert raised.value.filename == "/dev/full"

@@ -29,7 +29,11 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
     """Of each CPU, as the recorder meets them."""
     found: dict[int, list[Border]] = {}
     written: Counter[int] = Counter()
-    place, write, switch = SharedCpuRecorder._place, SharedCpuRecorder._write, Writer.switch
+    place, write, switch = (
+        SharedCpuRecorder._schedule_thread,
+        SharedCpuRecorder._write_slot,
+        Writer.switch,
+    )
     machines: list[SharedCpuRecorder] = []
 
     def size(number: int) -> int:
@@ -56,8 +60,8 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
         found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedCpuRecorder, "_place", placed)
-    monkeypatch.setattr(SharedCpuRecorder, "_write", wrote)
+    monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", placed)
+    monkeypatch.setattr(SharedCpuRecorder, "_write_slot", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found
 

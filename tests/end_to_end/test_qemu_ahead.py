@@ -60,7 +60,7 @@ class Recorder:
         self.monkeypatch.setenv(RUN_AHEAD, ahead)
         wanted = self.truth if truth else None
         request = RecordRequest(argv, output=self.data, event=event, truth=wanted)
-        return record_to_end(start_qemu(request, found=self.found))
+        return record_to_end(start_qemu(request, installation=self.found))
 
     def packets(self) -> list[str]:
         """A hash of each thread's."""
@@ -120,7 +120,7 @@ def test_a_program_that_is_killed(
 ) -> None:
     record.monkeypatch.setenv(RUN_AHEAD, ahead)
     request = RecordRequest([str(program("endless"))], output=record.data, truth=record.truth)
-    with start_qemu(request, found=record.found) as session:
+    with start_qemu(request, installation=record.found) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)
         recording = finish_recording(session)

@@ -51,7 +51,7 @@ class Recorder:
                 [str(each) for each in argv], output=self.data, truth=self.truth, event=event
             ),
             truth_by_instruction=by_instruction,
-            found=self.found,
+            installation=self.found,
         )
         return record_to_end(session)
 
@@ -149,7 +149,9 @@ def test_a_program_that_is_killed(
     number: signal.Signals, qemu: QemuInstallation, program: ProgramBuilder, record: Recorder
 ) -> None:
     argv = [str(program("endless"))]
-    session = start_qemu(RecordRequest(argv, output=record.data, truth=record.truth), found=qemu)
+    session = start_qemu(
+        RecordRequest(argv, output=record.data, truth=record.truth), installation=qemu
+    )
     with session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)

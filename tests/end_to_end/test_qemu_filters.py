@@ -56,7 +56,7 @@ def recorded(
             filters=filters,
             event=event,
         ),
-        found=found,
+        installation=found,
         truth_by_instruction=truth_by_instruction,
     )
     return record_to_end(session)

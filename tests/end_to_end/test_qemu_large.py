@@ -74,7 +74,7 @@ def test_blocks_and_instructions_tell_the_same_truth(
             start_qemu(
                 RecordRequest(quiet(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
-                found=qemu,
+                installation=qemu,
             )
         )
         paths.append(list(thread_ends(truth).values()))
@@ -88,7 +88,9 @@ def test_threads_that_are_killed(qemu: QemuInstallation, tmp_path: Path) -> None
         pytest.skip("xz is not installed")
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
-    with start_qemu(RecordRequest(quiet(argv), output=data, truth=truth), found=qemu) as session:
+    with start_qemu(
+        RecordRequest(quiet(argv), output=data, truth=truth), installation=qemu
+    ) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)
         recording = finish_recording(session)

@@ -67,7 +67,7 @@ def recorded(
             truth=folder / "truth" if truth else None,
             **part,
         ),
-        found=found,
+        installation=found,
     )
     recording = record_to_end(session)
     with Trace(data) as trace:

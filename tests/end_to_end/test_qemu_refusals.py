@@ -153,7 +153,7 @@ def test_no_qemu_or_one_that_does_not_do(tmp_path: Path) -> None:
     assert "No such file" in said(RTIT_QEMU="/nowhere/qemu")
     assert "plugin" in said(RTIT_QEMU_PLUGIN="/nowhere/plugin.so")
     text = script(tmp_path / "plugin.so", "no library")
-    assert "does not take the plugin" in said(RTIT_QEMU_PLUGIN=str(text))
+    assert "does not load the plugin" in said(RTIT_QEMU_PLUGIN=str(text))
     version = "[ $1 = --version ] && echo qemu-x86_64 version 99 && exit\n"
     refusing = script(
         tmp_path / "refusing", f"#!/bin/sh\n{version}echo $0: unknown option -plugin >&2\nexit 1\n"

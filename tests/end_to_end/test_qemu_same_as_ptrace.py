@@ -53,7 +53,7 @@ def test_same(
     single_steps = record(argv)
     truth = tmp_path / "truth"
     record_to_end(
-        start_qemu(RecordRequest(argv, output=tmp_path / "data", truth=truth), found=qemu)
+        start_qemu(RecordRequest(argv, output=tmp_path / "data", truth=truth), installation=qemu)
     )
     paths = sorted(thread_ends(single_steps.truth).values())
     assert sorted(thread_ends(truth).values()) == paths != []

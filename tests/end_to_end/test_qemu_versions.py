@@ -47,7 +47,7 @@ def test_each_version(
     assert not isinstance(found, str), found
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     recording = record_to_end(
-        start_qemu(RecordRequest(["/bin/true"], output=data, truth=truth), found=found)
+        start_qemu(RecordRequest(["/bin/true"], output=data, truth=truth), installation=found)
     )
     assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())
     # mov, mov, jmp; nop, syscall: twice.

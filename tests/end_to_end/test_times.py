@@ -173,13 +173,13 @@ def test_threads_that_share_cpus(
     """What a thread did has the bounds of the stream that tells of it; switches take time."""
     live = record([program(name)])
     switching: list[int] = []
-    plain = TraceUnits.feed
+    plain = TraceUnits.process_events
 
-    def feed(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
-        switching.append(self._ahead)
+    def process_events(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
+        switching.append(self._clock_offset)
         plain(self, records, blobs)
 
-    monkeypatch.setattr(TraceUnits, "feed", feed)
+    monkeypatch.setattr(TraceUnits, "process_events", process_events)
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event, cpus=cpus)
     with Trace(data) as trace:

@@ -29,14 +29,14 @@ STREAMS = st.one_of(
 
 
 @given(STREAMS)
-def test_findings_are_in_order_and_within(data: bytes) -> None:
+def test_findings_are_ordered_and_inside_the_stream(data: bytes) -> None:
     offsets = [finding.offset for finding in lint(data)]
     assert all(before <= after for before, after in pairwise(offsets))
     assert all(0 <= offset < len(data) for offset in offsets)
 
 
 @given(STREAMS, st.integers(1, 40))
-def test_parts_make_no_difference(data: bytes, step: int) -> None:
+def test_findings_do_not_depend_on_chunks(data: bytes, step: int) -> None:
     parts = [data[start : start + step] for start in range(0, len(data), step)]
     assert list(lint(parts)) == list(lint(data))
 

@@ -23,7 +23,7 @@ def bare(tmp_path: Path) -> Path:
     return path
 
 
-def test_text(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--raw", str(bare)]) == 1
     first, second = capsys.readouterr().out.splitlines()
     at = len(ON)
@@ -32,7 +32,7 @@ def test_text(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second.endswith(" (02 03 0a 01) [reserved-bits, 33.4.2]")
 
 
-def test_json(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--raw", str(bare), "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
@@ -64,7 +64,7 @@ def test_errata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no erratum BDM7" in capsys.readouterr().err
 
 
-def test_errata_are_those_of_the_processor_that_a_recording_names(
+def test_errata_follow_the_processor_of_the_recording(
     traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(traces / "hase" / "loopy-broadwell-snapshot.perf.data")
@@ -81,7 +81,7 @@ def test_psb_period(tmp_path: Path) -> None:
     assert main(["lint", "--raw", str(path), "--psb-period", "2048"]) == 1
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BytesIO(PSB + TNT)
 
@@ -96,7 +96,7 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(names)) == len(names)
 
 
-def test_from_python() -> None:
+def test_lint_function_equals_command() -> None:
     assert [(each.offset, each.rule.name) for each in rtit.lint(ON + PSBEND)] == [
         (len(ON), "psbend")
     ]

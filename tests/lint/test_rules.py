@@ -143,7 +143,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_a_broken_rule_is_found(case: Case) -> None:
+def test_broken_rule_is_found(case: Case) -> None:
     found = list(lint(case.before + case.wrong))
     assert [(each.rule.name, each.offset - len(case.before)) for each in found] == [
         (case.rule, case.at)
@@ -151,11 +151,11 @@ def test_a_broken_rule_is_found(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_the_stream_put_right_is_legal(case: Case) -> None:
+def test_corrected_stream_has_no_findings(case: Case) -> None:
     assert list(lint(case.before + case.right)) == []
 
 
-def test_psbs_that_are_too_far_apart() -> None:
+def test_overdue_psb_is_found() -> None:
     data = ON + 5000 * TNT + ON
     assert list(lint(data)) == []
     assert list(lint(data, psb_period=4096)) == []
@@ -163,11 +163,11 @@ def test_psbs_that_are_too_far_apart() -> None:
     assert (found.rule.name, found.offset) == ("psb-period", len(ON) + 5000)
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_rule_has_a_test() -> None:
     assert {case.rule for case in CASES} | {"psb-period"} == {rule.name for rule in RULES}
 
 
-def test_the_rules_have_names_of_their_own() -> None:
+def test_rule_names_are_unique() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
@@ -188,29 +188,29 @@ def test_last_ip_is_zero_after_a_psb() -> None:
     assert list(lint(ON + wrong + PSB + CBR + NO_TX + EXEC + low + PSBEND + jump)) == []
 
 
-def test_a_flood_of_packets_that_wait_is_one_finding() -> None:
+def test_many_pending_packets_give_one_finding() -> None:
     (found,) = lint(OFF + 100 * INTERRUPT_IP + PIP)
     assert found.rule.name == "cfe-fup"
     assert f"{len(OFF):#x}" in found.detail
 
 
-def test_an_end_anywhere_is_legal() -> None:
+def test_stream_may_end_anywhere() -> None:
     data = ON + FUP + PIP + TIP + PTW + FUP + EXEC + TIP + BBP + BIP + BEP + FUP + OVF + FUP
     assert [cut for cut in range(len(data)) if list(lint(data[:cut]))] == []
 
 
-def test_it_goes_on_after_bad_bytes() -> None:
+def test_lint_continues_after_bad_bytes() -> None:
     found = list(lint(ON + b"\x09\x04" + OFF + TNT))
     assert [each.rule.name for each in found] == ["packet", "off"]
 
 
-def test_errata_excuse_what_they_do() -> None:
+def test_errata_excuse_their_findings() -> None:
     data = OFF + PSB + CBR + NO_TX + EXEC + FUP + PSBEND + PGE
     assert [each.rule.name for each in lint(data)] == ["psb-plus-off", "on"]
     assert list(lint(data, errata=["BDM70"])) == []
 
 
-def test_data_may_come_in_parts() -> None:
+def test_data_may_be_chunks() -> None:
     data = ON + TNT + PSBEND
     whole = list(lint(data))
     assert [each.offset for each in whole] == [len(ON) + 1]

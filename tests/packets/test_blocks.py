@@ -63,7 +63,7 @@ def test_other_packets_leave_the_block_open(raw: Any) -> None:
         ("MWAIT", "02c20000000000000000"),
     ],
 )
-def test_forbidden_packet_is_told_and_ends_the_block(name: Any, raw: Any) -> None:
+def test_forbidden_packet_is_reported_and_ends_the_block(name: Any, raw: Any) -> None:
     assert name in FORBIDDEN_IN_BLOCK
     context = BlockContext()
     assert context.update(decode(bytes.fromhex(BBP8)))

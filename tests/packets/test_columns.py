@@ -54,13 +54,13 @@ runs = st.lists(
 @example(data=b"\x07" + b"\xff" * 7 + b"\xfe")
 @example(data=encode("TIP", ip_bytes=6, payload=(1 << 64) - 1) + encode("PAD"))
 @example(data=encode("TNT.64", bits="T" * 47) + encode("TNT", bits="N"))
-def test_same_packets(data: bytes) -> None:
+def test_columns_equal_scanned_packets(data: bytes) -> None:
     assert seen(data) == expected(data)
 
 
 @given(data=runs, cuts=st.lists(st.integers(0, 200), max_size=6))
 @example(data=b"\xff\xff" + b"\x02\x82" * 20, cuts=[3, 5, 17, 18, 20])
-def test_a_stream_in_pieces_is_the_same_stream(data: bytes, cuts: list[int]) -> None:
+def test_chunked_stream_gives_equal_columns(data: bytes, cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(data)]
     pieces = [data[start:end] for start, end in pairwise(places)]
     assert seen(pieces) == expected(data)
@@ -68,14 +68,14 @@ def test_a_stream_in_pieces_is_the_same_stream(data: bytes, cuts: list[int]) -> 
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_every_opcode(first: int) -> None:
+def test_columns_equal_scan_for_every_opcode(first: int) -> None:
     for second in range(256) if first in (0x02, 0x99, 0xD9) else (0x00, 0x41, 0x80, 0xFF):
         for rest in (b"", b"\x88" + bytes(9), b"\xff" * 14):
             data = bytes((first, second)) + rest
             assert seen(data) == expected(data)
 
 
-def test_real_traces(traces: Any) -> None:
+def test_columns_equal_scan_in_real_traces(traces: Any) -> None:
     kinds = set()
     for path in [traces / "dynamorio" / "pt.bin", *sorted((traces / "libipt-cases").glob("*.pt"))]:
         data = path.read_bytes()
@@ -94,13 +94,13 @@ def test_columns_are_arrays_that_nobody_writes() -> None:
         batch.kind[0] = 1
 
 
-def test_batches_go_on_where_the_last_ended() -> None:
+def test_each_batch_continues_after_the_last() -> None:
     data = encode("TNT", bits="TN") * 40000
     batches = list(packet_batches(data))
     assert len(batches) > 1
     assert np.array_equal(np.concatenate([batch.offset for batch in batches]), np.arange(40000))
 
 
-def test_unreadable_streams() -> None:
+def test_unreadable_stream_raises() -> None:
     with pytest.raises(TypeError, match="neither bytes-like nor an iterable"):
         list(packet_batches(5))  # type: ignore[arg-type]

@@ -54,14 +54,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "fields", "words"), REFUSED)
-def test_refused(name: Any, fields: Any, words: Any) -> None:
+def test_encode_rejects(name: Any, fields: Any, words: Any) -> None:
     with pytest.raises(ValueError, match="^" + name) as caught:
         encode(name, **fields)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["tip", "TRIG", ""])
-def test_no_such_packet(name: Any) -> None:
+def test_unknown_packet_name_is_rejected(name: Any) -> None:
     for function in (encode, encoder):
         with pytest.raises(ValueError, match=r"valid are PAD, TNT, TNT\.64"):
             function(name)
@@ -94,7 +94,7 @@ def test_tnt_out_of_range(count: Any, bits: Any, long: Any) -> None:
 
 @pytest.mark.spec("CYCF-002")
 @pytest.mark.parametrize("size", range(1, 10))
-def test_cyc_has_its_least_length(size: Any) -> None:
+def test_cyc_is_encoded_in_the_fewest_bytes(size: Any) -> None:
     below = 1 << (5 + 7 * (size - 1))
     assert len(encode_cyc(below - 1)) == size
     if size < 9:
@@ -102,7 +102,7 @@ def test_cyc_has_its_least_length(size: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "values"), [("PIP", (0, 0)), ("BIP", (0, 0, 0)), ("TMA", (0, 0))])
-def test_a_value_that_no_field_has(name: Any, values: Any) -> None:
+def test_value_outside_the_field_is_rejected(name: Any, values: Any) -> None:
     assert encoder(name)(*values)
     with pytest.raises(ValueError, match="longer"):
         encoder(name)(0, *values)

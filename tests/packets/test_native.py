@@ -57,12 +57,12 @@ piece = st.one_of(
 @example(data=encode("BBP", sz=1, type=4) + b"\x0c" * 9 + b"\x06\x0c", start=0)
 @example(data=b"\x07" + b"\xff" * 7 + b"\xfe", start=0)
 @example(data=b"\x07" + b"\xff" * 8, start=0)
-def test_same_packets(data: Any, start: Any) -> None:
+def test_native_scan_equals_python_scan(data: Any, start: Any) -> None:
     assert native(data, start) == python(data, start)
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_same_packets_for_every_opcode(first: Any) -> None:
+def test_native_scan_equals_python_scan_for_every_opcode(first: Any) -> None:
     seconds = range(256) if first in (0x02, 0x99, 0xD9) else (0x00, 0x41, 0x80, 0xFF)
     for second in seconds:
         for rest in (b"", b"\x88" + bytes(9), b"\xff" * 14):
@@ -71,11 +71,11 @@ def test_same_packets_for_every_opcode(first: Any) -> None:
 
 
 @given(data=st.lists(piece, max_size=12).map(b"".join), start=st.integers(0, 200))
-def test_same_psb(data: Any, start: Any) -> None:
+def test_native_find_psb_equals_python(data: Any, start: Any) -> None:
     assert core.find_psb(data, start) == find_psb(data, start)
 
 
-def test_same_packets_in_real_traces(traces: Any) -> None:
+def test_native_scan_equals_python_scan_in_real_traces(traces: Any) -> None:
     names = set()
     for path in [traces / "dynamorio" / "pt.bin", *sorted((traces / "libipt-cases").glob("*.pt"))]:
         data = path.read_bytes()

@@ -126,7 +126,7 @@ READ_SO = [
 
 
 @pytest.mark.parametrize("vector", READ_SO)
-def test_what_is_read_all_the_same_is_kept(vector: Vector) -> None:
+def test_ignored_reserved_bits_are_kept(vector: Vector) -> None:
     """Reserved bits, a CYC longer than needed, a packet later than the chapter."""
     packet = decode(vector.raw + b"\x00")
     assert (packet.name, dict(packet.fields)) == (vector.name, vector.fields)
@@ -179,6 +179,6 @@ def test_block_item_cut_short(size: Any) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 2])
-def test_nothing_there(offset: Any) -> None:
+def test_empty_data_raises_truncated(offset: Any) -> None:
     with pytest.raises(Truncated):
         decode(b"\x00", offset)

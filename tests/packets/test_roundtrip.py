@@ -56,7 +56,7 @@ packet = st.sampled_from(NAMES).flatmap(lambda name: st.tuples(st.just(name), fi
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), before=st.binary(max_size=3), after=st.binary(max_size=3))
-def test_decode_gives_back_what_encode_took(name: Any, data: Any, before: Any, after: Any) -> None:
+def test_decode_inverts_encode(name: Any, data: Any, before: Any, after: Any) -> None:
     fields = data.draw(fields_of(name))
     raw = encode(name, **fields)
     found = decode(
@@ -73,7 +73,7 @@ def test_decode_gives_back_what_encode_took(name: Any, data: Any, before: Any, a
     escape=st.booleans(),
     rest=st.binary(min_size=16, max_size=16),
 )
-def test_any_legal_bytes_are_given_back(opcode: Any, escape: Any, rest: Any) -> None:
+def test_reencode_returns_the_bytes_of_any_packet(opcode: Any, escape: Any, rest: Any) -> None:
     data = (b"\x02" if escape else b"") + opcode + rest
     for block in (None, 4, 8):
         try:
@@ -85,7 +85,7 @@ def test_any_legal_bytes_are_given_back(opcode: Any, escape: Any, rest: Any) -> 
 
 
 @given(item=packet, cut=st.integers(1, 15))
-def test_cut_short(item: Any, cut: Any) -> None:
+def test_truncated_packet_raises_truncated(item: Any, cut: Any) -> None:
     name, fields = item
     raw = encode(name, **fields)
     part = raw[: -(cut % len(raw)) or None]
@@ -140,7 +140,7 @@ def block(draw: Any) -> Any:
 
 @pytest.mark.spec("BIP-002", "TAB15-009")
 @given(groups=st.lists(st.one_of(outside, block()), max_size=8))
-def test_a_stream_is_its_packets(groups: Any) -> None:
+def test_packets_of_a_stream_join_to_its_bytes(groups: Any) -> None:
     items = [item for group in groups for item in group]
     data = b"".join(encode(name, **fields) for name, fields in items)
     found = [(item.name, dict(item.fields)) for item in iterate_packets(data)]

@@ -35,7 +35,7 @@ def test_bad_bytes_end_a_block() -> None:
 
 
 @pytest.mark.spec("DEC-011")
-def test_cut_off_packet_is_told() -> None:
+def test_truncated_packet_is_reported() -> None:
     *_, last = scan(b"\x06\x2d\x01")
     assert isinstance(last, BadBytes)
     assert (last.offset, last.length, last.truncated) == (1, 2, True)
@@ -105,7 +105,7 @@ def test_a_payload_that_a_tnt_joins_to_a_psb(payload: int) -> None:
 
 @pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("rest", [PSB[:2], PSB[:3], PSB[:1], PSB[:14], PSB[:15]])
-def test_where_the_data_ends_nobody_knows_whether_a_run_goes_on(rest: bytes) -> None:
+def test_psb_run_at_the_end_of_data_is_undecided(rest: bytes) -> None:
     assert shown(PSB + rest)[0] == (0, "PSB")
 
 

@@ -49,7 +49,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("vector", CASES)
-def test_vector(vector: Vector) -> None:
+def test_vector_decodes_and_encodes(vector: Vector) -> None:
     raw, name, fields = vector.raw, vector.name, vector.fields
     packet = vector.decode(b"\xaa" + raw + b"\xaa", 1)
     assert (packet.name, dict(packet.fields)) == (name, fields)
@@ -77,7 +77,7 @@ def test_every_packet_has_a_vector_and_none_has_two_meanings() -> None:
 
 @pytest.mark.spec("BIP-001", "BIP-002")
 @pytest.mark.parametrize("item_id", range(32))
-def test_block_item(item_id: Any) -> None:
+def test_block_item_vector(item_id: Any) -> None:
     header = bytes((item_id << 3 | 4,))
     eight, four = header + bytes(range(1, 9)), header + bytes(range(1, 5))
     long, short = decode(eight, in_block=8), decode(eight, in_block=4)

@@ -21,7 +21,7 @@ def traced() -> Processor:
     return cpu
 
 
-def test_the_state_is_set_while_nothing_is_traced() -> None:
+def test_state_can_be_set_while_tracing_is_off() -> None:
     cpu = Processor()
     elsewhere = ArchState(cpl=0, cr3=0x7000, cs_l=False, cs_d=True)
     cpu.arch = elsewhere
@@ -30,7 +30,7 @@ def test_the_state_is_set_while_nothing_is_traced() -> None:
     assert cpu.arch.cr3 == 0x7000
 
 
-def test_the_state_is_not_set_while_it_is_traced() -> None:
+def test_state_cannot_be_set_while_tracing_is_on() -> None:
     cpu = traced()
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="TraceEn is 1"):
@@ -41,7 +41,7 @@ def test_the_state_is_not_set_while_it_is_traced() -> None:
     assert cpu.arch.cpl == 0
 
 
-def test_a_snapshot_brings_a_processor_back() -> None:
+def test_restored_snapshot_equals_the_processor() -> None:
     cpu = traced()
     cpu.indirect_jump(0x1000, 0x2000)
     before = cpu.snapshot()
@@ -53,7 +53,7 @@ def test_a_snapshot_brings_a_processor_back() -> None:
 
 
 @pytest.mark.parametrize("scheme", [{}, {"ToPA": 1}])
-def test_output_that_goes_nowhere(scheme: dict[str, int]) -> None:
+def test_enabling_without_an_output_is_rejected(scheme: dict[str, int]) -> None:
     cpu = Processor()
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="OUTPUT_BASE"):
@@ -64,14 +64,14 @@ def test_output_that_goes_nowhere(scheme: dict[str, int]) -> None:
         cpu.set_msr(Msr.CTL, ON | 1 << 63)
 
 
-def test_a_region_at_address_0_is_one() -> None:
+def test_region_at_address_0_is_valid() -> None:
     cpu = Processor()
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     cpu.set_msr(Msr.CTL, ON, next_ip=0x1000)
     assert cpu.unit.output.memory.read(0, 2) == b"\x02\x82"
 
 
-def test_fabric_without_anybody_there() -> None:
+def test_fabric_output_without_receiver_is_rejected() -> None:
     fabric = CTL.encode(FabricEn=1)
     cpu = Processor(profile=FULL)
     before = cpu.snapshot()

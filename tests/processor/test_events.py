@@ -49,7 +49,7 @@ def test_legacy_mode_kernel_keeps_its_width() -> None:
     assert (cpu.arch.cpl, cpu.arch.bits) == (0, 32)
 
 
-def test_wrong_events() -> None:
+def test_impossible_events_are_rejected() -> None:
     cpu = Processor()
     cpu.at(10)
     cpu.at(10)
@@ -107,7 +107,7 @@ def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
     assert not cpu.arch.interrupt_flag
 
 
-def test_after_an_instruction_that_sleeps_the_next_one_comes() -> None:
+def test_execution_continues_after_a_sleeping_instruction() -> None:
     for entered in (False, True):
         cpu = Processor(arch=ArchState(cpl=0))
         cpu.mwait(0x1000, 0x1003, 0x20, entered=entered)

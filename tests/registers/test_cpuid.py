@@ -29,7 +29,7 @@ def test_pt_is_bit_25_of_leaf_7() -> None:
     "capabilities",
     [{"ip_filtering": True, "ranges": 1}, {"mtc": True}, {"psb_cyc": True}],
 )
-def test_subleaf_1_is_there_for_each_of_its_capabilities(capabilities: dict[str, Any]) -> None:
+def test_each_capability_of_subleaf_1_makes_it_present(capabilities: dict[str, Any]) -> None:
     assert BROADWELL.cpuid(0x14).eax == 0
     assert replace(BROADWELL, **capabilities).cpuid(0x14).eax == 1
 
@@ -45,7 +45,7 @@ def test_highest_subleaf() -> None:
 
 @pytest.mark.spec("CPUID-002")
 @pytest.mark.parametrize("only", ["ip_filtering", "mtc", "psb_cyc"])
-def test_anything_in_the_second_subleaf_makes_it_one(only: str) -> None:
+def test_any_value_in_subleaf_1_raises_the_highest_subleaf(only: str) -> None:
     change: dict[str, Any] = dict.fromkeys(("ip_filtering", "mtc", "psb_cyc"), False)
     assert replace(FULL, **change | {only: True}).cpuid(0x14).eax == 1
 
@@ -109,7 +109,7 @@ def test_models_where_lbr_and_pt_exclude_each_other() -> None:
     assert not replace(FULL, family=15, model=0x3D).lbr_exclusive
 
 
-def test_real_dumps() -> None:
+def test_profiles_from_real_cpuid_dumps() -> None:
     assert SKYLAKE.cpuid(1).eax == 0x506E3
     assert (SKYLAKE.family, SKYLAKE.model, SKYLAKE.stepping) == (6, 0x5E, 3)
     assert SKYLAKE.cpuid(0x14) == (1, 0xF, 7, 0)
@@ -166,7 +166,7 @@ def test_clock_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_leaves_and_profile_are_two_forms_of_one_thing(profile: Profile) -> None:
+def test_profile_round_trips_through_leaves(profile: Profile) -> None:
     leaves = {key: profile.cpuid(*key) for key in LEAVES}
     again = Profile.from_cpuid(
         profile.name,
@@ -205,7 +205,7 @@ def test_contradictions_are_refused(change: dict[str, Any]) -> None:
         {"linear_width": 57},
     ],
 )
-def test_the_last_that_is_possible_is_taken(change: dict[str, Any]) -> None:
+def test_largest_possible_values_are_accepted(change: dict[str, Any]) -> None:
     for name, value in change.items():
         assert getattr(replace(FULL, **change), name) == value
 

@@ -73,7 +73,7 @@ def test_bits_that_need_a_capability(bit: int, capability: str, source: str) -> 
 
 @pytest.mark.spec("MSRCTL-015")
 @pytest.mark.parametrize("bit", [2, 3, 10, 11, 13])
-def test_bits_that_need_none(bit: int) -> None:
+def test_bits_without_capability_are_accepted(bit: int) -> None:
     check(1 << bit, BROADWELL)
     registers = RegisterFile()
     wrmsr(registers, CTL, 1 << bit, profile=BROADWELL)
@@ -174,7 +174,7 @@ def test_topa_needs_its_capability_always(other: int) -> None:
 
 
 @pytest.mark.spec("MSRGEN-003", "MSRCTL-038")
-def test_while_tracing_only_the_same_value() -> None:
+def test_while_tracing_only_the_same_value_is_accepted() -> None:
     current = TRACE_EN | TOPA | BRANCH_EN
     check(current, current=current)
     for bit in range(1, 64):
@@ -221,13 +221,13 @@ def test_branch_en_on_the_first_processors() -> None:
     assert "BranchEn" in faults(TRACE_EN | TOPA, BROADWELL)
 
 
-def test_wrmsr_returns_what_was_there() -> None:
+def test_wrmsr_returns_the_old_value() -> None:
     registers = RegisterFile(ctl=BRANCH_EN)
     assert wrmsr(registers, CTL, TRACE_EN | TOPA, profile=FULL) == BRANCH_EN
     assert registers.ctl == TRACE_EN | TOPA
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 64])
-def test_a_value_beyond_64_bits_is_a_mistake_of_the_caller(value: int) -> None:
+def test_value_beyond_64_bits_raises_value_error(value: int) -> None:
     with pytest.raises(ValueError, match="64 bits"):
         check(value)

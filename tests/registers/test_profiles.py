@@ -72,7 +72,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", DUMPS)
-def test_leaves_are_those_of_the_dump(name: str) -> None:
+def test_cpuid_leaves_equal_the_dump(name: str) -> None:
     profile = PROFILES[name]
     for line in DUMPS[name].split("\n"):
         if not line.strip():
@@ -88,7 +88,7 @@ def test_leaves_are_those_of_the_dump(name: str) -> None:
 
 
 @pytest.mark.spec("CPUID-038")
-def test_what_tells_the_processors_apart() -> None:
+def test_profiles_differ_in_documented_capabilities() -> None:
     names = list(PROFILES)
     assert [name for name in names if PROFILES[name].lip] == ["full", "goldmont-plus", "alderlake"]
     assert [name for name in names if PROFILES[name].lbr_exclusive] == ["broadwell", "skylake"]
@@ -144,7 +144,7 @@ MEASURED = [
 
 @pytest.mark.spec("MSRCTL-004", "MSRCTL-020", "MSRCTL-026", "MSRSTS-006", "MSROBS-001")
 @pytest.mark.parametrize(("profile", "msr", "start", "refused"), MEASURED)
-def test_bits_that_real_processors_refuse(
+def test_unsupported_bits_fault_on_real_processors(
     profile: Profile, msr: Msr, start: int, refused: int
 ) -> None:
     profile = replace(profile, maxphyaddr=39)

@@ -79,7 +79,7 @@ def test_decode_inverts_encode(register: Register, data: st.DataObject) -> None:
     assert dict(register.decode(register.encode(**contents))) == contents
 
 
-def test_no_two_fields_share_a_bit_and_none_is_forgotten() -> None:
+def test_fields_cover_the_register_without_overlap() -> None:
     for register in REGISTERS:
         masks = [row.mask for row in register.fields] + [register.reserved_mask]
         assert sum(masks) == (1 << register.width) - 1
@@ -90,7 +90,7 @@ def test_no_two_fields_share_a_bit_and_none_is_forgotten() -> None:
 @pytest.mark.parametrize("msr", Msr)
 @given(registers=FILES, rest=VALUES)
 @examples(15)
-def test_a_reserved_bit_faults_and_changes_nothing(
+def test_reserved_bit_faults_and_changes_nothing(
     profile: Profile, msr: Msr, registers: RegisterFile, rest: int
 ) -> None:
     registers.ctl &= ~1
@@ -110,7 +110,7 @@ def test_a_reserved_bit_faults_and_changes_nothing(
 
 
 @given(registers=FILES, msr=st.sampled_from(Msr), value=VALUES, profile=profiles(), vmx=...)
-def test_a_write_is_done_or_leaves_all_as_it_was(
+def test_write_succeeds_or_changes_nothing(
     registers: RegisterFile, msr: Msr, value: int, profile: Profile, vmx: bool
 ) -> None:
     before = registers.copy()

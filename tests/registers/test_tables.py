@@ -65,7 +65,7 @@ STATUS_RESERVED = {3, *range(8, 32), *range(49, 64)}
     [(CTL, CTL_BITS, CTL_RESERVED), (STATUS, STATUS_BITS, STATUS_RESERVED)],
     ids=["CTL", "STATUS"],
 )
-def test_fields_lie_where_the_tables_say(
+def test_field_positions_equal_the_manuals_tables(
     register: Register, positions: dict[str, tuple[int, int]], reserved: set[int]
 ) -> None:
     assert {row.name: (row.high, row.low) for row in register.fields} == positions
@@ -73,7 +73,7 @@ def test_fields_lie_where_the_tables_say(
 
 
 @pytest.mark.spec("MSRGEN-008")
-def test_addresses() -> None:
+def test_msr_addresses() -> None:
     addresses = {msr.name: int(msr) for msr in Msr}
     assert addresses == {
         "OUTPUT_BASE": 0x560,

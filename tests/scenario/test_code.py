@@ -24,7 +24,7 @@ def decoded(name: str) -> list[int]:
     return list(ips)
 
 
-def test_code() -> None:
+def test_scenario_code_disassembles_as_expected() -> None:
     # 1000: jz 1010; 1010: jmp *rax
     scenario = parse(
         "code 0x1000 74 0e\ncode 0x1010 ff e0\nctl User BranchEn\nenable 0x1000\n    ...\n"

@@ -253,6 +253,6 @@ TIME = [
 
 
 @pytest.mark.parametrize("text", [*POWER, *OVERFLOW, *TIME])
-def test_edge(text: str) -> None:
+def test_edge_case_passes(text: str) -> None:
     result = run(parse(text, "edge"))
     assert result.as_expected, result.report

@@ -328,6 +328,6 @@ ENABLES = [
 
 
 @pytest.mark.parametrize("text", [*CONTEXT, *ENABLES])
-def test_edge(text: str) -> None:
+def test_context_edge_case_passes(text: str) -> None:
     result = run(parse(text, "edge"))
     assert result.as_expected, result.report

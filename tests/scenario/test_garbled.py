@@ -92,7 +92,9 @@ def attempt(text: str) -> None:
 
 @examples(400)
 @given(st.sampled_from(TEXTS), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_changed_scenarios(text: str, count: int, chance: random.Random) -> None:
+def test_mutated_scenarios_run_or_raise_scenario_errors(
+    text: str, count: int, chance: random.Random
+) -> None:
     other = chance.choice(TEXTS)
     source = chance.choice((text, text, f"{text}\n{other}"))
     lines = [line.split(" ") for line in source.splitlines()]
@@ -102,10 +104,10 @@ def test_changed_scenarios(text: str, count: int, chance: random.Random) -> None
 
 
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=8))
-def test_words_at_random(lines: list[list[str]]) -> None:
+def test_random_words_run_or_raise_scenario_errors(lines: list[list[str]]) -> None:
     attempt("\n".join(" ".join(line) for line in lines))
 
 
 @given(st.text(max_size=200))
-def test_any_text(text: str) -> None:
+def test_any_text_runs_or_raises_scenario_errors(text: str) -> None:
     attempt(text)

@@ -21,7 +21,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize("scenario", NAMED)
-def test_as_expected(scenario: Scenario) -> None:
+def test_scenario_produces_its_expected_packets(scenario: Scenario) -> None:
     result = run(scenario)
     assert result.as_expected, result.report
 

@@ -29,7 +29,7 @@ def test_ips_are_joined_with_the_last_ip() -> None:
     assert reader.read(PSB + bytes.fromhex("2d0813"))[1] == PacketLine("TIP", (0x1308,))
 
 
-def test_lines_as_a_scenario_has_them() -> None:
+def test_packet_lines_have_the_form_of_scenarios() -> None:
     data = bytes.fromhex("48 9902 9905 9920 02030a00 59f0 1b")
     assert [format_line(line) for line in PacketLineReader().read(data)] == [
         "TNT NNTNN",
@@ -81,7 +81,7 @@ COUNTS_BYTES = ("pend_psb_once", "psb_pending_at_smi")
     [path for path in shipped_scenarios() if path.stem not in COUNTS_BYTES],
     ids=lambda path: path.stem,
 )
-def test_packets_that_are_held_back_come_whole(scenario: Path) -> None:
+def test_deferred_packets_appear_complete(scenario: Path) -> None:
     """Bytes may leave the buffers in the middle of a packet or a block."""
 
     def told(**parameters: str) -> list[str]:
@@ -92,7 +92,7 @@ def test_packets_that_are_held_back_come_whole(scenario: Path) -> None:
     assert late == at_once[: len(late)]
 
 
-def test_wrmsr_is_an_instruction_and_write_is_none() -> None:
+def test_wrmsr_retires_and_write_does_not() -> None:
     text = "wrmsr CR3_MATCH 0x5000\n    #GP\nwrite CR3_MATCH 0x5000\nread CR3_MATCH 0x5000\n"
     assert run(parse(text, "x")).as_expected
     kernel = "arch cpl=0\nwrmsr CR3_MATCH 0x5000\nread CR3_MATCH 0x5000\n"

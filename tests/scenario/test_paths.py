@@ -35,12 +35,12 @@ def test_every_scenario_has_a_program_or_is_listed() -> None:
     assert sum(1 for each in found.values() if any(part.ips for part in each.segments)) > 280
 
 
-def test_the_decoder_finds_the_path_of_every_scenario() -> None:
+def test_decoder_reconstructs_the_path_of_every_scenario() -> None:
     found, _ = programs()
     assert deviating(decode, found) == set().union(*UNTOLD.values())
 
 
-def test_a_path_with_a_loss_may_end_early() -> None:
+def test_path_with_lost_packets_may_end_early() -> None:
     parts = [Segment([1, 2, 3], least=2), Segment([7, 8], least=2)]
     assert fits(parts, [1, 2, 7, 8])
     assert fits(parts, [1, 2, 3, 7, 8])
@@ -66,6 +66,6 @@ def test_instructions(
     assert encode(*arguments) == bytes.fromhex(code)
 
 
-def test_no_short_branch_leads_far() -> None:
+def test_short_branch_with_far_target_is_rejected() -> None:
     with pytest.raises(NoFitError, match="no conditional of 2 bytes leads that far"):
         encode("conditional", 0x1000, 2, 0x3000, 64, None)

@@ -104,7 +104,7 @@ def test_true_ticks_lie_within_bounds(
         pytest.skip(str(error))
     data, truth = tmp_path / "data", tmp_path / "truth"
     record_to_end(
-        start_qemu(RecordRequest(argv, output=data, event=event, truth=truth), found=qemu)
+        start_qemu(RecordRequest(argv, output=data, event=event, truth=truth), installation=qemu)
     )
     with Trace(data) as trace:
         (verdict,) = verify(trace, str(truth))

@@ -97,7 +97,7 @@ def test_an_asynchronous_exit_aborts_its_transaction_first() -> None:
 
 
 @pytest.mark.spec("MSRGEN-007")
-def test_what_wrmsr_refuses_no_vm_entry_of_an_stm_loads() -> None:
+def test_stm_vm_entry_loads_no_value_that_wrmsr_rejects() -> None:
     each = CASES["smm vm entry"]
     unit = traced(each)
     before = unit.snapshot()
@@ -121,7 +121,7 @@ def test_largest_value_is_accepted(what: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "where"), [("early", "next_ip"), ("late", "host_ip")])
-def test_a_failed_vm_entry_goes_on_where_it_is_told(name: str, where: str) -> None:
+def test_failed_vm_entry_continues_at_the_given_address(name: str, where: str) -> None:
     each = CASES[name]
     for ip in (0, 0x5000):
         unit = traced(each)
@@ -151,7 +151,7 @@ def test_the_next_address_of_a_processor_fits(name: str) -> None:
     assert cpu.snapshot() == before
 
 
-def test_an_stm_is_left_by_its_root_alone() -> None:
+def test_only_root_operation_leaves_an_stm() -> None:
     each = CASES["smm vm entry"]
     unit = traced(each)
     unit.state.arch = USER

@@ -81,7 +81,7 @@ def test_nanoseconds_are_tsc_ticks() -> None:
         {"crystal_hz": 1_000_000, "tsc_numerator": 1026, "bus_hz": 51_300_000},
     ],
 )
-def test_impossible_clocks(wrong: dict[str, int]) -> None:
+def test_impossible_clocks_are_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         TimeModel(**wrong)
 
@@ -101,7 +101,7 @@ def test_impossible_clocks(wrong: dict[str, int]) -> None:
         {"cpi": 1, "tsc_start": 0},
     ],
 )
-def test_the_last_clocks_that_are_possible(last: dict[str, int]) -> None:
+def test_largest_clocks_are_accepted(last: dict[str, int]) -> None:
     for name, value in last.items():
         assert getattr(TimeModel(**last), name) == value
 
@@ -146,7 +146,7 @@ def test_clocks_after_a_sleep() -> None:
 
 
 @pytest.mark.spec("TIME-014")
-def test_a_tsc_that_sleeps() -> None:
+def test_tsc_that_stops_during_sleep() -> None:
     time = TimeModel().after_sleep(10, 4000, tsc_runs=False)
     assert time.tsc_at(10) == 1_000_000_010
     assert time.art_at(10) == 25_000_100

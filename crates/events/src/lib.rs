@@ -115,7 +115,7 @@ impl From<ResumeReason> for u8 {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum MessageKind {
-    /// A process connects; ip: its pid. The recorder answers with one byte.
+    /// A process connects; ip: its pid. The recorder replies with one byte.
     Hello = 40,
     /// Packets of the thread's trace unit.
     Packets = 41,

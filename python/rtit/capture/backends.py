@@ -1,6 +1,7 @@
 """Choose a back end and start a recording.
 
-QEMU if a suitable version is installed, else single steps; PT hardware only on request.
+The choice is QEMU if a suitable version is installed, else single steps (ptrace). PT hardware is
+used on request only.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """A back end, and why it is the one, in one clause."""
+    """A back end, and the reason for the choice, in one clause."""
 
     backend: str
-    why: str
+    reason: str
     found: QemuInstallation | None = None
     perf: FoundPerf | None = None
     warning: str | None = None
@@ -37,13 +38,13 @@ class BackendChoice:
 
 
 def choose_backend(
-    request: RecordRequest, *, log: bool = False, loads: str = "rtit.capture.qemu.start"
+    request: RecordRequest, *, log: bool = False, preload_module: str = "rtit.capture.qemu.start"
 ) -> BackendChoice:
-    """Decide for a back end; `log` says that the tracer's events are wanted, too. `loads` is the
-    module that is wanted next if it is QEMU.
+    """Return the back end for a request.
 
-    Raises UsageError where QEMU or PT hardware is asked for what it cannot do, RecordError where it
-    is asked for and none fits.
+    `log`: the tracer's events are recorded, too. `preload_module` is imported while QEMU answers
+    the version probe. Raises UsageError if the requested back end cannot do what the request asks
+    for, RecordError if it is not usable on this machine.
     """
     backend = request.backend
     if backend == "ptrace":
@@ -58,15 +59,15 @@ def choose_backend(
     from rtit.capture.qemu.installation import QemuSearch
 
     search = QemuSearch()
-    # It is loaded while QEMU answers.
-    import_module(loads)
+
+    import_module(preload_module)
     found = search.result()
     if isinstance(found, str):
         if backend == "qemu":
             raise RecordError(found)
         return BackendChoice("ptrace", found)
-    why = "as asked for" if backend == "qemu" else "the fast one"
-    return BackendChoice("qemu", f"{why} ({found.qemu}, version {found.version})", found)
+    reason = "as asked for" if backend == "qemu" else "the fast one"
+    return BackendChoice("qemu", f"{reason} ({found.qemu}, version {found.version})", found)
 
 
 def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
@@ -76,7 +77,7 @@ def _choose_perf(request: RecordRequest, *, log: bool) -> BackendChoice:
     if log:
         raise UsageError("the perf back end cannot do this: --events keeps what single steps see")
     check_perf_request(request)
-    found = find_perf(kernel=traces_kernel(request), everybody=request.all_cpus)
+    found = find_perf(kernel=traces_kernel(request), all_cpus=request.all_cpus)
     if isinstance(found, str):
         raise RecordError(f"{found}; the other back ends (--backend auto) need no PT hardware")
     return BackendChoice(
@@ -98,11 +99,11 @@ def reason_for_ptrace(request: RecordRequest, *, log: bool) -> str | None:
 def start_recording(
     request: RecordRequest, *, choice: BackendChoice | None = None, log: EventLog | None = None
 ) -> RecordingSession:
-    """Start what is asked for and return the recording under way.
+    """Start a recording and return its session.
 
-    `choice` is what `choose` answered (None: it is asked); `log` collects the tracer's events, for
-    `rtit.capture.ptrace.replay`. Raises UsageError for wrong options, RecordError if the program
-    cannot be started (exit codes 125, 126, 127).
+    `choice` is the result of `choose_backend` (None: it is called). `log` collects the tracer's
+    events for `rtit.capture.ptrace.session.replay`. Raises UsageError for wrong options,
+    RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     return start_with_choice(
         request, choice or choose_backend(request, log=log is not None), log=log
@@ -112,23 +113,24 @@ def start_recording(
 def start_with_choice(
     request: RecordRequest, choice: BackendChoice, *, log: EventLog | None = None
 ) -> tuple[RecordingSession, BackendChoice]:
-    """Start what is asked for, as `start`; the recording under way, and the choice that it has.
-    That is another one where QEMU cannot start and the request does not insist on it.
+    """Start a recording and return its session, and the back end that it uses.
+
+    This is ptrace if `choice` is QEMU, QEMU cannot start and the request allows another back end.
     """
     if choice.backend == "qemu":
         from rtit.capture.qemu.installation import QemuStartError
         from rtit.capture.qemu.start import start_qemu
 
         try:
-            return start_qemu(request, found=choice.found), choice
+            return start_qemu(request, installation=choice.found), choice
         except QemuStartError as error:
             choice = fallback_from_qemu(request, error)
     if choice.backend == "perf":
         from rtit.capture.perf.session import start_perf
 
-        return start_perf(request, found=choice.perf), choice
+        return start_perf(request, installation=choice.perf), choice
     if request.truth_form == "hashes":
-        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.why})")
+        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.reason})")
     from rtit.capture.ptrace.session import start_ptrace
 
     session = start_ptrace(request, log=log)
@@ -138,7 +140,7 @@ def start_with_choice(
 
 
 def fallback_from_qemu(request: RecordRequest, error: QemuStartError) -> BackendChoice:
-    """The choice where QEMU cannot start. Raises `error` if the request asks for QEMU."""
+    """Return the choice after QEMU failed to start. Raises `error` if the request names QEMU."""
     if request.backend == "qemu":
         raise error
     return BackendChoice(
@@ -171,28 +173,27 @@ def record(
     """Record a program from its start to its end.
 
     * `argv`: the program and its arguments; the program is looked up in the PATH of `env`.
-    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where one fits; `perf`:
-      PT hardware (not yet tried on any).
+    * `backend`: `qemu`, `ptrace` (single steps), or `auto`: QEMU if a usable one is installed, else
+      ptrace; `perf`: PT hardware (not yet tested on hardware).
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event`: what the trace unit writes, as perf spells it: `intel_pt/TERM[=VALUE],.../u`.
     * `filters`: address filters as perf spells them: `filter main @ ./program`,
       `tracestop f @ ./program`.
-    * `start_at`, `stop_at`: where tracing begins and ends: a function (`NAME[@FILE]`), when it is
-      first reached, or a number of retired instructions (`N`; `+N` after the start).
-    * `size_limits`: how much is kept (`SizeLimits` of `rtit.capture.store.size_limits`; None:
-      everything).
-    * `time`: how the clocks run (`rtit.capture.clocks.make_time_model`; None: one nanosecond per
-      retired instruction).
-    * `truth`: a file for what was executed, for `rtit verify`; `truth_form`: `hashes` or `runs`.
-    * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
-    * `env`, `cwd`: the program's environment and directory; None: ours.
-    * `all_cpus`, `mmap_pages`, `perf_options`: of PT hardware alone, see
-      `RecordRequest`.
-    * `cpus`: the threads share so many CPUs, with a buffer each.
-    * `qemu_env`: variables that QEMU itself reads (`QEMU_NAME=VALUE`), see
-      `RecordRequest`.
+    * `start_at`, `stop_at`: where tracing begins and ends: the first execution of a function
+      (`NAME[@FILE]`), or a number of retired instructions (`N`; `+N` after the start).
+    * `size_limits`: a snapshot or a maximum size (None: the whole trace is kept).
+    * `time`: the clocks (`rtit.capture.clocks.make_time_model`; None: one nanosecond per retired
+      instruction).
+    * `truth`: a file for the executed instructions, for `rtit verify`; `truth_form`: `hashes` or
+      `runs`.
+    * `aslr`: False loads the program at fixed addresses. QEMU always does.
+    * `env`, `cwd`: the program's environment and directory; None: those of this process.
+    * `all_cpus`, `mmap_pages`, `perf_options`: for PT hardware only, see `RecordRequest`.
+    * `cpus`: the number of CPUs that the threads share, with one buffer per CPU; 0: a buffer per
+      thread.
+    * `qemu_env`: variables for QEMU itself (`QEMU_NAME=VALUE`), see `RecordRequest`.
 
-    An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
+    An exception (also KeyboardInterrupt) kills the program; the recording so far is kept. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
     126, 127) or the file cannot be written.
     """

@@ -1,8 +1,7 @@
-"""The clocks of a recording, as its user chooses them: cycles an instruction, and the core's clock.
+"""The clocks of a recording: cycles per instruction (CPI), core clock and TSC.
 
-The TSC runs at 1 GHz whatever the core does, so that a tick of it is the nanosecond in which
-perf.data tells the time of mappings and exits. The core's clock is a multiple of the bus clock,
-which is what CBR can say.
+The TSC always runs at 1 GHz, so one tick is one nanosecond, the unit of time in perf.data. The core
+clock is a multiple of the bus clock, because CBR packets can express no other.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ _MAX_CPI = 1000
 
 
 def parse_frequency(text: str) -> int:
-    """Hz from `3.2GHz`, `3.2G`, `800MHz` or `2500000000`.
+    """Return the Hz of `3.2GHz`, `3.2G`, `800MHz` or `2500000000`.
 
-    Raises UsageError for anything else, and for what CBR cannot say: multiples of the bus clock of
-    100 MHz, 1 to 255.
+    Raises UsageError for anything else, and for a frequency that CBR cannot express: it must be 1
+    to 255 times the bus clock of 100 MHz.
     """
     match = _FREQUENCY.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"a frequency is a number and kHz, MHz or GHz, not {text!r}")
-    whole, _, part = str(match[1]).partition(".")
-    scale: int = 10 ** len(part)
-    hertz, rest = divmod(int(whole + part) * _UNITS[match[2].upper()], scale)
-    if rest or hertz % BUS_HZ or not 1 <= hertz // BUS_HZ <= 255:
+    whole, _, fraction = str(match[1]).partition(".")
+    scale: int = 10 ** len(fraction)
+    hertz, remainder = divmod(int(whole + fraction) * _UNITS[match[2].upper()], scale)
+    if remainder or hertz % BUS_HZ or not 1 <= hertz // BUS_HZ <= 255:
         raise UsageError(
             f"the core clock is a multiple of 100 MHz from 100 MHz to 25.5 GHz, not {text!r}"
         )
@@ -41,7 +40,7 @@ def parse_frequency(text: str) -> int:
 
 
 def parse_cpi(text: str) -> int:
-    """Core cycles an instruction: a whole number from 1 to 1000. Raises UsageError."""
+    """Return the core cycles per instruction, a whole number from 1 to 1000. Raises UsageError."""
     if not re.fullmatch("[0-9]{1,4}", text.strip()) or not 1 <= int(text) <= _MAX_CPI:
         raise UsageError(f"--cpi is a whole number from 1 to {_MAX_CPI}, not {text!r}")
     return int(text)

@@ -24,11 +24,11 @@ _MMAP_HEADER = struct.Struct("<QIIIIQQ")
 
 
 class EventKind(IntEnum):
-    """What a record says; the fields that count besides `tid` and `clock`.
+    """The kind of a record, and the fields that it uses besides `tid` and `clock`.
 
-    `clock` is the number of instructions that all threads retired, this one included. A REP
-    instruction counts once; an instruction that faults and INT n, INT3, INT1 do not count. `extra`
-    is the same number of the thread alone for branches, SYSCALL, RESUME, SWITCH and EXIT.
+    `clock` is the number of instructions that all threads have retired, including this one. A REP
+    instruction counts once; an instruction that faults and INT n, INT3, INT1 do not count. For
+    branches, SYSCALL, RESUME, SWITCH and EXIT `extra` is this count for the thread alone.
     """
 
     CONDITIONAL = 1
@@ -74,7 +74,7 @@ class EventKind(IntEnum):
 
 
 class ResumeReason(IntEnum):
-    """Why user code goes on: the flags of `Kind.RESUME`."""
+    """Why user code continues: the flags of `EventKind.RESUME`."""
 
     SYSTEM_CALL = 0
     HANDLER = 1
@@ -148,7 +148,7 @@ class CaptureEvent(NamedTuple):
 
 
 class MmapEvent(NamedTuple):
-    """The blob of `Kind.MMAP`, in the order of the fields of PERF_RECORD_MMAP2 after the size."""
+    """The blob of `EventKind.MMAP`; fields in the order of PERF_RECORD_MMAP2 after the size."""
 
     pgoff: int
     """File offset of the mapping's first byte, in bytes."""
@@ -182,12 +182,15 @@ def count_branches(records: bytes) -> int:
 
 
 def parse_mmap(blob: bytes) -> MmapEvent:
-    """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
-    return parse_contents(blob)[0]
+    """Return the mapping in a blob of `EventKind.MMAP`. Raises InputError for a truncated blob."""
+    return parse_mmap_with_contents(blob)[0]
 
 
-def parse_contents(blob: bytes) -> tuple[MmapEvent, bytes]:
-    """The same, and the beginning of the file, which follows if `Flag.MMAP_WITH_CONTENTS`."""
+def parse_mmap_with_contents(blob: bytes) -> tuple[MmapEvent, bytes]:
+    """Return the mapping, and the beginning of the file if the event has `MMAP_WITH_CONTENTS`.
+
+    Raises InputError for a truncated blob.
+    """
     end = blob.find(b"\0", _MMAP_HEADER.size)
     if end < 0:
         raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
@@ -220,11 +223,11 @@ def iterate_events(batch: EventBatch) -> Iterator[CaptureEvent]:
 
 
 class EventLog:
-    """The batches of a recording, to run the trace unit over them again under other settings.
+    """The event batches of a recording, to replay them through a trace unit with other settings.
 
-    Iterating gives the batches. A file of them is a header (`rtit-events`, a zero byte, u32 version
-    1), then for each batch u32 size of the records, u32 number of blobs, u32 size of each blob, the
-    records, the blobs; all integers are little-endian.
+    Iteration yields the batches. The file format is a header (`rtit-events`, a zero byte, u32
+    version 1), then for each batch: u32 size of the records, u32 number of blobs, u32 size of each
+    blob, the records, the blobs. Integers are little-endian.
     """
 
     _MAGIC = b"rtit-events\0" + struct.pack("<I", 1)
@@ -244,7 +247,7 @@ class EventLog:
         return len(self._batches)
 
     def events(self) -> Iterator[CaptureEvent]:
-        """The events of all batches in order. Raises InputError as `events` does."""
+        """Yield the events of all batches in order. Raises InputError for damaged batches."""
         for batch in self._batches:
             yield from iterate_events(batch)
 
@@ -254,7 +257,7 @@ class EventLog:
             self.write(file)
 
     def write(self, file: BinaryIO) -> None:
-        """Write the log to a file that is open. Raises OSError."""
+        """Write the log to an open file. Raises OSError."""
         file.write(self._MAGIC)
         for records, blobs in self._batches:
             sizes = (len(records), len(blobs), *map(len, blobs))
@@ -266,7 +269,7 @@ class EventLog:
     def load(cls, path: Path | str) -> EventLog:
         """Read a file that `save` wrote.
 
-        Raises OSError, and InputError with source and offset for a file that is none or is cut off.
+        Raises OSError, and InputError with source and offset for another or a truncated file.
         """
         log = cls()
         data = Path(path).read_bytes()
@@ -285,7 +288,7 @@ class EventLog:
                     offset=reader.offset - 8,
                     value=size,
                 )
-            # `take` refuses more than the file has, so that no size in it costs memory.
+            # `take` raises if the file is shorter, so a wrong size never allocates memory.
             sizes = struct.unpack(f"<{count}I", reader.take(4 * count))
             records = reader.take(size)
             log.append(records, [reader.take(each) for each in sizes])

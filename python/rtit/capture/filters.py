@@ -1,12 +1,14 @@
-"""Address filters, spelled as for `perf record --filter`.
+"""Address filters, in the syntax of `perf record --filter`.
 
     filter|tracestop|stop <start> [/ <size>] [@ <file>]
 
-separated by commas or white space. <start> is a file offset, a function, or `*` for the whole file;
-<size> is in bytes, or a function whose end is the end. A function name, as the file spells it or as
-it is printed, is surrounded by white space (one that has some within by quotation marks, too) and
-may be followed by #n, the n'th of that name in order of address, or #g (#0, #G), the global
-one. Without a file the program itself is meant. Each filter becomes one range of section 33.2.5.3.
+Filters are separated by commas or white space. <start> is a file offset, a function, or `*` for the
+whole file. <size> is a number of bytes, or a function: the range ends where this function ends.
+
+A function name is mangled or demangled and surrounded by white space; a name that contains white
+space needs quotation marks. It may be followed by #n (the n'th function of that name in order of
+address) or #g, #G, #0 (the global one). The default file is the program. Each filter becomes one
+address range of section 33.2.5.3.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
-from rtit.image.debug_files import find_debug_file
+from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
-from rtit.perfdata.filters import AddressFilter
-from rtit.readable import name_to_text
+from rtit.perfdata.filters import Filter
+from rtit.readable import as_text
 
 MAX_FILTERS = 4
 
@@ -37,12 +39,12 @@ def parse_filters(
     *,
     program: str | PathLike[str] | None = None,
     limit: int = MAX_FILTERS,
-) -> list[AddressFilter]:
-    """The filters of one or more --filter options, with symbols resolved to file offsets.
+) -> list[Filter]:
+    """Return the filters of one or more --filter options, with symbols resolved to file offsets.
 
-    `program` is the file of filters that name none. Raises UsageError for wrong grammar, for
-    functions that are not there or not unique (the message lists near ones), and for more than
-    `limit` ranges; ImageError for a file that cannot be read.
+    `program` is the file of filters without a file. Raises UsageError for syntax errors, for
+    missing or ambiguous functions (the message lists candidates), and for more than `limit` ranges;
+    ImageError for a file that cannot be read.
     """
     texts = [filters] if isinstance(filters, str) else filters
     found = []
@@ -55,31 +57,31 @@ def parse_filters(
 
 @dataclass(frozen=True, slots=True)
 class _RangeEnd:
-    """A number, or a function with its selection: -1 any, 0 the global one, n the n'th."""
+    """A number, or a function name and a selection: -1 any, 0 the global one, n the n'th."""
 
     number: int = 0
     name: str | None = None
-    which: int = -1
+    selection: int = -1
 
 
 class _Parser:
     def __init__(self, text: str, program: str | PathLike[str] | None) -> None:
         self._text = text
-        self._at = 0
+        self._position = 0
         self._program = program
 
-    def filters(self) -> list[AddressFilter]:
+    def filters(self) -> list[Filter]:
         found = []
-        self._skip(" ,\t\n")
-        while self._at < len(self._text):
-            found.append(self._one())
-            self._skip(" ,\t\n")
+        self._skip_characters(" ,\t\n")
+        while self._position < len(self._text):
+            found.append(self._parse_filter())
+            self._skip_characters(" ,\t\n")
         if not found:
             raise self._error("no filter given")
         return found
 
-    def _one(self) -> AddressFilter:
-        action = self._word(" \t\n,")
+    def _parse_filter(self) -> Filter:
+        action = self._read_word(" \t\n,")
         if action == "start":
             raise UsageError(
                 "'start' is not possible with Intel PT: it has address ranges only, no single "
@@ -90,58 +92,58 @@ class _Parser:
             raise self._error(
                 f"unknown action {action!r}" + (f" (did you mean {hint[0]!r}?)" if hint else "")
             )
-        start = self._point()
+        start = self._parse_range_end()
         size: _RangeEnd | None = None
         if self._accept("/"):
-            size = self._point()
-        file = self._word(" ,\t\n") if self._accept("@") else None
+            size = self._parse_range_end()
+        file = self._read_word(" ,\t\n") if self._accept("@") else None
         if action == "stop" and size is None:
             raise self._error(
                 "'stop' at a single address is not possible with Intel PT: give a size"
             )
-        path = self._path(file)
-        offset, length = self._range(start, size, path)
+        path = self._resolve_path(file)
+        offset, length = self._resolve_range(start, size, path)
         if length <= 0 or offset + length > _LIMIT:
             raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
-        return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
+        return Filter("filter" if action == "filter" else "stop", path, offset, length)
 
-    def _point(self) -> _RangeEnd:
-        self._skip(" \t\n")
-        number = _NUMBER.match(self._text, self._at)
+    def _parse_range_end(self) -> _RangeEnd:
+        self._skip_characters(" \t\n")
+        number = _NUMBER.match(self._text, self._position)
         if number is not None:
-            self._at = number.end()
-            return _RangeEnd(number=self._number(number[0]))
+            self._position = number.end()
+            return _RangeEnd(number=self._parse_number(number[0]))
         if self._accept('"'):
-            name = self._word('"')
+            name = self._read_word('"')
             if not self._accept('"'):
                 raise self._error("a quotation mark is missing")
         else:
-            name, hash_, rest = self._word(" \t\n").partition("#")
+            name, hash_, rest = self._read_word(" \t\n").partition("#")
             if name in ("", "/", "@"):
                 raise self._error("a number or the name of a function was expected")
             if hash_:
-                self._at -= len(rest) + 1
-        self._skip(" \t\n")
-        if not self._text.startswith("#", self._at):
+                self._position -= len(rest) + 1
+        self._skip_characters(" \t\n")
+        if not self._text.startswith("#", self._position):
             return _RangeEnd(name=name)
-        index = _INDEX.match(self._text, self._at)
+        index = _INDEX.match(self._text, self._position)
         if index is None:
-            raise self._error("after # comes a number, or g for the global function")
-        self._at = index.end()
-        return _RangeEnd(name=name, which=0 if index["global"] else int(index["number"]))
+            raise self._error("# must be followed by a number, or by g for the global function")
+        self._position = index.end()
+        return _RangeEnd(name=name, selection=0 if index["global"] else int(index["number"]))
 
-    def _number(self, text: str) -> int:
-        # As strtoull does: 0x is hexadecimal, another leading 0 octal.
+    def _parse_number(self, text: str) -> int:
+        # Like strtoull: a leading 0x means hexadecimal, another leading 0 octal.
         base = 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10
         try:
             value = int(text, base)
         except ValueError:
-            raise self._error(f"{text!r} is no number: a leading 0 means octal") from None
+            raise self._error(f"{text!r} is not a number: a leading 0 means octal") from None
         if value >= _LIMIT:
             raise self._error(f"{text} does not fit 64 bits")
         return value
 
-    def _path(self, file: str | None) -> str:
+    def _resolve_path(self, file: str | None) -> str:
         if file is None and self._program is None:
             raise self._error("a file is needed: only user code can be filtered here")
         path = file if file is not None else fspath(self._program or "")
@@ -152,7 +154,9 @@ class _Parser:
             raise self._error(f"{real}: file names in filters cannot have blanks or commas")
         return str(real)
 
-    def _range(self, start: _RangeEnd, size: _RangeEnd | None, path: str) -> tuple[int, int]:
+    def _resolve_range(
+        self, start: _RangeEnd, size: _RangeEnd | None, path: str
+    ) -> tuple[int, int]:
         from rtit._core import ElfFile
 
         if start.name is None and (size is None or size.name is None):
@@ -162,7 +166,7 @@ class _Parser:
         if start.name == "*":
             return 0, Path(path).stat().st_size
         elf = ElfFile(path)
-        symbols = FileSymbols(elf, find_debug_file(elf, path, None))
+        symbols = FileSymbols(elf, debug_file(elf, path, None))
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:
@@ -177,41 +181,41 @@ class _Parser:
             length = last.offset + last.size - offset
         return offset, length or 0
 
-    def _skip(self, characters: str) -> None:
-        while self._at < len(self._text) and self._text[self._at] in characters:
-            self._at += 1
+    def _skip_characters(self, characters: str) -> None:
+        while self._position < len(self._text) and self._text[self._position] in characters:
+            self._position += 1
 
     def _accept(self, character: str) -> bool:
-        self._skip(" \t\n")
-        found = self._text.startswith(character, self._at)
-        self._at += found
+        self._skip_characters(" \t\n")
+        found = self._text.startswith(character, self._position)
+        self._position += found
         return found
 
-    def _word(self, ends: str) -> str:
-        self._skip(" \t\n")
-        start = self._at
-        while self._at < len(self._text) and self._text[self._at] not in ends:
-            self._at += 1
-        if start == self._at:
+    def _read_word(self, ends: str) -> str:
+        self._skip_characters(" \t\n")
+        start = self._position
+        while self._position < len(self._text) and self._text[self._position] not in ends:
+            self._position += 1
+        if start == self._position:
             raise self._error("the filter is not complete")
-        return self._text[start : self._at]
+        return self._text[start : self._position]
 
     def _error(self, message: str) -> UsageError:
         return UsageError(
-            f"filter {self._text!r}, character {self._at}: {message}; form: {_SYNTAX}"
+            f"filter {self._text!r}, character {self._position}: {message}; form: {_SYNTAX}"
         )
 
 
-def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Function:
-    name = name_to_text(point.name or "")
+def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function:
+    name = as_text(end.name or "")
     try:
-        found = symbols.find_by_name(name)
+        found = symbols.named(name)
     except ImageError as error:
         raise UsageError(f"functions of {path} cannot be read: {error}") from error
-    if point.which == 0:
+    if end.selection == 0:
         found = [each for each in found if each.binding == "g"]
-    elif point.which > 0:
-        found = found[point.which - 1 : point.which]
+    elif end.selection > 0:
+        found = found[end.selection - 1 : end.selection]
     if len(found) == 1:
         return found[0]
     if found:
@@ -225,7 +229,7 @@ def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Functi
             "or #g for the global one:\n  " + "\n  ".join(rows)
         )
     wanted = {-1: "function", 0: "global function"}.get(
-        point.which, f"function number {point.which}"
+        end.selection, f"function number {end.selection}"
     )
     near = difflib.get_close_matches(name, symbols.names, n=5, cutoff=0.5)
     hint = f"; near ones: {', '.join(near)}" if near else ""
@@ -235,6 +239,6 @@ def _resolve_symbol(symbols: FileSymbols, point: _RangeEnd, path: str) -> Functi
 
 
 def _function_before(symbols: FileSymbols, function: Function) -> str:
-    """Return the function before, to distinguish functions of one name."""
-    before = symbols.find_function(function.offset - 1) if function.offset else None
+    """Return the name of the preceding function, to distinguish functions of one name."""
+    before = symbols.at(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

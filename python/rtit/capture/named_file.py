@@ -1,4 +1,4 @@
-"""A file whose errors include its name."""
+"""An unbuffered output file with its name in every OSError."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ if TYPE_CHECKING:
 
 
 class NamedFile(FileIO):
-    """A file to write to, unbuffered, of a descriptor that it closes. What is written is written
-    whole, or there is an OSError with the name that the file was given, whatever it is called.
+    """Writes to a descriptor, which it owns. A write is complete or raises OSError.
+
+    Errors have `name` as their file name, because a FileIO of a descriptor knows no name.
     """
 
-    def __init__(self, number: int, name: str) -> None:
-        super().__init__(number, "wb")
-        self._given = name
+    def __init__(self, descriptor: int, name: str) -> None:
+        super().__init__(descriptor, "wb")
+        self._given_name = name
 
     def write(self, data: Buffer, /) -> int:
-        """All of it."""
+        """Write all of `data` and return its size."""
         done = 0
-        with self._named(), memoryview(data).cast("B") as whole:
+        with self._with_name(), memoryview(data).cast("B") as whole:
             while done < len(whole):
                 with whole[done:] as rest:
                     size = super().write(rest)
                 if size is None:
-                    raise BlockingIOError(errno.EAGAIN, "it takes no more, and does not wait")
+                    raise BlockingIOError(errno.EAGAIN, "writing would block")
                 done += size
         return done
 
     def close(self) -> None:
-        """What was written before may be refused only now."""
-        with self._named():
+        """Close the file. A network file system may report the error of an earlier write here."""
+        with self._with_name():
             super().close()
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _with_name(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            error.filename = self._given
+            error.filename = self._given_name
             raise

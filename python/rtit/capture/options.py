@@ -1,7 +1,7 @@
-"""Event options, spelled as perf spells them: `intel_pt/cyc=1,mtc_period=3,noretcomp/u`.
+"""Event options in perf's syntax: `intel_pt/cyc=1,mtc_period=3,noretcomp/u`.
 
 Terms are bit-fields of perf_event_attr.config, which has the layout of IA32_RTIT_CTL (section
-33.2.8.2), save that bit 0 is perf's pass-through flag: only with it does `branch` have a say.
+33.2.8.2), except for bit 0, perf's pass-through flag `pt`: without it, `branch` has no effect.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _USER = 1 << 3
 
 @dataclass(frozen=True, slots=True)
 class PtOptions:
-    """What to trace. Defaults are those of `perf record -e intel_pt//u`.
+    """What the trace unit records. Defaults are those of `perf record -e intel_pt//u`.
 
-    Fields are perf's terms, each 0 or 1 but for the periods: `mtc_period` n asks for an MTC every
-    2**n crystal ticks, `psb_period` n for a PSB every 2**(n+11) bytes, `cyc_thresh` n > 0 for no
-    CYC within 2**(n-1) cycles of the last. `user` and `kernel` are the modifiers. Raises UsageError
-    for values out of range.
+    Fields are perf's terms. They are 0 or 1, except for the periods: `mtc_period` n means an MTC
+    every 2**n crystal ticks, `psb_period` n a PSB every 2**(n+11) bytes, `cyc_thresh` n > 0 at
+    least 2**(n-1) cycles between CYCs. `user` and `kernel` are the modifiers. Raises UsageError for
+    values out of range.
     """
 
     pt: int = 1
@@ -96,21 +96,22 @@ class PtOptions:
             if not 0 <= value < 1 << width:
                 raise UsageError(f"{term} is 0 to {(1 << width) - 1}, not {value}")
         if not (self.user or self.kernel):
-            raise UsageError("an event traces user mode, the kernel or both, not neither")
+            raise UsageError("an event must trace user mode, the kernel or both")
 
     @classmethod
     def parse(
         cls, text: str, *, profile: Profile | None = None, user_only: bool = True
     ) -> PtOptions:
-        """Options from `intel_pt/terms/modifiers`.
+        """Return the options of `intel_pt/terms/modifiers`.
 
-        A term without a value is 1; later terms win. With `profile` the default periods are the
-        nearest lower ones that it has, and the result is checked against it. Raises UsageError for
-        unknown terms, values out of range, and, if `user_only`, for events that include the kernel.
+        A term without a value is 1; of two equal terms the last one counts. With `profile` the
+        default periods are the nearest lower ones that this processor supports, and the result is
+        checked against it. Raises UsageError for unknown terms, values out of range, and, if
+        `user_only`, for events that include the kernel.
         """
         match = _EVENT.fullmatch(text.strip())
         if match is None or not (match["pmu"] or match["terms"]):
-            raise UsageError(f"{text!r} is no event: write {PMU}/terms/u, for example {PMU}//u")
+            raise UsageError(f"{text!r} is not an event: write {PMU}/terms/u, for example {PMU}//u")
         if match["pmu"] != PMU:
             hint = _suggest_term(match["pmu"], [PMU])
             raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
@@ -128,7 +129,7 @@ class PtOptions:
 
     @classmethod
     def from_config(cls, config: int, *, user: bool = True, kernel: bool = False) -> PtOptions:
-        """Options from a value of attr.config. UsageError if it has bits that no term names."""
+        """Return the options of a value of attr.config. Raises UsageError for unknown bits."""
         known = sum(((1 << width) - 1) << low for low, width in TERMS.values())
         if config & ~known:
             raise UsageError(
@@ -139,15 +140,15 @@ class PtOptions:
 
     @property
     def config(self) -> int:
-        """attr.config: the terms in their bits."""
+        """The value of attr.config."""
         return sum(int(getattr(self, term)) << low for term, (low, _) in TERMS.items())
 
     @property
     def rtit_ctl(self) -> int:
-        """IA32_RTIT_CTL as an operating system sets it up for these options, TraceEn still 0.
+        """The value of IA32_RTIT_CTL for these options, with TraceEn=0.
 
-        User as the modifier says; without `pt` branches are traced whatever `branch` says. The
-        output scheme and the address ranges are not in it.
+        OS and User follow the modifiers. Without `pt`, BranchEn is 1 whatever `branch` is. The
+        output scheme and the address ranges are not included.
         """
         ctl = self.config & ~1
         if not self.pt:
@@ -155,7 +156,7 @@ class PtOptions:
         return ctl | (_USER if self.user else 0) | (1 << 2 if self.kernel else 0)
 
     def check(self, profile: Profile) -> None:
-        """Raise UsageError if the processor lacks something that these options ask for."""
+        """Raise UsageError if the processor does not support these options."""
         for term, capability in _REQUIRED_CAPABILITY.items():
             value = getattr(self, term)
             if value and not getattr(profile, capability):
@@ -168,7 +169,7 @@ class PtOptions:
                 )
 
     def __str__(self) -> str:
-        """The shortest event that `parse` turns back into these options."""
+        """Return the shortest text for which `parse` returns these options."""
         default = PtOptions()
         terms = []
         for each in fields(self):
@@ -176,7 +177,7 @@ class PtOptions:
             if each.name in TERMS and value != getattr(default, each.name):
                 plain = value == 1 and each.name not in _PERIODS
                 terms.append(each.name if plain else f"{each.name}={value}")
-        # perf reads no modifier at all as both.
+        # Without a modifier perf records both.
         modifiers = "u" * self.user + "k" * self.kernel
         return f"{PMU}/{','.join(terms)}/{modifiers if modifiers != 'uk' else ''}"
 
@@ -192,7 +193,7 @@ def _defaults(profile: Profile | None) -> PtOptions:
 
 
 def _allowed_encodings(profile: Profile, term: str) -> list[int]:
-    # Encoding 0 is legal whatever the bitmap says, and alone if the capability is missing.
+    # Encoding 0 is always legal, whatever the bitmap has; without the capability no other is.
     bitmap = getattr(profile, _BITMAPS[term]) if getattr(profile, _REQUIRED_CAPABILITY[term]) else 0
     return [value for value in range(16) if value == 0 or bitmap >> value & 1]
 

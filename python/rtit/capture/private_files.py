@@ -1,4 +1,4 @@
-"""Create output files that only their owner can read: they show what a program executed."""
+"""Create output files that only their owner can read, because they show what a program executed."""
 
 from __future__ import annotations
 
@@ -14,49 +14,50 @@ from rtit.errors import RecordError
 
 
 def create_private_file(path: Path | str) -> NamedFile:
-    """An empty file, unbuffered; one that is new can be read by its owner alone. A symbolic link to
-    nothing is not followed, whenever it comes. Raises OSError.
+    """Open `path` for unbuffered writing and empty it; a new file is readable by its owner only.
+
+    A dangling symbolic link is not followed, even if it appears meanwhile. Raises OSError.
     """
     flags = os.O_WRONLY | os.O_CLOEXEC
     try:
-        number = os.open(path, flags | os.O_TRUNC)
+        descriptor = os.open(path, flags | os.O_TRUNC)
     except FileNotFoundError:
-        number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-    return NamedFile(number, os.fspath(path))
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    return NamedFile(descriptor, os.fspath(path))
 
 
 class ReservedOutput:
-    """A file that is written later, all at once: whether it can be is known before. Until then it
-    keeps what it has, and one that is new goes again if nothing is written.
+    """An output file that is opened early, so that errors show early, and written later, at once.
 
-    A context manager. Raises OSError, and RecordError for a symbolic link to nothing.
+    Until then the file keeps its contents. A new file is removed if it is never written. A context
+    manager. Raises OSError, and RecordError for a dangling symbolic link.
     """
 
     def __init__(self, path: Path | str) -> None:
         self._path = path
-        self._new = False
+        self._is_new = False
         refuse_dangling_link(path)
         flags = os.O_WRONLY | os.O_CLOEXEC
         try:
-            number = os.open(path, flags)
+            descriptor = os.open(path, flags)
         except FileNotFoundError:
-            # with O_EXCL a link that has come meanwhile is not followed
-            number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-            self._new = True
-        self._file = NamedFile(number, os.fspath(path))
+            # O_EXCL: a symbolic link that was created meanwhile is not followed.
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._is_new = True
+        self._file = NamedFile(descriptor, os.fspath(path))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        if self._new:
+        if self._is_new:
             Path(self._path).unlink()
 
     @contextmanager
-    def writing(self) -> Iterator[BinaryIO]:
-        """The file, emptied; of what could not be written whole nothing stays. Raises OSError."""
-        with suppress(OSError):  # of a device or a pipe there is nothing to empty
+    def open_for_writing(self) -> Iterator[BinaryIO]:
+        """Empty the file and open it; after an error it is empty again. Raises OSError."""
+        with suppress(OSError):  # a device or a pipe cannot be truncated
             self._file.truncate(0)
         try:
             with BufferedWriter(self._file) as file:
@@ -65,11 +66,11 @@ class ReservedOutput:
             with suppress(OSError):
                 os.truncate(self._path, 0)
             raise
-        self._new = False
+        self._is_new = False
 
 
 def refuse_dangling_link(path: Path | str) -> None:
     """Raise RecordError for a dangling symbolic link: a write would create its target."""
     name = Path(path)
     if name.is_symlink() and not name.exists():
-        raise RecordError(f"cannot write {path}: it is a symbolic link to nothing")
+        raise RecordError(f"cannot write {path}: it is a dangling symbolic link")

@@ -17,24 +17,25 @@ def check_program(
     env: Mapping[str, str] | None = None,
     cwd: StrPath | None = None,
 ) -> None:
-    """Raise what starting the program would raise, before anything is started.
+    """Raise the error that starting the program would raise, without starting it.
 
-    UsageError for arguments that no program can get, RecordError if it cannot be started:
-    `exit_code` 127 not found, 126 not executable, 125 anything else.
+    UsageError for impossible arguments, RecordError if the program cannot be started: `exit_code`
+    127 not found, 126 not executable, 125 anything else.
     """
     native_tracer_module().check_program(check_arguments(argv), env=check_environment(env), cwd=cwd)
 
 
 def find_program(program: str, env: Mapping[str, str] | None) -> str:
-    """The path of a program as the shell finds it; the name itself if it is nowhere."""
+    """Return the path of a program, searched in PATH; its name if it is not found."""
     path = (env or os.environ).get("PATH")
     found = program if "/" in program else find_executable(program, path)
     return found or program
 
 
 def find_executable(name: str, path: str | None = None) -> str | None:
-    """The executable file of this name in `path`, folders with colons between (None: PATH), as
-    `shutil.which`, which would load compressors.
+    """Return the executable file of this name in `path` (None: PATH); None if there is none.
+
+    Like `shutil.which`, without its slow imports.
     """
     if path is None:
         path = os.environ.get("PATH", os.defpath)
@@ -46,9 +47,9 @@ def find_executable(name: str, path: str | None = None) -> str | None:
 
 
 def check_arguments(argv: Sequence[StrPath]) -> list[str]:
-    """`argv` as a list of texts. Raises UsageError for what no program can get."""
+    """Return `argv` as a list of strings. Raises UsageError for impossible arguments."""
     if isinstance(argv, str) or not argv:
-        raise UsageError(f"a list of the program and its arguments is needed, not {argv!r}")
+        raise UsageError(f"argv must be a list of the program and its arguments, not {argv!r}")
     words = [os.fspath(argument) for argument in argv]
     for word in words:
         if "\0" in word:
@@ -57,18 +58,18 @@ def check_arguments(argv: Sequence[StrPath]) -> list[str]:
 
 
 def check_environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    """`env`, or ours for None. Raises UsageError for what is no environment."""
+    """Return a copy of `env` (None: our environment). Raises UsageError for invalid entries."""
     if env is None:
-        # Python's own copy: `os.environ` may have changed what the C library has.
+        # Not the environment of the C library, which may differ from `os.environ`.
         env = os.environ
     for name, value in env.items():
         if "=" in name or "\0" in name + value:
-            raise UsageError(f"no environment variable: {name!r}={value!r}")
+            raise UsageError(f"not an environment variable: {name!r}={value!r}")
     return dict(env)
 
 
 def native_tracer_module() -> ModuleType:
-    """The native module. Raises RecordError where it has no tracer."""
+    """Return the native module. Raises RecordError if it has no tracer."""
     try:
         from rtit import _core
     except ImportError as error:

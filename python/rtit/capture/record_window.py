@@ -1,10 +1,10 @@
-"""From where to where a recording is traced: `--start-at` and `--stop-at`.
+"""The traced part of a run: `--start-at` and `--stop-at`.
 
     FUNCTION[@FILE] | N | +N
 
-An edge is the first byte of a function, before its first execution, or the N'th retired instruction
-of all threads together; +N, for the stop alone, counts from the start. What happens outside has
-TraceEn=0: nothing of it is in the trace. There is one window; both edges are passed once.
+An edge is the first execution of a function, or the N'th retired instruction of all threads
+together. +N, for the stop only, counts from the start. Outside of the window TraceEn is 0, so the
+trace has nothing of it. There is one window, and each edge is passed once.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ class WindowEdge:
 
 @dataclass(frozen=True, slots=True)
 class RecordWindow:
-    """Both edges; without a start a recording begins at once, without a stop it lasts to the
-    end.
-    """
+    """Both edges. Without a start tracing begins, and without a stop it ends, with the program."""
 
     start: WindowEdge | None = None
     stop: WindowEdge | None = None
@@ -48,8 +46,8 @@ class RecordWindow:
     def __bool__(self) -> bool:
         return self.start is not None or self.stop is not None
 
-    def missed(self, passed: int) -> list[str]:
-        """Warnings for the edges that were never reached; `passed`: how many were."""
+    def describe_missed(self, passed: int) -> list[str]:
+        """Return warnings for the edges that were not reached; `passed`: how many were."""
         warnings = []
         if self.start is not None and passed < 1:
             warnings.append(f"{self.start.text} (--start-at) was not reached: nothing is traced")
@@ -61,11 +59,10 @@ class RecordWindow:
 def parse_window(
     start: str | None, stop: str | None, *, program: str | PathLike[str] | None = None
 ) -> RecordWindow:
-    """The window of these options; `program` is the file of functions that name none.
+    """Return the window of these options; `program` is the file of functions without a file.
 
-    Raises UsageError for what is neither a function nor a number, for a function that is not there
-    or not unique, and for a stop that is not after the start; ImageError for a file that cannot be
-    read.
+    Raises UsageError for syntax errors, for missing or ambiguous functions, and for a stop that is
+    not after the start; ImageError for a file that cannot be read.
     """
     first = _parse_edge("--start-at", start, program) if start is not None else None
     last = _parse_edge("--stop-at", stop, program) if stop is not None else None
@@ -98,17 +95,17 @@ def _parse_edge(option: str, text: str, program: str | PathLike[str] | None) -> 
 
     try:
         number = _EDGE_FORM.search(name)
-        which = number[0] if number else ""
-        bare = name.removesuffix(which).rstrip()
-        wanted = f'filter "{bare}" {which}' + (f" @ {file}" if at else "")
-        [found] = parse_filters(wanted, program=program)
+        selection = number[0] if number else ""
+        bare = name.removesuffix(selection).rstrip()
+        filter_text = f'filter "{bare}" {selection}' + (f" @ {file}" if at else "")
+        [found] = parse_filters(filter_text, program=program)
     except UsageError as error:
         raise UsageError(f"{option} {text}: {_shorten_filter_error(error)}") from error
     return WindowEdge(text, path=found.path, offset=found.offset, size=found.size)
 
 
 def _shorten_filter_error(error: UsageError) -> str:
-    """Without what a user of filters would want to know."""
+    """Return the error without the filter's text and syntax."""
     text = str(error)
     if text.startswith("filter "):
         text = text.partition(": ")[2].partition("; form: ")[0]

@@ -10,47 +10,52 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtit.perfdata import ExitStatus
 
-OUT_OF_SPACE_ERRORS = "before the disk was full"
-"""Where a recording stopped for which too little of the disk was left."""
+STOPPED_BY_FULL_DISK = "before the disk was full"
+"""`Recording.stopped` of a recording that would have filled the disk."""
 
 COMPRESS_AFTER_PSB = False
-"""What the units of a recording choose: perf (6.1) compresses IPs after a PSB against the one
-before it where it is following the program."""
+"""The trace units' choice of whether an IP after a PSB is compressed against the last IP before it.
+
+False, because perf (6.1) decodes such IPs wrongly while it follows the program."""
 
 
 @dataclass(slots=True)
 class RecordingTotals:
-    """What has been recorded so far. `clock` counts retired instructions of all threads, traced or
-    not; `branches` conditional and indirect branches, returns and far transfers; `pt_bytes` what
-    the units wrote, which is more than the file has of a snapshot or at a size.
+    """Counts of a recording so far.
+
+    `clock`: retired instructions of all threads, traced or not; `branches`: conditional and
+    indirect branches, returns and far transfers; `pt_bytes`: bytes that the trace units wrote. A
+    snapshot, or a file with a maximum size, has fewer.
     """
 
     clock: int = 0
     threads: int = 0
     pt_bytes: int = 0
     branches: int = 0
-    status: int | None = None
+    wait_status: int | None = None
     killed: bool = False
     warnings: list[str] = field(default_factory=list)
-    edges: int = 0
-    """How many edges of the window were passed."""
-    traced: int = 0
-    """Of `clock`, those that retired while PacketEn was 1; counted where not all are."""
+    window_edges_passed: int = 0
+    """How many edges of the recording window were passed."""
+    traced_instructions: int = 0
+    """Instructions that retired with PacketEn=1; counted only with filters or a window."""
     traced_branches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What `record` made.
+    """The result of a recording.
 
-    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to;
-    `ending` says how it ended: the signal, the faulting instruction and address where one is known;
-    `instructions` and `branches` are those that were executed, traced or not: they are all traced
-    unless `partial` says that filters, a window, a size or a snapshot left some out.
-    `traced_instructions` and `traced_branches` are those that decoding gives back; None where a
-    size or a snapshot decided. `pt_bytes` is the PT in the file, padded to multiples of 8 bytes as
-    perf.data has it; `stopped` says where the recording stopped before the program did. `counted`
-    False: hardware recorded, and instructions, branches and threads were not counted and are 0.
+    * `exit_code`: the program's exit code (128 + N if signal N ended it); 0 for attached processes.
+    * `ending`: how the program ended: the signal, and the faulting instruction and address if they
+      are known.
+    * `instructions`, `branches`: executed by the program, traced or not.
+    * `partial`: filters, a window, a maximum size or a snapshot left a part untraced.
+    * `traced_instructions`, `traced_branches`: what decoding returns; None with a maximum size or a
+      snapshot, where the count is unknown.
+    * `pt_bytes`: PT in the file, padded to multiples of 8 bytes as in perf.data.
+    * `stopped`: why the recording stopped before the program ended.
+    * `counted`: False if hardware recorded: instructions, branches and threads are then 0.
     """
 
     path: Path
@@ -68,10 +73,10 @@ class Recording:
     counted: bool = True
 
 
-def exit_code_of(status: int) -> int:
+def exit_code_from_status(wait_status: int) -> int:
     """Return the exit code for a wait status: 128 + N for signal N."""
     return (
-        os.waitstatus_to_exitcode(status)
-        if not os.WIFSIGNALED(status)
-        else 128 + os.WTERMSIG(status)
+        os.waitstatus_to_exitcode(wait_status)
+        if not os.WIFSIGNALED(wait_status)
+        else 128 + os.WTERMSIG(wait_status)
     )

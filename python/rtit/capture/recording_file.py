@@ -16,8 +16,9 @@ from rtit.registers import FULL
 
 @contextlib.contextmanager
 def replace_output_file(path: Path) -> Iterator[None]:
-    """Keep an existing file as `path.old`. If the recording does not start everything is as it was,
-    an older `path.old` too. Raises RecordError if it cannot be kept.
+    """Rename an existing file to `path.old`; undo this if the body raises.
+
+    An older `path.old` is removed after success only. Raises RecordError if renaming fails.
     """
     had, old, oldest = needs_rotation(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
     had_old = had and needs_rotation(old)
@@ -44,7 +45,7 @@ def replace_output_file(path: Path) -> Iterator[None]:
 def open_writer(
     plan: RecordPlan, *, time: str, switches: SwitchRecords = SwitchRecords.NONE, **facts: str
 ) -> Writer:
-    """The file that `plan` asks for; `time` and `facts` are what it says of itself besides."""
+    """Create the perf.data file of `plan`; `time` and `facts` are added to its header."""
     model = plan.time
     return Writer(
         plan.path,

@@ -25,37 +25,39 @@ BACKENDS = ("auto", "qemu", "ptrace", "perf")
 _MAX_CPUS = 1024
 
 TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
-"""Form of a truth file -> instructions after which it has another hash: `hashes` has one where
-control is transferred next after so many, or sooner; `runs` has every sequential run."""
+"""Form of a truth file -> least number of instructions between two of its records.
+
+`hashes` writes a hash at the first control transfer after so many instructions, or sooner; `runs`
+lists every sequential run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
     """What to record, and how.
 
-    * `argv`: the program and its arguments, looked up in the PATH of `env`; or `pids`: the numbers
-      of processes that run already, which are let go at the end.
-    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where it can do this;
-      `perf`: PT hardware, by `perf record`. For this one alone: kernel code in `event`; `all_cpus`,
-      everything that runs as long as the program does; `mmap_pages`, the sizes of the kernel's
-      buffers as perf spells them (`,64M`); `perf_options`, more for perf record, a word each.
-    * `cpus`: the threads share so many CPUs, each with a buffer, as perf records a machine (single
-      steps alone); 0: a buffer a thread.
-    * `output`: the perf.data to write. An existing file becomes `output.old`.
-    * `event` and `filters`: what is traced, spelled as perf spells them.
-    * `start_at` and `stop_at`: a function or a number of instructions each (see
+    * `argv`: the program and its arguments, searched in the PATH of `env`; or `pids`: the running
+      processes to attach to, which continue after the recording.
+    * `backend`: `qemu`, `ptrace` (single steps), `auto` (QEMU if it supports the request, else
+      ptrace), or `perf` (PT hardware, by `perf record`). Only `perf` supports kernel code in
+      `event`, `all_cpus` (record the whole machine while the program runs), `mmap_pages` (buffer
+      sizes in perf's syntax, `,64M`) and `perf_options` (further options, one word each).
+    * `cpus`: the number of CPUs that the threads share, with one buffer per CPU, as perf records a
+      machine (ptrace only); 0: one buffer per thread.
+    * `output`: the perf.data file to write. An existing file becomes `output.old`.
+    * `event`, `filters`: what is traced, in perf's syntax.
+    * `start_at`, `stop_at`: a function or a number of instructions (see
       `rtit.capture.record_window`).
-    * `size_limits`: how much is kept (None: everything); `time`: how the clocks run (None: one
-      nanosecond a retired instruction).
-    * `truth`: a file for what was executed; `truth_form`: its form, `hashes` or `runs` (None: as
-      the back end likes; single steps and address filters always list the runs).
-    * `aslr` False loads the program at fixed addresses, which QEMU does in any case.
-    * `env` (None: ours) and `cwd` (None: ours) of the program; `blocked`: the signals that it
-      starts with blocked.
-    * `qemu_env`: variables that QEMU itself reads: `QEMU_NAME=VALUE`, or `QEMU_NAME` with the value
-      that it has in our environment. Those of `env` are the program's alone.
+    * `size_limits`: a snapshot or a maximum size (None: the whole trace is kept).
+    * `time`: the clocks (None: one nanosecond per retired instruction).
+    * `truth`: a file for the executed instructions; `truth_form`: `hashes` or `runs` (None: chosen
+      by the back end; ptrace and address filters always list runs).
+    * `aslr`: False loads the program at fixed addresses. QEMU always does.
+    * `env`, `cwd`: the program's environment and directory (None: those of this process);
+      `blocked`: the signals that are blocked when it starts.
+    * `qemu_env`: variables for QEMU itself: `QEMU_NAME=VALUE`, or `QEMU_NAME` with its value in our
+      environment. The variables in `env` reach the program only.
 
-    Raises UsageError for values that are none and for those that exclude each other.
+    Raises UsageError for invalid values, and for options that exclude each other.
     """
 
     argv: Sequence[str] = ()
@@ -87,10 +89,12 @@ class RecordRequest:
         else:
             check_arguments(self.argv)
         if self.backend not in BACKENDS:
-            raise UsageError(f"no back end {self.backend!r}; there are {', '.join(BACKENDS)}")
+            raise UsageError(
+                f"unknown back end {self.backend!r}; valid back ends: {', '.join(BACKENDS)}"
+            )
         if self.truth_form is not None and self.truth_form not in TRUTH_FORMS:
             raise UsageError(
-                f"no truth form {self.truth_form!r}; there are {', '.join(TRUTH_FORMS)}"
+                f"unknown truth form {self.truth_form!r}; valid forms: {', '.join(TRUTH_FORMS)}"
             )
         check_distinct({"the recording": self.output, "--truth": self.truth})
         options = self._options()
@@ -101,7 +105,7 @@ class RecordRequest:
             if not word.startswith("-") or word in ("-", "--"):
                 raise UsageError(f"--perf-option takes an option with its value, not {word!r}")
             if word.startswith(("-o", "--out")):
-                raise UsageError(f"--perf-option {word}: where to write is what -o says")
+                raise UsageError(f"--perf-option {word}: use -o to choose the output file")
         if self.qemu_env:
             self._check_qemu_env()
         if self.cpus:
@@ -110,11 +114,11 @@ class RecordRequest:
             self.size_limits.check(options)
 
     def plan(self, program: str | None = None) -> RecordPlan:
-        """Look up the names in `filters`, `start_at` and `stop_at`.
+        """Return the plan: look up the functions of `filters`, `start_at` and `stop_at`.
 
-        Those without a file are of `program` (None: of `argv`). Raises UsageError for what is not
-        there or not unique, RecordError (exit code 125) for a file that is no ELF file or cannot be
-        read.
+        `program` is the file of functions without a file (None: the program of `argv`). Raises
+        UsageError for missing or ambiguous functions, RecordError (exit code 125) for a file that
+        is not an ELF file or cannot be read.
         """
         if program is None and not self.pids:
             program = find_program(self.argv[0], self.env)
@@ -177,13 +181,13 @@ class RecordRequest:
 
 
 def check_distinct(files: Mapping[str, Path | str | None]) -> None:
-    """Raise UsageError if two of these names of files, each with what it is for, are one file."""
+    """Raise UsageError if two of these paths are one file. Keys name the purpose of each path."""
     known: dict[str, str] = {}
     for what, path in files.items():
         if path is None:
             continue
         real = os.path.realpath(path)
-        # A device or a pipe may be several.
+        # A device or a pipe may serve several purposes.
         if real in known and (Path(real).is_file() or not Path(real).exists()):
             raise UsageError(f"{known[real]} and {what} would be one file: {path}")
         known[real] = what
@@ -191,7 +195,7 @@ def check_distinct(files: Mapping[str, Path | str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlan:
-    """A request, read: what a back end is set up with."""
+    """A parsed request: the settings of a back end."""
 
     request: RecordRequest
     options: PtOptions
@@ -207,7 +211,7 @@ class RecordPlan:
 
     @property
     def command(self) -> list[str]:
-        """The recorder's command line, as the file has it."""
+        """The command line in the header of the file."""
         pids = self.request.pids
         asked = ["--pid", ",".join(map(str, pids))] if pids else list(self.request.argv)
         return ["rtit", "record", *asked]

@@ -1,4 +1,4 @@
-"""A recording under way: the program on one side, the perf.data file on the other."""
+"""A recording in progress: a back end runs the program, a sink writes the perf.data file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rtit.capture.recording import Recording, RecordingTotals, exit_code_of
+from rtit.capture.recording import Recording, RecordingTotals, exit_code_from_status
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class RecordingSink(Protocol):
-    """What takes what a back end has: a `Keeper`, or what counts. It is the session's to ask."""
+    """Receives the events or messages of a back end, and writes or counts them."""
 
     totals: RecordingTotals
     ending: ExitStatus | None
 
     @property
-    def full(self) -> bool:
-        """Nothing more is written."""
+    def is_full(self) -> bool:
+        """Whether the sink discards everything that follows."""
 
     @property
     def pt_bytes(self) -> int:
@@ -32,14 +32,14 @@ class RecordingSink(Protocol):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the file says of how much of the trace it has."""
+        """Facts in the file's header that say which part of the trace the file has."""
 
 
 class RecordingSession(ABC):
-    """Drives one recording: a context manager; `step` until it returns False, then `finish`.
+    """Drives one recording: call `step` until it returns False, then `finish`.
 
-    Leaving the context early kills the program, or lets go of it if it was attached to, and keeps
-    what was recorded; in a process that was forked meanwhile nothing happens.
+    A context manager. An early exit kills the program (it detaches from attached processes) and
+    keeps the recording so far. In a forked child, leaving the context does nothing.
     """
 
     def __init__(self, plan: RecordPlan) -> None:
@@ -49,22 +49,23 @@ class RecordingSession(ABC):
     @property
     @abstractmethod
     def totals(self) -> RecordingTotals:
-        """What has been recorded so far."""
+        """The totals of the recording so far."""
 
     @property
     def stopped(self) -> str | None:
-        """Where the recording stopped, if the program goes on without it."""
+        """Why the recording stopped before the program ended; None if it did not."""
         return None
 
     @abstractmethod
     def step(self, timeout: float) -> bool:
-        """Take what there is, waiting `timeout` seconds at most. False when everything has
-        ended.
+        """Process the available events; wait for them at most `timeout` seconds.
+
+        Returns False when all processes have ended.
         """
 
     @abstractmethod
     def snapshot(self) -> None:
-        """Write the last packets of every thread, of a recording that keeps those alone."""
+        """Write a snapshot, the last packets of every thread, if the recording takes snapshots."""
 
     @abstractmethod
     def signal(self, number: int) -> None:
@@ -72,14 +73,14 @@ class RecordingSession(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the program and everything it started, or let go of what was attached to.
+        """Kill the program and everything it started; detach from attached processes.
 
-        `step` then comes to its end.
+        Afterwards `step` must be called until it returns False.
         """
 
     @abstractmethod
     def finish(self) -> Recording:
-        """Close the file and say what is in it."""
+        """Close the file and return the result."""
 
     def __enter__(self) -> Self:
         return self
@@ -91,15 +92,15 @@ class RecordingSession(ABC):
         trace: TracebackType | None,
     ) -> None:
         if os.getpid() != self._owner:
-            return  # forked meanwhile: the recording is the other's, which goes on
+            return  # a forked child: the recording belongs to the parent
         if kind is None:
             self._close()
         else:
             self.abandon()
 
     def abandon(self) -> None:
-        """Kill the program, or let go of it, and close the file; errors are suppressed:
-        there is an error already.
+        """Kill the program, or detach, and close the file. Errors are suppressed, because this
+        follows another error.
         """
         self.kill()
         with contextlib.suppress(RecordError, OSError):
@@ -110,48 +111,56 @@ class RecordingSession(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Close the file, and whatever else is open. Again is harmless."""
+        """Close the file and all resources. May be called again."""
 
 
 class TraceUnitSession(RecordingSession):
-    """A recording that trace units of our own write; `keeper` has their packets."""
+    """A recording by software trace units; `sink` receives their packets."""
 
-    def __init__(self, plan: RecordPlan, keeper: RecordingSink) -> None:
+    def __init__(self, plan: RecordPlan, sink: RecordingSink) -> None:
         super().__init__(plan)
-        self._keeper = keeper
+        self._sink = sink
 
     @property
     def totals(self) -> RecordingTotals:
-        """What has been recorded so far."""
-        return self._keeper.totals
+        """The totals of the recording so far."""
+        return self._sink.totals
 
     @property
     def stopped(self) -> str | None:
-        """Where the recording stopped, if the program goes on without it."""
-        return self._keeper.facts.get("stopped")
+        """Why the recording stopped before the program ended; None if it did not."""
+        return self._sink.facts.get("stopped")
 
     def finish(self) -> Recording:
-        """Close the file and say what is in it."""
-        self._settle()
+        """Close the file and return the result."""
+        self._record_end()
         self._close()
         plan, totals = self._plan, self.totals
-        cut = plan.size_limits.snapshot is not None or self._keeper.full
-        chosen = bool(plan.filters or plan.window)
+        truncated = plan.size_limits.snapshot is not None or self._sink.is_full
+        selected = bool(plan.filters or plan.window)
         return Recording(
             path=plan.path,
-            exit_code=0 if plan.request.pids else exit_code_of(totals.status or 0),
+            exit_code=0 if plan.request.pids else exit_code_from_status(totals.wait_status or 0),
             instructions=totals.clock,
             threads=totals.threads,
-            pt_bytes=self._keeper.pt_bytes,
+            pt_bytes=self._sink.pt_bytes,
             branches=totals.branches,
-            partial=chosen or cut,
-            traced_instructions=None if cut else totals.traced if chosen else totals.clock,
-            traced_branches=None if cut else totals.traced_branches if chosen else totals.branches,
-            ending=self._keeper.ending,
+            partial=selected or truncated,
+            traced_instructions=None
+            if truncated
+            else totals.traced_instructions
+            if selected
+            else totals.clock,
+            traced_branches=None
+            if truncated
+            else totals.traced_branches
+            if selected
+            else totals.branches,
+            ending=self._sink.ending,
             stopped=self.stopped,
-            warnings=(*totals.warnings, *plan.window.missed(totals.edges)),
+            warnings=(*totals.warnings, *plan.window.describe_missed(totals.window_edges_passed)),
         )
 
     @abstractmethod
-    def _settle(self) -> None:
-        """Bring `totals.status` and `totals.edges` up to date: the program has ended."""
+    def _record_end(self) -> None:
+        """Update `totals.wait_status` and `totals.window_edges_passed` after the program's end."""

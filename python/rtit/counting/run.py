@@ -44,7 +44,7 @@ class CountedRun:
 
 def choose_counting_backend(request: RecordRequest) -> BackendChoice:
     """Return the back end that counts. Raises UsageError, RecordError."""
-    return choose_backend(request, loads="rtit.capture.qemu.counting")
+    return choose_backend(request, preload_module="rtit.capture.qemu.counting")
 
 
 class CountingRun:
@@ -81,7 +81,7 @@ class CountingRun:
             from rtit.capture.qemu.installation import QemuStartError
 
             try:
-                self._counted = start_counting(request, self._read, found=self._choice.found)
+                self._counted = start_counting(request, self._read, installation=self._choice.found)
                 self._session = self._counted
             except QemuStartError as error:
                 self._choice = fallback_from_qemu(request, error)
@@ -105,14 +105,14 @@ class CountingRun:
         """Return what the program executed; it has ended."""
         if self._counted is None:
             return self._decoded()
-        exit_code = self._counted.end()
+        exit_code = self._counted.finish_counting()
         threads = self._counted.threads
         names = [f"thread {each.tid}" + f" ({each.name})" * bool(each.name) for each in threads]
         by_thread = [(name, each.instructions) for name, each in zip(names, threads, strict=True)]
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
         found = self._stat(by_thread, len(tids), len(pids))
         warnings = tuple(self._counted.totals.warnings)
-        return CountedRun(found, exit_code, "qemu", warnings, self._counted.whole)
+        return CountedRun(found, exit_code, "qemu", warnings, self._counted.is_complete)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
         sums, exits = self._sums, self._sums.exits

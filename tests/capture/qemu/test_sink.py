@@ -48,11 +48,13 @@ def message(
     return EVENT_RECORD.pack(kind, flags, 0, TID, ip, target, 1000, 0) + blob
 
 
-def test_a_sequence_without_its_end_is_kept(sink: QemuRecordingSink, tmp_path: Path) -> None:
-    sink.feed(message(EventKind.THREAD))
+def test_packets_of_incomplete_sequence_are_written(
+    sink: QemuRecordingSink, tmp_path: Path
+) -> None:
+    sink.process_message(message(EventKind.THREAD))
     psb = bytes.fromhex("0282") * 8 + bytes.fromhex("0223")
-    sink.feed(message(PluginMessage.PACKETS, psb, flags=MORE))
-    sink.feed(message(PluginMessage.PACKETS, b"\x04" * 6, flags=MORE))
+    sink.process_message(message(PluginMessage.PACKETS, psb, flags=MORE))
+    sink.process_message(message(PluginMessage.PACKETS, b"\x04" * 6, flags=MORE))
     sink.close()
     assert sink.totals.warnings == ["a thread was killed: its last instructions are missing"]
     with Trace(tmp_path / "perf.data") as trace:
@@ -61,17 +63,21 @@ def test_a_sequence_without_its_end_is_kept(sink: QemuRecordingSink, tmp_path: P
     assert sink.totals.pt_bytes == len(psb) + 6
 
 
-def test_who_leaves_is_not_killed(sink: QemuRecordingSink) -> None:
-    sink.feed(message(EventKind.THREAD))
-    sink.feed(message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
+def test_process_that_leaves_the_recording_is_not_reported_killed(sink: QemuRecordingSink) -> None:
+    sink.process_message(message(EventKind.THREAD))
+    sink.process_message(
+        message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES)
+    )
     sink.close()
     assert sink.totals.warnings == [f"thread {TID}: it runs unrecorded"]
 
 
-def test_who_stays_after_all_may_be_killed(sink: QemuRecordingSink) -> None:
-    sink.feed(message(EventKind.THREAD))
-    sink.feed(message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES))
-    sink.feed(message(EventKind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
+def test_process_that_stays_after_failed_exec_is_reported_killed(sink: QemuRecordingSink) -> None:
+    sink.process_message(message(EventKind.THREAD))
+    sink.process_message(
+        message(EventKind.WARNING, b"it runs unrecorded", flags=Flag.WARNING_LEAVES)
+    )
+    sink.process_message(message(EventKind.WARNING, b"it goes on", flags=Flag.WARNING_STAYS))
     sink.close()
     assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
 
@@ -98,21 +104,23 @@ _FORGED = st.tuples(
     ]
 )
 @example(messages=[(EventKind.MMAP, 0, TID, 0, 4096, 0, TID, b"cut off")])
-def test_forged_messages_are_refused_in_one_sentence(
+def test_forged_messages_raise_record_error_only(
     messages: list[tuple[int, int, int, int, int, int, int, bytes]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     sink = made(tmp_path_factory.mktemp("forged"))
     with contextlib.suppress(RecordError):
         for kind, flags, tid, ip, target, clock, extra, blob in messages:
-            sink.feed(EVENT_RECORD.pack(kind, flags, 0, tid, ip, target, clock, extra) + blob)
+            sink.process_message(
+                EVENT_RECORD.pack(kind, flags, 0, tid, ip, target, clock, extra) + blob
+            )
     sink.close()
 
 
-def test_what_is_no_message(sink: QemuRecordingSink) -> None:
+def test_invalid_messages_raise_record_error(sink: QemuRecordingSink) -> None:
     with pytest.raises(RecordError, match="3 bytes"):
-        sink.feed(b"abc")
+        sink.process_message(b"abc")
     with pytest.raises(RecordError, match=f"thread {TID}"):
-        sink.feed(message(PluginMessage.PACKETS, b"\0"))
-    sink.feed(message(200))
+        sink.process_message(message(PluginMessage.PACKETS, b"\0"))
+    sink.process_message(message(200))
     sink.close()

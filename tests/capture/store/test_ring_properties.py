@@ -57,14 +57,16 @@ CHUNKS = st.lists(st.integers(300, 20_000), min_size=1, max_size=5)
 
 @examples(30)
 @given(st.integers(1, 1000), st.integers(1, 6_000), CHUNKS, SIZES)
-def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], size: int) -> None:
+def test_ring_buffer_holds_the_last_bytes_from_a_psb_on(
+    seed: int, count: int, sizes: list[int], size: int
+) -> None:
     data = trace(seed, count)
     ring = RingBuffer(1, size)
     done = 0
     for chunk in cut(data, sizes):
-        ring.put(chunk)
+        ring.add_packets(chunk)
         done += len(chunk)
-        assert ring.held < size + max(4096 + len(chunk), *map(len, ring.chunks))
+        assert ring.buffered_bytes < size + max(4096 + len(chunk), *map(len, ring.chunks))
         offset, held = ring.contents()
         assert data[offset:done] == held
         assert len(held) <= size
@@ -79,7 +81,7 @@ def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], s
 
 @examples(30)
 @given(st.integers(1, 1000), st.integers(100, 6_000), CHUNKS, SIZES, st.data())
-def test_snapshots_join_to_what_there_was(
+def test_overlapping_snapshots_join_without_duplicates(
     seed: int, count: int, sizes: list[int], size: int, draw: st.DataObject
 ) -> None:
     """Whenever they are taken: what they share is there once, what they leave out parts them."""
@@ -88,13 +90,13 @@ def test_snapshots_join_to_what_there_was(
     snapshot = SnapshotStore(cast(Writer, file), size)
     done, dumped = 0, [0]
     for chunk in cut(data, sizes):
-        snapshot.put(1, 1, chunk, 1)
+        snapshot.add_packets(1, 1, chunk, 1)
         done += len(chunk)
         if draw.draw(st.booleans()):
-            snapshot.dump(done)
+            snapshot.write_snapshot(done)
             dumped.append(done)
-    snapshot.end(1)
-    snapshot.dump(done)
+    snapshot.end_thread(1)
+    snapshot.write_snapshot(done)
     assert file.pieces[-1].reference == done
     groups = group_contiguous(file.pieces)
     assert sum(len(group) for group in groups) == len(file.pieces)
@@ -106,21 +108,21 @@ def test_snapshots_join_to_what_there_was(
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300))
-def test_rings_of_threads_that_ended_are_bounded(steps: list[tuple[int, bool]]) -> None:
+def test_memory_of_ended_threads_is_bounded(steps: list[tuple[int, bool]]) -> None:
     file = File()
     snapshot: Any = SnapshotStore(cast(Writer, file), 4096)
     most, live, written = 0, set(), set()
     for tid, ends in steps:
         if ends:
-            snapshot.end(tid)
+            snapshot.end_thread(tid)
             live.discard(tid)
         else:
-            snapshot.put(tid, tid, PSB * 20, 1)
+            snapshot.add_packets(tid, tid, PSB * 20, 1)
             live.add(tid)
             written.add(tid)
             most = max(most, len(live))
-        assert sum(ring.held for _, ring in snapshot._ended) <= 4096 * most
-    snapshot.dump(1)
+        assert sum(ring.buffered_bytes for _, ring in snapshot._ended) <= 4096 * most
+    snapshot.write_snapshot(1)
     there = {piece.tid for piece in file.pieces}
     assert live <= there <= written
     gone = int(snapshot.facts().get("dropped", "0").split()[0])

@@ -13,7 +13,7 @@ from rtit.errors import UsageError
     [("4096", 4096), ("4096B", 4096), ("8k", 8192), ("4M", 4 << 20), ("1G", 1 << 30),
      ("0x1000", 4096), (" 64K ", 64 << 10)],
 )  # fmt: skip
-def test_sizes_are_perfs(text: str, size: int) -> None:
+def test_parse_size_accepts_perfs_units(text: str, size: int) -> None:
     assert parse_size(text) == size
     assert parse_size(format_size(size)) == size
 
@@ -22,7 +22,7 @@ BAD = ["", "K", "-1", "1.5M", "4MB", "1T", "0", "0K", str(1 << 62), "9e9"]
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_no_sizes(text: str) -> None:
+def test_parse_size_rejects(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_size(text, "--snapshot")
     assert str(error.value).startswith("--snapshot is ")

@@ -177,14 +177,14 @@ class Case:
         )
         for step in self.steps():
             if isinstance(step, bytes):
-                recorder.feed(step, ())
+                recorder.process_events(step, ())
             elif isinstance(step, Overflow):
                 lose(recorder, step)
             elif step is not None:
                 number, first, last = step
                 size = last - first + 1
                 blob = struct.pack("<QIIIIQQ", 0, 5, 2, 0, 0, 0, 0) + f"/{number}\0".encode()
-                recorder.feed(record(EventKind.MMAP, 0, 0, 0, first, size), [blob])
+                recorder.process_events(record(EventKind.MMAP, 0, 0, 0, first, size), [blob])
         recorder.close()
         return bytes(collector.data)
 
@@ -352,7 +352,7 @@ def test_damaged_state_is_rejected_or_runs(case: Case, data: st.DataObject) -> N
             return
 
 
-def test_states_of_other_sizes_are_refused() -> None:
+def test_state_of_another_size_is_rejected() -> None:
     unit = BulkUnit()
     state = unit.state()
     for bad in (b"", state[:-1], state + b"\0", b"x" + state[1:]):

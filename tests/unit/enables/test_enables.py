@@ -75,7 +75,7 @@ def names_with(field: str, value: int) -> set[str]:
         pytest.param("EventEn", {"CFE"}, marks=pytest.mark.spec("MSRCTL-029")),
     ],
 )
-def test_bits_that_bring_packets(field: str, names: set[str]) -> None:
+def test_bits_that_enable_packets(field: str, names: set[str]) -> None:
     assert not names_with(field, 0) & names
     assert names <= names_with(field, 1)
 
@@ -87,14 +87,14 @@ def test_bits_that_bring_packets(field: str, names: set[str]) -> None:
         pytest.param("CR3Filter", {"TNT", "FUP", "TIP"}, marks=pytest.mark.spec("MSRCTL-010")),
     ],
 )
-def test_bits_that_take_packets_away(field: str, names: set[str]) -> None:
+def test_bits_that_suppress_packets(field: str, names: set[str]) -> None:
     assert names <= names_with(field, 0)
     assert not names_with(field, 1) & names
 
 
 @pytest.mark.spec("FCR3-005", "PIP-003")
 @pytest.mark.parametrize("os", [0, 1])
-def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> None:
+def test_task_switch_between_user_tasks_has_pip_only_with_os(os: int) -> None:
     out = bytearray()
     cpu = Processor(
         memory=Memory(observer=lambda _, data: out.extend(data)),

@@ -88,7 +88,7 @@ def test_a_wake_reason_is_one_bit(reason: int) -> None:
         pytest.param(0x10, 0x1F, marks=pytest.mark.spec("BIP-008")),
     ],
 )
-def test_the_last_item_of_a_block(kind: int, last: int) -> None:
+def test_last_item_of_a_block_is_encoded_before_its_bep(kind: int, last: int) -> None:
     cpu, out = machine(BranchEn=1)
     with pytest.raises(IllegalEvent, match="no item"):
         cpu.pebs(0x1000, {kind: [(last + 1, 0)]})

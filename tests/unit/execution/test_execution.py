@@ -58,7 +58,7 @@ def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
 @pytest.mark.spec("CYC-001", "CYC-006", "CYC-007", "CYC-013", "CYC-014")
 @examples(40)
 @given(all_settings())
-def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
+def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     cycles = [int(str(p.fields["cycles"])) for p in stream if p.name == "CYC"]
     total = sum(cycles)
@@ -121,7 +121,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
 @pytest.mark.spec("FUP-003")
 @examples(40)
 @given(all_settings())
-def test_a_fup_is_never_alone(chosen: Settings) -> None:
+def test_every_fup_belongs_to_another_packet(chosen: Settings) -> None:
     _, stream, _ = traced(chosen)
     in_psb = pending = False
     for packet in stream:

@@ -49,7 +49,7 @@ def test_clearing_traceen_delivers_everything() -> None:
 
 
 @pytest.mark.spec("TRCEN-006", "TPMI-001")
-def test_a_region_that_the_flush_fills() -> None:
+def test_flush_that_fills_a_region() -> None:
     cpu = topa(
         TopaEntry(REGIONS[0], interrupt=True), TopaEntry(REGIONS[1]), TopaEntry(TABLE, end=True)
     )
@@ -62,7 +62,7 @@ def test_a_region_that_the_flush_fills() -> None:
 
 @pytest.mark.spec("TPMI-001", "TPMI-006", "MSRSTS-012")
 @pytest.mark.parametrize("inject", [0, 1])
-def test_pmi(inject: int) -> None:
+def test_filled_int_region_raises_pmi(inject: int) -> None:
     cpu = topa(
         TopaEntry(REGIONS[0], interrupt=True),
         TopaEntry(REGIONS[1]),
@@ -155,7 +155,7 @@ def test_units_share_nothing() -> None:
     assert two.get_msr(Msr.STATUS) == 0
 
 
-def test_fabric() -> None:
+def test_fabric_receives_all_packets() -> None:
     sent = bytearray()
     cpu = Processor(checked=False, fabric=sent.extend)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)

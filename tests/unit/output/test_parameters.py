@@ -38,7 +38,7 @@ def fill(cpu: Processor, size: int) -> None:
 
 
 @pytest.mark.parametrize(("follow", "base", "index"), [("eager", SECOND, 0), ("lazy", TABLE, 1)])
-def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> None:
+def test_end_entry_is_followed_early_or_late(follow: str, base: int, index: int) -> None:
     cpu = start(TopaEntry(A), TopaEntry(SECOND, end=True), topa_follow=follow)
     fill(cpu, 4096)
     assert cpu.get_msr(Msr.OUTPUT_BASE) == base
@@ -49,7 +49,7 @@ def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> No
 
 
 @pytest.mark.parametrize("margin", [512, 100, 0])
-def test_how_early_the_pmi_of_a_single_region_comes(margin: int) -> None:
+def test_single_region_pmi_precedes_the_end_by_the_parameter(margin: int) -> None:
     given: dict[str, Any] = {} if margin == 512 else {"topa_pmi_margin": margin}
     profile = replace(FULL, multi_entry=False)
     cpu = start(TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True), profile=profile, **given)

@@ -154,7 +154,7 @@ def test_disable_and_enable_lose_nothing(
 
 
 @given(layout=layouts(), cuts=CUTS, more=CUTS, observed=st.booleans())
-def test_a_restored_snapshot_goes_on_the_same_way(
+def test_restored_snapshot_continues_identically(
     layout: Layout, cuts: list[int], more: list[int], observed: bool
 ) -> None:
     memory = Memory(observer=(lambda at, data: None) if observed else None)

@@ -93,7 +93,7 @@ def test_an_offset_above_the_mask_is_an_error(mask: int) -> None:
     assert "OutputOffset" in error
 
 
-def test_output_that_is_not_enabled_takes_nothing() -> None:
+def test_disabled_output_writes_nothing() -> None:
     output = Output(Memory(), profile=FULL)
     with pytest.raises(RuntimeError, match="not enabled"):
         output.write(b"a")
@@ -106,7 +106,7 @@ def test_output_that_is_not_enabled_takes_nothing() -> None:
 
 @pytest.mark.spec("TFAB-001", "TFAB-002", "MSRCTL-009", "MSRCTL-011")
 @pytest.mark.parametrize("topa", [0, 1])
-def test_fabric_takes_all_bytes_and_no_register(topa: int) -> None:
+def test_fabric_receives_all_bytes_and_changes_no_register(topa: int) -> None:
     got = bytearray()
     memory = Memory()
     output = Output(memory, profile=FULL, fabric=got.extend)
@@ -123,7 +123,7 @@ def test_fabric_takes_all_bytes_and_no_register(topa: int) -> None:
     assert memory.snapshot() == {}
 
 
-def test_the_state_is_plain() -> None:
+def test_single_range_state_is_a_plain_value() -> None:
     output, memory, _ = enabled(0x1000, 0xFFF)
     output.write(b"abc")
     saved = output.snapshot()

@@ -203,7 +203,7 @@ def test_end_leads_to_another_table(follow: Literal["eager", "lazy"]) -> None:
     assert memory.read(A, 2) == b"yx"
 
 
-def test_an_empty_write_moves_nothing() -> None:
+def test_empty_write_changes_no_pointer() -> None:
     output, _ = start([TopaEntry(A), TopaEntry(OTHER, end=True)], follow="lazy")
     output.write(b"x" * 4 * K)
     before = output.snapshot()

@@ -186,7 +186,7 @@ def test_single_entry_processor_started_beyond_its_table() -> None:
 
 
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
-def test_lazy_output_meets_the_error_with_the_next_byte(follow: Literal["eager", "lazy"]) -> None:
+def test_lazy_output_reports_the_error_at_the_next_byte(follow: Literal["eager", "lazy"]) -> None:
     memory = Memory()
     write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(B).encode() | 2])
     output = Output(memory, profile=FULL, follow=follow)

@@ -80,7 +80,7 @@ def test_an_end_without_int_gives_no_pmi(after: TopaEntry | int) -> None:
 
 
 @pytest.mark.spec("TSTP-005")
-def test_stop_comes_before_the_pmi() -> None:
+def test_stop_precedes_the_pmi() -> None:
     cpu, out = start(TopaEntry(FIRST, stop=True, interrupt=True), TopaEntry(TABLE, end=True))
     seen: list[tuple[int, int]] = []
     cpu.unit.on_pmi = lambda: seen.append((status(cpu)["Stopped"], status(cpu)["TriggerEn"]))

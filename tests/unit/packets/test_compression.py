@@ -26,7 +26,9 @@ def reconstruct(ip_bytes: int, payload: int, last_ip: int) -> int:
 
 @pytest.mark.spec("IPC-002", "IPC-003", "IPC-004", "IPC-005", "IPC-006")
 @given(IPS, NEAR, IPS, st.sampled_from(("shortest", "none", "sext48_only", "bdw")))
-def test_every_ip_comes_back(last: int, near: int, far: int, policy: str) -> None:
+def test_compressed_ips_decode_to_the_originals(
+    last: int, near: int, far: int, policy: str
+) -> None:
     for ip in (near, far, last):
         code, payload = compress_ip(ip, last, allowed_ip_encodings(policy, 57))
         assert reconstruct(code, payload, last) == ip
@@ -81,7 +83,7 @@ def cpu() -> tuple[Processor, bytearray]:
 
 
 @pytest.mark.spec("RET-003")
-def test_the_65th_call_drops_the_first(cpu: tuple[Processor, bytearray]) -> None:
+def test_65th_call_drops_the_first(cpu: tuple[Processor, bytearray]) -> None:
     processor, out = cpu
     for depth in range(65):
         ip = 0x1000 + 0x100 * depth

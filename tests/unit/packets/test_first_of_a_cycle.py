@@ -75,7 +75,7 @@ def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings
 @pytest.mark.spec("TNT-008")
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LATER])
-def test_older_results_come_first(name: str, settings: str) -> None:
+def test_older_branch_results_precede_the_cyc(name: str, settings: str) -> None:
     names = [each.name for each in told(name, **SETTINGS[settings])[1]]
     if "TNT" in names[1:]:
         assert set(names[: names.index("TNT")]) <= {"TNT"}, names

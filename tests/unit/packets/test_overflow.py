@@ -86,7 +86,7 @@ def check(run: Overflowing, out: bytes) -> None:
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-003", "OVF-006", "RET-006")
 @given(all_settings())
-def test_what_lies_between_overflows(chosen: Settings) -> None:
+def test_packets_between_overflows(chosen: Settings) -> None:
     out = bytearray()
     run = Overflowing(chosen, out.extend)
     run.run(chosen.steps)
@@ -95,7 +95,7 @@ def test_what_lies_between_overflows(chosen: Settings) -> None:
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-004")
 @given(all_settings(), st.integers(256, 700), st.integers(1, 60), st.data())
-def test_a_buffer_that_drains_slowly(
+def test_slowly_draining_buffer_overflows(
     chosen: Settings, size: int, cycles: int, data: st.DataObject
 ) -> None:
     level = data.draw(st.integers(0, size // 2))
@@ -240,7 +240,7 @@ class Anything:
 @pytest.mark.spec("TAB15-001", "TAB15-002", "TAB15-003", "TAB15-004", "TAB15-005", "TAB15-006")
 @pytest.mark.spec("TAB15-007", "TAB15-008", "TAB15-009", "OVF-014", "BBP-004")
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 0, 300, 1000)), st.integers(0, 4))
-def test_what_lies_in_a_block(seed: int, size: int, deferred: int) -> None:
+def test_overflow_inside_a_block(seed: int, size: int, deferred: int) -> None:
     machine = Anything(seed, Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=deferred))
     for _ in range(150):
         machine.step()
@@ -258,7 +258,7 @@ def test_what_lies_in_a_block(seed: int, size: int, deferred: int) -> None:
 
 @examples(40)
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 300, 1000)), st.integers(0, 150))
-def test_a_restored_unit_knows_of_overflow_and_sleep(seed: int, size: int, steps: int) -> None:
+def test_snapshot_keeps_overflow_and_sleep(seed: int, size: int, steps: int) -> None:
     parameters = Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=2)
     machine = Anything(seed, parameters)
     for _ in range(steps):

@@ -182,7 +182,7 @@ class Bounded:
 @pytest.mark.spec("OVF-015", "OVF-016")
 @examples(300)
 @given(st.integers(0, 1 << 32), st.integers(256, 400), st.integers(1, 30))
-def test_what_is_told_after_an_overflow_is_true(seed: int, size: int, cycles: int) -> None:
+def test_state_reported_after_an_overflow_is_current(seed: int, size: int, cycles: int) -> None:
     run = Bounded(seed, size, cycles)
     for _ in range(150):
         run.step()

@@ -62,7 +62,7 @@ CAUSES = {
 @pytest.mark.spec("PSB-014", "PSB-013", "MSRSTS-010", "MSRSTS-014")
 @pytest.mark.parametrize("inject", [0, 1])
 @pytest.mark.parametrize("name", CAUSES)
-def test_a_psb_that_falls_due_as_the_trace_ends(name: str, inject: int) -> None:
+def test_psb_due_at_the_end_of_tracing(name: str, inject: int) -> None:
     cause = CAUSES[name]
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))

@@ -15,7 +15,7 @@ PSB = encode("PSB")
 
 @pytest.mark.spec("MSRCTL-025", "MSRSTS-016", "PSB-015")
 @pytest.mark.parametrize("freq", range(16))
-def test_psb_comes_after_two_to_the_psbfreq_plus_11_bytes(freq: int) -> None:
+def test_psb_period_is_2_to_the_psbfreq_plus_11_bytes(freq: int) -> None:
     psbs, written = [], 0
 
     def fabric(data: bytes) -> None:

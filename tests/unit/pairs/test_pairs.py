@@ -73,6 +73,8 @@ def run(
     st.integers(0, 6),
     st.sampled_from(PROCESSORS),
 )
-def test_pairs(first: str, plan: Plan, order: str, steps: int, profile: str) -> None:
+def test_every_pair_of_situations_matches_the_reference(
+    first: str, plan: Plan, order: str, steps: int, profile: str
+) -> None:
     for second in SITUATIONS:
         run(plan, first, second, order, steps, PROFILES[profile])

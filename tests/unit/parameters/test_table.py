@@ -25,7 +25,7 @@ def test_table_has_every_field() -> None:
 
 
 @pytest.mark.parametrize("row", PARAMETER_TABLE, ids=lambda row: row.name)
-def test_a_row(row: ParameterRow) -> None:
+def test_table_row_has_values_and_section(row: ParameterRow) -> None:
     """The default is a value; the sections are those of the chapter; both texts have the row."""
     row.values.check(row.name, row.default)
     for section in row.section.split(", "):
@@ -78,6 +78,6 @@ def test_the_place_of_vmcs_may_be_named_once() -> None:
         Parameters(psb_plus_order=("VMCS", *order))
 
 
-def test_an_annotation_that_says_no_values() -> None:
+def test_annotation_without_values_is_rejected() -> None:
     with pytest.raises(TypeError, match="does not say its values"):
         allowed_by_annotation(int)

@@ -47,7 +47,7 @@ def test_privilege() -> None:
     assert ArchState(**V86, cpl=0).privilege == 3
 
 
-def test_code_of_a_width_that_cannot_run() -> None:
+def test_impossible_code_width_is_rejected() -> None:
     for bits in (0, 48):
         with pytest.raises(UsageError, match=f"code of {bits} bits"):
             ArchState().with_code_bits(bits)
@@ -81,7 +81,7 @@ def test_after_reset() -> None:
         {"exit_loads": ((Msr.CTL, -1),)},
     ],
 )
-def test_controls_that_no_field_holds(wrong: dict[str, Any]) -> None:
+def test_controls_beyond_their_fields_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         VmxControls(**wrong)
 
@@ -99,6 +99,6 @@ def test_controls_that_no_field_holds(wrong: dict[str, Any]) -> None:
         {"exit_loads": ((Msr.CTL, (1 << 64) - 1),)},
     ],
 )
-def test_the_last_controls_that_fit(last: dict[str, Any]) -> None:
+def test_largest_controls_are_accepted(last: dict[str, Any]) -> None:
     for name, value in last.items():
         assert getattr(VmxControls(**last), name) == value

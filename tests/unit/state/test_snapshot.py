@@ -94,7 +94,7 @@ def test_every_part_of_the_state_is_kept_and_compared(name: str) -> None:
     assert unit.snapshot() == plain
 
 
-def test_a_snapshot_is_a_value() -> None:
+def test_snapshot_does_not_change_with_the_unit() -> None:
     """What happens later does not reach into it."""
     cpu = Processor(parameters=Parameters(held_bytes=40, topa_cache="table"))
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)

@@ -131,7 +131,7 @@ def test_illegal_events_are_refused_and_change_nothing(name: str) -> None:
     assert len(out) == length
 
 
-def test_illegal_orders() -> None:
+def test_events_in_impossible_order_are_rejected() -> None:
     cpu = machine(ArchState())
     cpu.eenter(0, 4)
     with pytest.raises(IllegalEvent, match="from an enclave"):
@@ -161,7 +161,7 @@ def test_illegal_orders() -> None:
         cpu.smm_vm_entry(0, 4)
 
 
-def test_a_processor_that_sleeps() -> None:
+def test_sleeping_processor_rejects_events() -> None:
     for register in (0, 1):  # C0.2, and C0.1 of which no packet tells
         cpu = machine(ArchState())
         cpu.umwait(0, 4, register)
@@ -202,7 +202,7 @@ def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
         cpu.eresume(0x1000)
 
 
-def test_reset_forgets_what_was_kept() -> None:
+def test_reset_clears_saved_state() -> None:
     cpu = machine(ArchState(cpl=0))
     cpu.smi(0)
     cpu.reset()
@@ -219,7 +219,7 @@ def test_reset_forgets_what_was_kept() -> None:
         cpu.vm_exit(0, 4)
 
 
-def test_values_that_no_field_holds() -> None:
+def test_values_beyond_their_fields_are_rejected() -> None:
     for wrong in (
         {"tsc_offset": 1 << 64},
         {"tsc_multiplier": 0},
@@ -247,7 +247,7 @@ BAD = {
 
 @pytest.mark.spec("MSRGEN-007", "MSRGEN-005")
 @pytest.mark.parametrize("name", BAD)
-def test_one_rule_for_all_writes(name: str) -> None:
+def test_every_msr_write_obeys_the_rules_of_wrmsr(name: str) -> None:
     """WRMSR faults, VM entry fails late, VM exit aborts."""
     msr, value = BAD[name]
     loads = ((Msr.ADDR1_A, 0x4000), (msr, value), (Msr.ADDR1_B, 0x5000))
@@ -264,7 +264,7 @@ def test_one_rule_for_all_writes(name: str) -> None:
 
 @pytest.mark.spec("MSRGEN-007")
 @pytest.mark.parametrize("drop", ["tip", "none"])
-def test_loads_before_an_abort_have_happened(drop: str) -> None:
+def test_msr_loads_before_a_vmx_abort_take_effect(drop: str) -> None:
     cpu = machine(ROOT, parameters=Parameters(vmx_abort_drop=drop))  # type: ignore[arg-type]
     loads = ((Msr.ADDR1_A, 0x4000), (Msr.CTL, 1 << 57), (Msr.ADDR1_B, 0x5000))
     cpu.vm_entry(0, 4, controls=VmxControls(exit_loads=loads))

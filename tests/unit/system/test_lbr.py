@@ -103,7 +103,7 @@ def test_every_way_of_clearing_trace_en_resets_the_array(
 
 @pytest.mark.spec("LBR-005")
 @pytest.mark.parametrize("stored", [False, True], ids=["BTM", "BTS"])
-def test_branch_traces_rest_while_tracing(stored: bool) -> None:
+def test_bts_is_suspended_while_pt_traces(stored: bool) -> None:
     cpu = processor(ArchState(cpl=0))
     seen: list[tuple[int, int, bool]] = []
     cpu.unit.on_branch_trace = lambda *branch: seen.append(branch)
@@ -119,7 +119,7 @@ def test_branch_traces_rest_while_tracing(stored: bool) -> None:
     assert seen == [(0x1000, 0x1020, stored), (0x1000, 0x1040, stored)]
 
 
-def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
+def test_bts_continues_beside_pt_if_not_exclusive() -> None:
     cpu = Processor(profile=FULL, arch=ArchState(cpl=0))
     seen: list[int] = []
     cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
@@ -131,7 +131,7 @@ def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
 
 
 @pytest.mark.parametrize("cpl", [0, 3])
-def test_bts_rests_by_cpl(cpl: int) -> None:
+def test_bts_is_suspended_by_cpl(cpl: int) -> None:
     """IA32_DEBUGCTL.BTS_OFF_OS and BTS_OFF_USR (Volume 3, 18.4.1)."""
     cpu = processor(ArchState(cpl=cpl))
     seen: list[int] = []

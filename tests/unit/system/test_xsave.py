@@ -111,7 +111,7 @@ def test_saved_output_pointer_is_exact() -> None:
 
 
 @pytest.mark.spec("XSV-001", "XSV-002", "XSV-004")
-def test_another_thread_in_between() -> None:
+def test_xsave_area_survives_another_thread() -> None:
     """The stream of the first goes on where it was left, in its own buffer."""
     machine = Machine()
     cpu = machine.cpu

@@ -86,7 +86,7 @@ def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
 @pytest.mark.spec("CYC-001", "CYC-006", "CYC-007")
 @examples(40)
 @given(plans())
-def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
+def test_cyc_counts_sum_to_all_active_cycles(plan: Plan) -> None:
     """Sleep, stopped clocks and SMM count for nothing: no core cycle of tracing passes there."""
     world = World(replace(plan, ctl=plan.ctl | {"CYCEn": 1}))
     total = sum(

@@ -1,4 +1,4 @@
-"""Whether this machine can record PT in hardware; if not, the reason and the remedy.
+"""Check whether this machine can record PT in hardware; if not, give the reason and the remedy.
 
 The kernel describes its PT driver in /sys/bus/event_source/devices/intel_pt: `caps` has the fields
 of CPUID leaf 14H, in hexadecimal (section 33.3.1).
@@ -55,8 +55,9 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class PerfInstallation:
-    """A perf that records PT here. `profile`: what the kernel says the processor has; None if it
-    does not say.
+    """A perf that can record PT on this machine.
+
+    `profile` has the PT capabilities that the kernel reports; None if it reports none.
     """
 
     perf: Path
@@ -64,13 +65,13 @@ class PerfInstallation:
     profile: Profile | None
 
     @property
-    def copies_kernel(self) -> bool:
-        """Whether it has --kcore: since 5.5."""
+    def has_kcore(self) -> bool:
+        """Whether perf has the option --kcore (version 5.5 and later)."""
         numbers = re.match(r"(\d+)\.(\d+)", self.version)
         return numbers is None or (int(numbers[1]), int(numbers[2])) >= (5, 5)
 
 
-def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallation | str:
+def find_perf(*, kernel: bool = False, all_cpus: bool = False) -> PerfInstallation | str:
     """Return the perf to record with, or one sentence with the reason and the remedy."""
     problem = reason_for_no_hardware()
     if problem is not None:
@@ -81,7 +82,7 @@ def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallat
             "perf is not installed (Debian: linux-perf; Ubuntu: linux-tools-generic; Fedora: perf)"
         )
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             [perf, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -92,11 +93,13 @@ def find_perf(*, kernel: bool = False, everybody: bool = False) -> PerfInstallat
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{perf} cannot be run: {getattr(error, 'strerror', None) or error}"
-    version = answer.stdout.partition("perf version")[2].strip()
-    if answer.returncode or not version:
-        said = (answer.stderr.strip() or answer.stdout.strip() or "it says nothing").splitlines()[0]
-        return f"{perf} does not work ({said}); install the one of the kernel that runs"
-    problem = reason_for_no_permission(kernel=kernel, everybody=everybody)
+    version = result.stdout.partition("perf version")[2].strip()
+    if result.returncode or not version:
+        message = (
+            result.stderr.strip() or result.stdout.strip() or "it says nothing"
+        ).splitlines()[0]
+        return f"{perf} does not work ({message}); install the one of the kernel that runs"
+    problem = reason_for_no_permission(kernel=kernel, all_cpus=all_cpus)
     return problem or PerfInstallation(Path(perf), version.splitlines()[0], pmu_profile())
 
 
@@ -128,20 +131,23 @@ def reason_for_no_hardware() -> str | None:
     return f"{name} has PT, but the kernel offers no /{PMU}: Linux 4.2 and newer have it"
 
 
-def reason_for_no_permission(*, kernel: bool = False, everybody: bool = False) -> str | None:
-    """Why the kernel lets this process not trace, and what would help; None if it does, as far as
-    can be said without trying.
+def reason_for_no_permission(*, kernel: bool = False, all_cpus: bool = False) -> str | None:
+    """Return why the kernel forbids this process to trace, and the remedy; None if it permits it.
+
+    Only a recording shows the definite answer.
     """
     try:
         paranoid = int((ROOT / _PARANOID).read_text())
     except (OSError, ValueError):
         return f"the kernel has no perf events: /{_PARANOID} cannot be read"
-    most, what = (0, "all CPUs") if everybody else (1, "the kernel") if kernel else (2, "programs")
-    if paranoid <= most or _has_any_capability(_CAP_SYS_ADMIN, _CAP_PERFMON):
+    max_paranoid, target = (
+        (0, "all CPUs") if all_cpus else (1, "the kernel") if kernel else (2, "programs")
+    )
+    if paranoid <= max_paranoid or _has_any_capability(_CAP_SYS_ADMIN, _CAP_PERFMON):
         return None
     return (
-        f"perf_event_paranoid is {paranoid}, so only root may trace {what}: run as root, or "
-        f"`sudo sysctl kernel.perf_event_paranoid={most}`"
+        f"perf_event_paranoid is {paranoid}, so only root may trace {target}: run as root, or "
+        f"`sudo sysctl kernel.perf_event_paranoid={max_paranoid}`"
     )
 
 
@@ -151,23 +157,27 @@ def describe_kernel_limits() -> list[str]:
 
 
 def _buffer_limit() -> str | None:
-    """An AUX buffer is locked memory: the kernel allows each user so much a CPU, and RLIMIT_MEMLOCK
-    beside it, all CPUs together, unless it holds CAP_IPC_LOCK
-    (Documentation/admin-guide/sysctl/kernel.rst).
+    """Return the limit on AUX buffers, which are locked memory; None without a limit.
+
+    The kernel allows each user an amount per CPU, and RLIMIT_MEMLOCK for all CPUs together. Neither
+    holds with CAP_IPC_LOCK (Documentation/admin-guide/sysctl/kernel.rst).
     """
     if _has_any_capability(_CAP_IPC_LOCK) or _read_number(_PARANOID) == -1:
         return None
-    each, locked = _read_number(_MLOCK), _locked_memory_limit()
-    if each is None or locked is None:
+    per_cpu, locked = _read_number(_MLOCK), _locked_memory_limit()
+    if per_cpu is None or locked is None:
         return None
     return (
-        f"buffers may take {each:,} KB a CPU (perf_event_mlock_kb) and {locked // 1024:,} KB more "
-        "in all (ulimit -l): for larger ones run as root, or raise these"
+        f"buffers may take {per_cpu:,} KB a CPU (perf_event_mlock_kb) and {locked // 1024:,} KB "
+        "more in all (ulimit -l): for larger ones run as root, or raise these"
     )
 
 
 def _hidden_addresses() -> str | None:
-    """The same file of the kernel's: 1 hides them from those without CAP_SYSLOG, 2 from all."""
+    """Return a warning if the kernel hides its addresses from this process.
+
+    kptr_restrict 1 hides them from processes without CAP_SYSLOG, 2 from all.
+    """
     restrict = _read_number(_RESTRICT)
     if not restrict or (restrict == 1 and _has_any_capability(_CAP_SYSLOG)):
         return None

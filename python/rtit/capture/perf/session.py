@@ -28,23 +28,23 @@ _TIMEOUT = 10.0
 
 
 class PerfSession(RecordingSession):
-    """A running perf. It writes the file; nothing counts instructions."""
+    """A running `perf record`. perf writes the file, and instructions are not counted."""
 
     def __init__(self, plan: RecordPlan, process: subprocess.Popen[bytes]) -> None:
         super().__init__(plan)
         self._process = process
-        self._counted = RecordingTotals()
+        self._totals = RecordingTotals()
 
     @property
     def totals(self) -> RecordingTotals:
-        """Nothing but `pt_bytes`: while it runs the size of the file."""
+        """Only `pt_bytes` is set; while perf runs, it is the size of the file."""
         if self._process.returncode is None:
             with contextlib.suppress(OSError):
-                self._counted.pt_bytes = _data_file(self._plan.path).stat().st_size
-        return self._counted
+                self._totals.pt_bytes = _data_file(self._plan.path).stat().st_size
+        return self._totals
 
     def step(self, timeout: float) -> bool:
-        """Wait; see `Session`."""
+        """Wait for perf; False when it has ended."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -52,15 +52,17 @@ class PerfSession(RecordingSession):
         return False
 
     def snapshot(self) -> None:
-        """perf takes one by the same signal."""
+        """Request a snapshot: perf takes one on SIGUSR2."""
         self._process.send_signal(signal.SIGUSR2)
 
     def signal(self, number: int) -> None:
-        """perf ends what it started, and the file. It does not know SIGHUP."""
+        """End perf, which ends its program and completes the file. SIGTERM replaces SIGHUP, which
+        perf does not handle.
+        """
         self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def kill(self) -> None:
-        """perf ends by SIGTERM, or is ended."""
+        """End perf by SIGTERM; by SIGKILL if it does not end within `_TIMEOUT`."""
         self._process.terminate()
         try:
             self._process.wait(_TIMEOUT)
@@ -68,7 +70,7 @@ class PerfSession(RecordingSession):
             self._process.kill()
 
     def finish(self) -> Recording:
-        """Return what perf wrote. Raises RecordError if that is not a trace."""
+        """Return the recording of perf. Raises RecordError if the file has no trace."""
         self._close()
         plan, code = self._plan, self._process.returncode
         try:
@@ -80,7 +82,7 @@ class PerfSession(RecordingSession):
             raise RecordError(f"perf record failed ({ended}), and left no trace: {error}") from None
         if buffers is None:
             raise RecordError(f"perf record (exit code {code}) traced nothing: {plan.path}")
-        self._counted.pt_bytes = size
+        self._totals.pt_bytes = size
         wait_status = -code if code < 0 else code << 8
         attached = bool(plan.request.pids)
         return Recording(
@@ -101,44 +103,46 @@ class PerfSession(RecordingSession):
             self._process.wait()
 
 
-def start_perf(request: RecordRequest, *, found: PerfInstallation | None = None) -> PerfSession:
-    """Start `perf record` as `request` asks for and return the recording under way.
+def start_perf(
+    request: RecordRequest, *, installation: PerfInstallation | None = None
+) -> PerfSession:
+    """Start `perf record` and return its session.
 
-    `found` is the perf to take (None: it is looked for). Raises UsageError for what hardware does
-    not do, or this processor has not; RecordError if the program cannot be started (exit codes 125,
-    126, 127).
+    `installation` None: perf is searched for. Raises UsageError for options that hardware or this
+    processor does not support; RecordError if the program cannot be started (exit codes 125, 126,
+    127).
     """
     check_perf_request(request)
-    if found is None:
-        answer = find_perf(kernel=traces_kernel(request), everybody=request.all_cpus)
+    if installation is None:
+        answer = find_perf(kernel=traces_kernel(request), all_cpus=request.all_cpus)
         if isinstance(answer, str):
             raise RecordError(answer)
-        found = answer
+        installation = answer
     plan = request.plan()
-    if found.profile is not None:
-        PtOptions.parse(request.event, profile=found.profile, user_only=False)
+    if installation.profile is not None:
+        PtOptions.parse(request.event, profile=installation.profile, user_only=False)
     if not request.pids:
         check_program(request.argv, env=request.env, cwd=request.cwd)
     with replace_output_file(plan.path):
-        process = _launch_perf(plan, [str(found.perf), *perf_arguments(plan, found)])
+        process = _launch_perf(plan, [str(installation.perf), *perf_arguments(plan, installation)])
     return PerfSession(plan, process)
 
 
 def traces_kernel(request: RecordRequest) -> bool:
-    """Return whether the kernel is to be traced."""
+    """Return whether the request includes the kernel."""
     return PtOptions.parse(request.event, user_only=False).kernel
 
 
 def check_perf_request(request: RecordRequest) -> None:
-    """Raise UsageError for what only our own trace units can do."""
-    asked = {
+    """Raise UsageError for options that only the software trace units support."""
+    unsupported = {
         "--start-at": request.start_at,
         "--stop-at": request.stop_at,
         "--truth": request.truth,
         "--truth-format": request.truth_form,
         "--cpi and --core-clock": request.time not in (None, TimeModel()),
     }
-    for option, value in asked.items():
+    for option, value in unsupported.items():
         if value:
             raise UsageError(
                 f"the perf back end records by hardware: {option} is for the others, which run the "
@@ -146,9 +150,11 @@ def check_perf_request(request: RecordRequest) -> None:
             )
 
 
-def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
-    """Return the arguments of perf. Option names are equal; a snapshot needs one to write it
-    at the end. What the user adds comes last, so that perf goes by it.
+def perf_arguments(plan: RecordPlan, installation: PerfInstallation) -> list[str]:
+    """Return the arguments of perf.
+
+    `--snapshot=e` writes a snapshot at the end, too. The user's own options are last, so that they
+    override the others.
     """
     request, size_limits = plan.request, plan.size_limits
     arguments = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
@@ -162,7 +168,7 @@ def perf_arguments(plan: RecordPlan, found: PerfInstallation) -> list[str]:
         arguments += ["-m", request.mmap_pages]
     if request.all_cpus:
         arguments += ["-a"]
-    if plan.options.kernel and os.access("/proc/kcore", os.R_OK) and found.copies_kernel:
+    if plan.options.kernel and os.access("/proc/kcore", os.R_OK) and installation.has_kcore:
         arguments += ["--kcore"]
     arguments += request.perf_options
     if request.pids:
@@ -191,5 +197,5 @@ def _launch_perf(plan: RecordPlan, command: Sequence[str]) -> subprocess.Popen[b
 
 
 def _data_file(path: Path) -> Path:
-    """Where the records are of a recording that may be a directory."""
+    """Return the file with the records; with --kcore a recording is a directory."""
     return path / "data" if path.is_dir() else path

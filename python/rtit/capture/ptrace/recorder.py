@@ -13,15 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtit.capture.clocks import MAX_SCHEDULED_INSTRUCTIONS, instructions_per_tick
-from rtit.capture.events import BRANCH_KINDS, EVENT_RECORD, EventKind, Flag, count_branches
+from rtit.capture.events import (
+    BRANCH_KINDS,
+    EVENT_RECORD,
+    KINDS_WITH_BLOB,
+    EventKind,
+    Flag,
+    count_branches,
+)
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
-from rtit.capture.store.deleted_files import MappedAt
+from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.capture.store.unit_output import OutputSetup
-from rtit.perfdata import ExitStatus, Fault, Writer
-from rtit.perfdata.filters import AddressFilter
+from rtit.perfdata import Ending, Fault, Writer
+from rtit.perfdata.filters import Filter
 from rtit.processor import ArchState, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit.arch_state import CODE_BITS
@@ -29,13 +36,13 @@ from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
 
-# Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
+# Entry points of the modelled kernel. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000
 _FAULT_ENTRY = 0xFFFF_FFFF_8100_1000
 INTERRUPT_ENTRY = 0xFFFF_FFFF_8100_2000
 
-# What threads have written goes to the file after this many retired instructions. That depends on
-# what ran alone, never on the time of day: two recordings of one deterministic run are cut alike.
+# Packets go to the file after this many retired instructions. The interval is in instructions, not
+# in seconds, so that two recordings of a deterministic run are equal.
 _CHUNK_CLOCK = 1 << 14
 
 _TRACE_EN = 1 << 0
@@ -43,26 +50,26 @@ _TRACE_EN = 1 << 0
 
 @dataclass(slots=True)
 class TracedThread:
-    """A thread that is traced."""
+    """A traced thread, its logical processor, and its counts."""
 
     tid: int
     pid: int
     cpu: Processor
     pending: bytearray
     enabled: bool = False
-    on: bool = True
-    """Not before the start or after the stop of what is to be traced."""
-    traced: bool = False
-    """PacketEn when that last counted."""
+    in_window: bool = True
+    """Whether the thread is inside the recording window."""
+    was_traced: bool = False
+    """PacketEn at the last counted event."""
     retired: int = 0
-    since: int = 0
-    """`retired` when that last changed."""
-    bits: int = 64
-    """Of the code that it runs."""
+    retired_at_change: int = 0
+    """`retired` at the last change of PacketEn."""
+    code_bits: int = 64
+    """Width of the code: 64, 32 or 16."""
     decodable: int = 0
-    """Instructions that retired while PacketEn was 1, where not all do."""
+    """Instructions that retired with PacketEn=1; counted only with filters or a window."""
     fault: Fault | None = None
-    """What took it out of user code, if it has not come back."""
+    """The fault by which the thread left user code; None once it has returned."""
 
 
 @dataclass(slots=True)
@@ -72,27 +79,27 @@ class _TracedProcess:
 
 
 class PtraceRecorder(RecordingWriter):
-    """Feeds capture events to trace units and writes what they give.
+    """Feeds capture events to trace units and writes their packets.
 
-    `options` and `filters` are what the user asked for; `windowed`: it is traced from somewhere or
-    to somewhere; `output` chooses the units' output scheme.
+    `has_window`: the recording has a start or a stop; `output` is the output scheme of the trace
+    units.
     """
 
     def __init__(
         self,
         writer: Writer,
         options: PtOptions,
-        filters: Sequence[AddressFilter] = (),
+        filters: Sequence[Filter] = (),
         *,
         profile: Profile,
         time: TimeModel,
         parameters: Parameters | None = None,
         output: OutputSetup | None = None,
         size_limits: SizeLimits | None = None,
-        windowed: bool = False,
+        has_window: bool = False,
     ) -> None:
         super().__init__(writer, size_limits)
-        self._counts = windowed or bool(filters)
+        self._counts_traced = has_window or bool(filters)
         self._filters = list(filters)
         self._profile = profile
         self._time = time
@@ -102,14 +109,14 @@ class PtraceRecorder(RecordingWriter):
         self._threads: dict[int, TracedThread] = {}
         self._processes: dict[int, _TracedProcess] = {}
         self._next_chunk = _CHUNK_CLOCK
-        self._untimed = not options.tsc
-        # Code that appears does so at a TSC that no instruction before it has.
+        self._lacks_time = not options.tsc
+        # New code gets a TSC that is later than that of every earlier instruction.
         self._tick = instructions_per_tick(time)
-        self._ahead = self._last_change = 0
-        self._written: set[tuple[int, int]] = set()
+        self._clock_offset = self._last_code_change = 0
+        self._written_pages: set[tuple[int, int]] = set()
 
-    def feed(self, records: bytes, blobs: Sequence[bytes]) -> None:
-        """Take one batch of capture events (`rtit.capture.events` has the layout)."""
+    def process_events(self, records: bytes, blobs: Sequence[bytes]) -> None:
+        """Process one batch of capture events; see `rtit.capture.events` for the layout."""
         threads = self._threads
         clock = self.totals.clock
         self.totals.branches += count_branches(records)
@@ -117,7 +124,7 @@ class PtraceRecorder(RecordingWriter):
             if kind <= EventKind.FAR:
                 cpu = threads[tid].cpu
                 unit = cpu.unit
-                unit.at(clock + self._ahead)
+                unit.at(clock + self._clock_offset)
                 if kind == EventKind.CONDITIONAL:
                     unit.conditional(ip, ip + length, target, bool(flags & 1))
                 elif kind == EventKind.CALL:
@@ -131,69 +138,73 @@ class PtraceRecorder(RecordingWriter):
                 elif kind == EventKind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
-                    threads[tid].bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
-                    cs_l, cs_d = CODE_BITS[threads[tid].bits]
+                    threads[tid].code_bits = 32 if flags & Flag.FAR_TO_32_BIT else 64
+                    cs_l, cs_d = CODE_BITS[threads[tid].code_bits]
                     cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
-                if self._counts:
-                    self._count(threads[tid], kind, extra)
+                if self._counts_traced:
+                    self._update_counts(threads[tid], kind, extra)
             elif kind <= EventKind.SWITCH:
-                self._transfer(threads[tid], kind, flags, ip, target, clock + self._ahead)
+                self._transfer(threads[tid], kind, flags, ip, target, clock + self._clock_offset)
                 if kind == EventKind.FAULT:
                     threads[tid].fault = Fault(ip, extra >> 32, target)
-                if self._counts:
-                    self._count(threads[tid], kind, extra)
+                if self._counts_traced:
+                    self._update_counts(threads[tid], kind, extra)
             else:
-                blob = blobs[extra] if kind in _WITH_BLOB else b""
-                if kind in _OF_CODE and clock > self._last_change:
-                    self._last_change = clock
-                    self._ahead += self._tick - 1
-                self._sideband(kind, flags, tid, ip, target, clock + self._ahead, extra, blob)
+                blob = blobs[extra] if kind in KINDS_WITH_BLOB else b""
+                if kind in _CODE_CHANGES and clock > self._last_code_change:
+                    self._last_code_change = clock
+                    self._clock_offset += self._tick - 1
+                self._process_sideband(
+                    kind, flags, tid, ip, target, clock + self._clock_offset, extra, blob
+                )
             if clock >= self._next_chunk:
                 self._next_chunk = clock + _CHUNK_CLOCK
                 self.totals.clock = clock
                 self.flush()
         self.totals.clock = max(self.totals.clock, clock)
 
-    def _count(self, thread: TracedThread, kind: int, retired: int) -> None:
-        """PacketEn may have changed at this event. After those that tell no number nothing retires
-        before one that does.
+    def _update_counts(self, thread: TracedThread, kind: int, retired: int) -> None:
+        """Update the counts of traced instructions: PacketEn may have changed at this event.
+
+        `_UNCOUNTED_EXITS` carry no count; no instruction retires between them and the next event.
         """
-        if kind in _BRANCHES and thread.traced:
+        if kind in _BRANCHES and thread.was_traced:
             self.totals.traced_branches += 1
-        if kind in _OUT:
+        if kind in _UNCOUNTED_EXITS:
             return
         thread.retired = retired
-        on = thread.cpu.unit.state.packet_en
-        if on != thread.traced or kind == EventKind.EXIT:
-            if thread.traced:
-                self.totals.traced += retired - thread.since
-                thread.decodable += retired - thread.since
-            thread.since = retired
-            thread.traced = on
+        packet_en = thread.cpu.unit.state.packet_en
+        if packet_en != thread.was_traced or kind == EventKind.EXIT:
+            if thread.was_traced:
+                self.totals.traced_instructions += retired - thread.retired_at_change
+                thread.decodable += retired - thread.retired_at_change
+            thread.retired_at_change = retired
+            thread.was_traced = packet_en
 
     def flush(self) -> None:
-        """Write what the threads have pending, and bring the file's size up to date."""
-        clock = self._now
+        """Write the pending packets of all threads, and update the size of the file."""
+        clock = self._current_clock
         for thread in self._threads.values():
             self._write_chunk(thread, clock)
         self._writer.flush()
 
     @property
-    def _now(self) -> int:
-        return self.totals.clock + self._ahead
+    def _current_clock(self) -> int:
+        return self.totals.clock + self._clock_offset
 
-    def dump(self) -> int:
-        """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
+    def write_snapshot(self) -> int:
+        """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
         self.flush()
-        return self._dump(self._time.tsc(self._now))
+        return self._write_snapshot(self._time.tsc(self._current_clock))
 
     def close(self) -> None:
-        """End every thread that is still there, as a driver does when tracing is stopped, and the
-        file. Again is harmless.
+        """End all remaining threads, as a driver does at the end of tracing, and close the file.
+
+        May be called again.
         """
         for tid in list(self._threads):
-            self._end_thread(tid, self._now)
-        self._close(self._time.tsc(self._now))
+            self._end_thread(tid, self._current_clock)
+        self._close(self._time.tsc(self._current_clock))
 
     def _transfer(
         self, thread: TracedThread, kind: int, flags: int, ip: int, target: int, clock: int
@@ -206,8 +217,8 @@ class PtraceRecorder(RecordingWriter):
             if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
-            thread.bits = 32 if flags & Flag.RESUME_32_BIT else 64
-            cpu.resume(target, bits=thread.bits)
+            thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
+            cpu.resume(target, bits=thread.code_bits)
         elif kind == EventKind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
         elif kind == EventKind.FAULT:
@@ -217,17 +228,19 @@ class PtraceRecorder(RecordingWriter):
         elif kind == EventKind.SWITCH:
             in_user = bool(flags & Flag.SWITCH_IN_USER)
             if flags & (Flag.SWITCH_TURNS_ON | Flag.SWITCH_TURNS_OFF):
-                thread.on = bool(flags & Flag.SWITCH_TURNS_ON)
+                thread.in_window = bool(flags & Flag.SWITCH_TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             _clear_trace_en(cpu)
             self._enable(thread)
             if in_user:
-                cpu.resume(ip, bits=thread.bits)
+                cpu.resume(ip, bits=thread.code_bits)
 
     def _wait_until(self, cpu: Processor, clock: int) -> None:
-        """Move to `clock`. A thread that was in the kernel for longer than LONGEST_SCHEDULED was
-        switched out when it came there: tracing is off until it goes on.
+        """Advance the processor to `clock`.
+
+        A thread that was in the kernel for more than MAX_SCHEDULED_INSTRUCTIONS was switched out at
+        its kernel entry: tracing is off until it continues.
         """
         in_kernel = cpu.arch.cpl == 0
         if (
@@ -238,26 +251,27 @@ class PtraceRecorder(RecordingWriter):
         cpu.at(clock)
 
     def _enable(self, thread: TracedThread) -> None:
-        if not thread.on or self._stopped(thread):
+        if not thread.in_window or self._has_trace_stopped(thread):
             return
-        # TraceEn is 0 here: the address registers take writes at no other time.
+        # TraceEn is 0 here. Otherwise a write to the address registers would fault.
         ctl = self._ctl
         process = self._processes[thread.pid]
-        for index, (wanted, found) in enumerate(zip(self._filters, process.ranges, strict=True)):
+        for index, (address_filter, found) in enumerate(
+            zip(self._filters, process.ranges, strict=True)
+        ):
             first, last = found or (0, 0)
             thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index, first)
             thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
-            ctl |= wanted.addr_cfg << (32 + 4 * index)
+            ctl |= address_filter.addr_cfg << (32 + 4 * index)
         thread.cpu.set_msr(IA32_RTIT_CTL, ctl)
         thread.enabled = True
 
     @staticmethod
-    def _stopped(thread: TracedThread) -> bool:
-        # A TraceStop ends the thread's trace: the driver does not start it again behind the user's
-        # back.
+    def _has_trace_stopped(thread: TracedThread) -> bool:
+        # A TraceStop ends the thread's trace: the driver does not enable it again.
         return thread.enabled and thread.cpu.unit.stopped
 
-    def _sideband(
+    def _process_sideband(
         self,
         kind: int,
         flags: int,
@@ -268,13 +282,13 @@ class PtraceRecorder(RecordingWriter):
         extra: int,
         blob: bytes,
     ) -> None:
-        now = self._time.tsc(clock)
+        tsc = self._time.tsc(clock)
         writer = self._writer
-        if self.full and kind in _OF_THE_FILE:
+        if self.is_full and kind in _FILE_EVENTS:
             return
         if kind == EventKind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
-            self._threads[tid].on = not flags & Flag.THREAD_UNTRACED
+            self._threads[tid].in_window = not flags & Flag.THREAD_UNTRACED
         elif kind == EventKind.EXIT:
             if tid in self._threads:
                 self._threads[tid].retired = extra
@@ -284,35 +298,39 @@ class PtraceRecorder(RecordingWriter):
                 self._warn_untimed("a program replaced itself (exec)")
             self._processes[ip] = self._new_process()
         elif kind == EventKind.COMM:
-            writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
+            writer.comm(ip, tid, tsc, os.fsdecode(blob), by_exec=bool(flags & Flag.COMM_BY_EXEC))
         elif kind == EventKind.MMAP:
-            self._mapped(tid, ip, target, now, blob, flags)
+            self._add_mapping(tid, ip, target, tsc, blob, flags)
         elif kind == EventKind.CODE:
-            self._poke(self._threads[tid], now, ip, blob, flags)
+            self._change_code(self._threads[tid], tsc, ip, blob, flags)
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(blob.decode(errors="replace"))
         elif kind == EventKind.END:
-            self.totals.status = ip
-            self.totals.edges = target
+            self.totals.wait_status = ip
+            self.totals.window_edges_passed = target
             self.totals.killed = bool(flags & Flag.END_KILLED)
 
-    def _poke(self, thread: TracedThread, now: int, address: int, code: bytes, flags: int) -> None:
-        self._write_code(MappedAt(thread.pid, thread.tid, now, address, len(code)), code, flags)
+    def _change_code(
+        self, thread: TracedThread, tsc: int, address: int, code: bytes, flags: int
+    ) -> None:
+        self._write_code(
+            MappingLocation(thread.pid, thread.tid, tsc, address, len(code)), code, flags
+        )
         if flags & Flag.CODE_OF_MAPPING:
             return
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
         }
-        if pages & self._written:
+        if pages & self._written_pages:
             self._warn_untimed("a program changed its own code")
-        self._written |= pages
+        self._written_pages |= pages
 
-    def _warn_untimed(self, what: str) -> None:
-        """Without TSC packets a decoder cannot tell which code ran before a change."""
-        if self._untimed:
-            self._untimed = False
+    def _warn_untimed(self, event: str) -> None:
+        """Warn that without TSC packets a decoder cannot know which code ran before a change."""
+        if self._lacks_time:
+            self._lacks_time = False
             self.totals.warnings.append(
-                f"{what}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
+                f"{event}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
             )
 
     def _new_process(self) -> _TracedProcess:
@@ -321,22 +339,22 @@ class PtraceRecorder(RecordingWriter):
     def _start_thread(
         self, tid: int, pid: int, parent_tid: int, parent_pid: int, clock: int
     ) -> None:
-        now = self._time.tsc(clock)
+        tsc = self._time.tsc(clock)
         if pid not in self._processes:
             parent = self._processes.get(parent_pid)
             self._processes[pid] = (
                 _TracedProcess(list(parent.ranges)) if parent else self._new_process()
             )
-        cpu, pending = self._trace_unit(clock)
-        self._begun(pid)
-        if parent_tid and not self.full:
-            self._writer.fork(pid, parent_pid, tid, parent_tid, now)
+        cpu, pending = self._make_cpu(clock)
+        self._note_process(pid)
+        if parent_tid and not self.is_full:
+            self._writer.fork(pid, parent_pid, tid, parent_tid, tsc)
         thread = self._threads[tid] = TracedThread(tid, pid, cpu, pending)
-        self._begin(thread, clock)
+        self._start_tracing(thread, clock)
         self.totals.threads += 1
 
-    def _trace_unit(self, clock: int) -> tuple[Processor, bytearray]:
-        """A logical processor, and what its unit writes."""
+    def _make_cpu(self, clock: int) -> tuple[Processor, bytearray]:
+        """Return a logical processor, and the buffer for the packets of its trace unit."""
         pending = bytearray()
         memory = Memory(observer=lambda _address, data: pending.extend(data))
         cpu = Processor(
@@ -349,18 +367,18 @@ class PtraceRecorder(RecordingWriter):
         )
         cpu.at(clock)
         self._output.install(cpu, memory)
-        pending.clear()  # the ToPA table is no trace
+        pending.clear()  # `install` wrote the ToPA table
         return cpu, pending
 
-    def _begin(self, thread: TracedThread, clock: int) -> None:
-        """Its tracing begins."""
-        if not self.full:
+    def _start_tracing(self, thread: TracedThread, clock: int) -> None:
+        """Write that the thread's tracing begins."""
+        if not self.is_full:
             self._writer.itrace_start(thread.pid, thread.tid, self._time.tsc(clock))
 
-    def _stop(self, thread: TracedThread, clock: int) -> None:
-        """Its tracing ends."""
+    def _stop_tracing(self, thread: TracedThread, clock: int) -> None:
+        """End the thread's tracing and write its last packets."""
         self._wait_until(thread.cpu, clock)
-        self._count(thread, EventKind.EXIT, thread.retired)
+        self._update_counts(thread, EventKind.EXIT, thread.retired)
         thread.cpu.set_msr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
 
@@ -368,29 +386,31 @@ class PtraceRecorder(RecordingWriter):
         thread = self._threads.pop(tid, None)
         if thread is None:
             return
-        self._stop(thread, clock)
-        self._store.end(tid)
+        self._stop_tracing(thread, clock)
+        self._store.end_thread(tid)
         if flags & Flag.EXIT_DETACHED:
             return
-        took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
+        took_signal = bool(flags & Flag.EXIT_TOOK_SIGNAL)
         ending = None
-        if status is not None and (took or tid == thread.pid):
-            # The kernel gives the status of the process as that of its first thread.
-            fault = thread.fault if took else None
-            ending = ExitStatus(status, of_process=True, took_signal=took, fault=fault)
+        if status is not None and (took_signal or tid == thread.pid):
+            # The kernel reports the status of the process as that of its first thread.
+            fault = thread.fault if took_signal else None
+            ending = Ending(status, of_process=True, took_signal=took_signal, fault=fault)
         # A thread that is killed with its process may not have reported its last instructions.
-        known = None
+        decodable = None
         if status is not None:
-            known = thread.decodable if self._counts else thread.retired
-        self._write_exit(thread.pid, tid, self._time.tsc(clock), ending, known)
+            decodable = thread.decodable if self._counts_traced else thread.retired
+        self._write_exit(thread.pid, tid, self._time.tsc(clock), ending, decodable)
 
-    def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes, flags: int) -> None:
+    def _add_mapping(
+        self, tid: int, address: int, size: int, tsc: int, blob: bytes, flags: int
+    ) -> None:
         thread = self._threads[tid]
-        place = MappedAt(thread.pid, tid, now, address, size)
-        mapping = self._write_mapping(place, blob, flags)
+        location = MappingLocation(thread.pid, tid, tsc, address, size)
+        mapping = self._write_mapping(location, blob, flags)
         process = self._processes[thread.pid]
-        for index, wanted in enumerate(self._filters):
-            found = wanted.addresses(address, mapping.pgoff, size, mapping.path)
+        for index, address_filter in enumerate(self._filters):
+            found = address_filter.addresses(address, mapping.pgoff, size, mapping.path)
             if found is not None:
                 process.ranges[index] = found
 
@@ -399,7 +419,7 @@ class PtraceRecorder(RecordingWriter):
             return
         data = bytes(thread.pending)
         thread.pending.clear()
-        self._put(thread.tid, thread.pid, data, self._time.tsc(clock))
+        self._store_packets(thread.tid, thread.pid, data, self._time.tsc(clock))
 
 
 def _clear_trace_en(cpu: Processor) -> None:
@@ -409,10 +429,7 @@ def _clear_trace_en(cpu: Processor) -> None:
         cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
 
 
-_OF_THE_FILE = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))
+_FILE_EVENTS = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))
 _BRANCHES = frozenset(BRANCH_KINDS)
-_OUT = frozenset((EventKind.INTERRUPT, EventKind.FAULT, EventKind.SOFT_INT))
-_OF_CODE = frozenset((EventKind.EXEC, EventKind.MMAP, EventKind.CODE))
-_WITH_BLOB = frozenset(
-    (EventKind.EXEC, EventKind.COMM, EventKind.MMAP, EventKind.CODE, EventKind.WARNING)
-)
+_UNCOUNTED_EXITS = frozenset((EventKind.INTERRUPT, EventKind.FAULT, EventKind.SOFT_INT))
+_CODE_CHANGES = frozenset((EventKind.EXEC, EventKind.MMAP, EventKind.CODE))

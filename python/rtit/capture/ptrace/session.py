@@ -1,4 +1,4 @@
-"""A recording by single steps: connects the tracer, the recorder and the file."""
+"""A recording by single steps: connects the tracer, the recorder and the output file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rtit.unit.time_model import TimeModel
 
 
 class PtraceSession(TraceUnitSession):
-    """A recording under single steps; `log` collects the tracer's events."""
+    """A recording by single steps; `log` collects the tracer's events."""
 
     def __init__(
         self, plan: RecordPlan, tracer: PtraceTracer, recorder: PtraceRecorder, log: EventLog | None
@@ -35,47 +35,46 @@ class PtraceSession(TraceUnitSession):
         self._released = False
 
     def step(self, timeout: float) -> bool:
-        """Take what the tracer has; see `Session`."""
+        """Process the tracer's next batch; False after its last event."""
         batch = self._tracer.next_batch(timeout)
         if batch is None:
             return False
         if self._log is not None:
             self._log.append(*batch)
-        self._recorder.feed(*batch)
-        if self._recorder.full and not self._released:
+        self._recorder.process_events(*batch)
+        if self._recorder.is_full and not self._released:
             self._released = True
-            # What was attached to is traced by a process that knows of no release but this one.
+            # For attached processes the tracer's only way to release them is `kill`.
             (self._tracer.kill if self._plan.request.pids else self._tracer.release)()
         return True
 
     def snapshot(self) -> None:
-        """Write the last packets of every thread."""
-        self._recorder.dump()
+        """Write a snapshot, the last packets of every thread."""
+        self._recorder.write_snapshot()
 
     def signal(self, number: int) -> None:
         """Send a signal to the program; nothing happens if it has ended."""
         self._tracer.signal(number)
 
     def kill(self) -> None:
-        """Kill the program and what it started, or let go of what was attached to."""
+        """Kill the program and everything it started; detach from attached processes."""
         self._tracer.kill()
 
-    def _settle(self) -> None:
-        """Account the last event of the tracer."""
+    def _record_end(self) -> None:
+        """Do nothing: the tracer's last event has set the totals."""
 
     def _close(self) -> None:
         self._recorder.close()
 
 
 def start_ptrace(request: RecordRequest, *, log: EventLog | None = None) -> PtraceSession:
-    """Start a program under single steps, or attach to those of `request.pids`.
+    """Start a program under single steps, or attach to `request.pids`; return the session.
 
-    Returns the recording under way. One of processes that ran already ends when they have ended or
-    are let go (`kill`); they continue undisturbed. Raises UsageError for wrong
-    options, RecordError if the program cannot be started (exit codes 125, 126, 127) or a process
-    cannot be attached to (125; then none is).
+    A recording of attached processes ends when they have ended or `kill` detaches from them; they
+    then continue. Raises UsageError for wrong options, RecordError if the program cannot be started
+    (exit codes 125, 126, 127) or a process cannot be attached to (125; then none is).
     """
-    # The program is looked at first: a typing error must not cost an older recording.
+    # Check the program first: a typing error must not replace an older recording.
     if request.pids:
         check_processes(request.pids)
         plan = request.plan(_program_of(request.pids))
@@ -120,11 +119,11 @@ def replay(
     cpus: int = 0,
     switches: SwitchRecords = SwitchRecords.THREADS,
 ) -> PtraceRecorder:
-    """Run the trace units over capture events once more, under other settings, into a new file.
+    """Replay capture events through new trace units into a new file; return the closed recorder.
 
-    `filters` must name their files. With `cpus` the threads share so many CPUs (see `Machine`), and
-    the file tells of their switches as `switches` says. Returns the recorder, closed. Raises
-    UsageError, RecordError.
+    `filters` must name their files. With `cpus` the threads share that many CPUs (see
+    `SharedCpuRecorder`), and `switches` chooses the context-switch records. Raises UsageError,
+    RecordError.
     """
     request = RecordRequest(
         ["replay"], output=output, event=event, filters=filters, size_limits=size_limits, time=time
@@ -138,17 +137,17 @@ def replay(
         else _make_recorder(plan, unit_output=unit_output, parameters=parameters)
     )
     for batch in log:
-        recorder.feed(*batch)
+        recorder.process_events(*batch)
     recorder.close()
     return recorder
 
 
 def _program_of(pids: Sequence[int]) -> str | None:
-    """The file that all these processes run, if it is one."""
+    """Return the executable of these processes; None if they run several."""
     try:
         files = {str(Path(f"/proc/{pid}/exe").readlink()) for pid in pids}
     except OSError:
-        # It has ended; attaching says so.
+        # A process has ended; attaching to it raises the error.
         return None
     return files.pop() if len(files) == 1 else None
 
@@ -168,7 +167,7 @@ def _make_recorder(
         parameters=parameters,
         output=unit_output,
         size_limits=plan.size_limits,
-        windowed=bool(plan.window),
+        has_window=bool(plan.window),
     )
 
 

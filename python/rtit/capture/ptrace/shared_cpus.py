@@ -1,8 +1,8 @@
-"""Record as a machine with several CPUs would: threads share trace units, and migrate.
+"""Record as a machine with several CPUs does: threads share trace units, and migrate.
 
-The result is what `perf record` of a whole machine writes: one buffer per CPU, with context-switch
-records. The thread of the next event gets the next CPU, round robin; the thread that had this CPU
-is interrupted at its next instruction.
+The file has the form of `perf record` of a whole machine: one buffer per CPU, and context-switch
+records. A thread without a CPU gets the next one, round robin, at its next event; the thread that
+had this CPU is interrupted at its next instruction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.ptrace.recorder import INTERRUPT_ENTRY, PtraceRecorder, TracedThread
-from rtit.perfdata import SwitchRecords
+from rtit.perfdata import Switches
 from rtit.registers import IA32_RTIT_CTL
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _TRACE_EN = 1 << 0
 _IDLE_THREAD = (0, 0)
-_STEP = 1000
-_TO_TARGET = frozenset(
+_SWITCH_TICKS = 1000
+_KINDS_WITH_TARGET = frozenset(
     (
         EventKind.JUMP,
         EventKind.CALL,
@@ -33,87 +33,89 @@ _TO_TARGET = frozenset(
         EventKind.RESUME,
     )
 )
-_OUT = frozenset((EventKind.SYSCALL, EventKind.INTERRUPT, EventKind.FAULT, EventKind.SOFT_INT))
+_KINDS_THAT_LEAVE = frozenset(
+    (EventKind.SYSCALL, EventKind.INTERRUPT, EventKind.FAULT, EventKind.SOFT_INT)
+)
 
 
 @dataclass(slots=True, eq=False)
 class _CpuSlot:
-    """A CPU; its thread, if it has one."""
+    """A CPU, and the thread that has it."""
 
     number: int
     cpu: Processor
     pending: bytearray
     thread: TracedThread | None = None
-    last: tuple[int, int] = _IDLE_THREAD
-    """pid and tid that a reader takes to be there."""
+    recorded_thread: tuple[int, int] = _IDLE_THREAD
+    """pid and tid of the thread that has the CPU according to the switch records."""
 
 
 class SharedCpuRecorder(PtraceRecorder):
-    """A `Recorder` whose threads share `cpus` CPUs.
+    """A `PtraceRecorder` with `cpus` CPUs that the threads share.
 
-    The writer's `switches` say how: with THREADS tracing is turned off and on at a switch, as perf
-    does that traces threads; with WIDE it stays on, as where perf traces CPUs.
+    With the writer's `switches` THREADS, tracing is turned off and on at a switch, as in perf's
+    recordings of threads; with WIDE it stays on, as in perf's recordings of CPUs.
     """
 
     def __init__(self, *arguments: Any, cpus: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._slots = [_CpuSlot(number, *self._trace_unit(0)) for number in range(cpus)]
-        self._turn = 0
-        self._ips: dict[int, int] = {}
-        self._seen = 0
+        self._slots = [_CpuSlot(number, *self._make_cpu(0)) for number in range(cpus)]
+        self._next_cpu = 0
+        self._next_ips: dict[int, int] = {}
+        self._last_clock = 0
 
-    def feed(self, records: bytes, blobs: Sequence[bytes]) -> None:
-        """Take one batch of capture events."""
+    def process_events(self, records: bytes, blobs: Sequence[bytes]) -> None:
+        """Process one batch of capture events."""
         for start in range(0, len(records), EVENT_RECORD.size):
-            one = records[start : start + EVENT_RECORD.size]
-            kind, flags, length, tid, ip, target, clock, _ = EVENT_RECORD.unpack(one)
+            record = records[start : start + EVENT_RECORD.size]
+            kind, flags, length, tid, ip, target, clock, _ = EVENT_RECORD.unpack(record)
             if kind <= EventKind.SWITCH:
-                self._place(self._threads[tid])
-            super().feed(one, blobs)
-            self._seen = clock
+                self._schedule_thread(self._threads[tid])
+            super().process_events(record, blobs)
+            self._last_clock = clock
             if kind == EventKind.CONDITIONAL:
-                self._ips[tid] = target if flags & 1 else ip + length
-            elif kind in _TO_TARGET:
-                self._ips[tid] = target
-            elif kind in _OUT:
-                self._ips.pop(tid, None)
+                self._next_ips[tid] = target if flags & 1 else ip + length
+            elif kind in _KINDS_WITH_TARGET:
+                self._next_ips[tid] = target
+            elif kind in _KINDS_THAT_LEAVE:
+                self._next_ips.pop(tid, None)
 
     def flush(self) -> None:
-        """Write what the CPUs have pending, and bring the file's size up to date."""
-        tsc = self._time.tsc(self._now)
+        """Write the pending packets of all CPUs, and update the size of the file."""
+        tsc = self._time.tsc(self._current_clock)
         for slot in self._slots:
-            self._write(slot, tsc)
+            self._write_slot(slot, tsc)
         self._writer.flush()
 
     def close(self) -> None:
-        """End every thread that is still there, and the file. Again is harmless."""
+        """End all remaining threads and close the file. May be called again."""
         for slot in self._slots:
-            self._write(slot, self._time.tsc(self._now))
+            self._write_slot(slot, self._time.tsc(self._current_clock))
         super().close()
 
-    def _place(self, thread: TracedThread) -> None:
-        if self._slot(thread) is not None:
+    def _schedule_thread(self, thread: TracedThread) -> None:
+        if self._find_slot(thread) is not None:
             return
-        self._turn += 1
-        slot = self._slots[self._turn % len(self._slots)]
+        self._next_cpu += 1
+        slot = self._slots[self._next_cpu % len(self._slots)]
         cpu = slot.cpu
-        threads = self._writer.switches is SwitchRecords.THREADS
-        tick = self._tick * _STEP
-        when = self._seen + self._ahead
+        threads = self._writer.switches is Switches.THREADS
+        tick = self._tick * _SWITCH_TICKS
+        when = self._last_clock + self._clock_offset
         self._wait_until(cpu, when)
         before = slot.thread
-        if before is not None and (ip := self._ips.get(before.tid)) is not None:
+        if before is not None and (ip := self._next_ips.get(before.tid)) is not None:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
         ctl = cpu.get_msr(IA32_RTIT_CTL)
         if threads and ctl & _TRACE_EN:
             cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
-        self._ahead += 4 * tick
+        self._clock_offset += 4 * tick
         after = (thread.pid, thread.tid)
         back = self._time.tsc(when + 3 * tick) - self._time.tsc(when + tick)
-        left = slot.last if before is not None or not threads else _IDLE_THREAD
+        left = slot.recorded_thread if before is not None or not threads else _IDLE_THREAD
         first = not thread.enabled and thread.cpu is not cpu
         self._writer.switch(slot.number, self._time.tsc(when + tick), left, after, back)
-        slot.thread, slot.last = thread, after
+        slot.thread, slot.recorded_thread = thread, after
         thread.cpu = cpu
         cpu.at(when + 2 * tick)
         if first:
@@ -122,15 +124,15 @@ class SharedCpuRecorder(PtraceRecorder):
             thread.enabled = bool(ctl & _TRACE_EN)
         elif thread.enabled:
             self._enable(thread)
-        ip = self._ips.get(thread.tid)
+        ip = self._next_ips.get(thread.tid)
         if ip is not None:
             cpu.at(when + 4 * tick)
-            cpu.resume(ip, bits=thread.bits)
+            cpu.resume(ip, bits=thread.code_bits)
 
-    def _slot(self, thread: TracedThread) -> _CpuSlot | None:
+    def _find_slot(self, thread: TracedThread) -> _CpuSlot | None:
         return next((slot for slot in self._slots if slot.thread is thread), None)
 
-    def _write(self, slot: _CpuSlot, tsc: int) -> None:
+    def _write_slot(self, slot: _CpuSlot, tsc: int) -> None:
         if slot.pending:
             data = bytes(slot.pending)
             slot.pending.clear()
@@ -138,31 +140,33 @@ class SharedCpuRecorder(PtraceRecorder):
             self.totals.pt_bytes += len(data)
 
     def _wait_until(self, cpu: Processor, clock: int) -> None:
-        """Where perf traces CPUs, an idle one is traced, too."""
-        if self._writer.switches is SwitchRecords.THREADS:
+        """Advance the CPU to `clock`. Tracing stays on while a CPU is idle, if perf traces CPUs."""
+        if self._writer.switches is Switches.THREADS:
             super()._wait_until(cpu, clock)
         else:
             cpu.at(clock)
 
-    # What a thread with a trace unit of its own would do
+    # Overrides for what PtraceRecorder does with the trace unit of each thread
 
-    def _begin(self, thread: TracedThread, clock: int) -> None:
-        """It is traced once it has a CPU."""
+    def _start_tracing(self, thread: TracedThread, clock: int) -> None:
+        """Do nothing: tracing begins when the thread gets a CPU."""
 
-    def _stop(self, thread: TracedThread, clock: int) -> None:
-        slot = self._slot(thread)
-        self._ips.pop(thread.tid, None)
+    def _stop_tracing(self, thread: TracedThread, clock: int) -> None:
+        slot = self._find_slot(thread)
+        self._next_ips.pop(thread.tid, None)
         if slot is None:
             return
         slot.thread = None
         self._wait_until(slot.cpu, clock)
-        if self._writer.switches is SwitchRecords.THREADS:
+        if self._writer.switches is Switches.THREADS:
             slot.cpu.set_msr(IA32_RTIT_CTL, 0)
         else:
-            gone = clock + _STEP * self._tick
-            self._writer.switch(slot.number, self._time.tsc(gone), slot.last, _IDLE_THREAD)
-            self._ahead += 2 * _STEP * self._tick
-            slot.last = _IDLE_THREAD
+            gone = clock + _SWITCH_TICKS * self._tick
+            self._writer.switch(
+                slot.number, self._time.tsc(gone), slot.recorded_thread, _IDLE_THREAD
+            )
+            self._clock_offset += 2 * _SWITCH_TICKS * self._tick
+            slot.recorded_thread = _IDLE_THREAD
 
     def _write_chunk(self, thread: TracedThread, clock: int) -> None:
-        """The CPUs have it."""
+        """Do nothing: the CPUs have the packets."""

@@ -1,7 +1,7 @@
-"""The ptrace back end: single steps a program and all that it starts, on any x86-64 Linux.
+"""The single-stepping tracer: follows a program and everything it starts, on any x86-64 Linux.
 
-The program is started, or runs already and lives on afterwards (`PtraceTracer.attach`).
-It needs no privilege and no hardware; a step costs some 20 microseconds.
+It starts the program, or attaches to running processes and detaches from them at the end
+(`PtraceTracer.attach`). It needs no privilege and no hardware; a step costs about 20 microseconds.
 """
 
 from __future__ import annotations
@@ -20,48 +20,50 @@ if TYPE_CHECKING:
 
 
 _MAX_PROCESSES = 1 << 22
-"""Linux has no more (PID_MAX_LIMIT)."""
+"""The limit of Linux (PID_MAX_LIMIT)."""
 
 
 class TracerStats(TypedDict):
-    """How far a program has come."""
+    """Progress of a program under the tracer."""
 
     retired: int
-    """Instructions of all threads."""
+    """Retired instructions of all threads."""
     stops: int
     seconds: float
     """Since the start; after the end, from start to end."""
     processes: int
-    """How many exist now."""
+    """Number of processes that exist now."""
 
 
 def check_processes(pids: Sequence[int]) -> None:
-    """Raise what `PtraceTracer.attach` would raise before it stops anything."""
+    """Raise the error that `PtraceTracer.attach` would raise, without attaching."""
     if len(pids) > _MAX_PROCESSES:
         raise UsageError(f"more than {_MAX_PROCESSES} process numbers")
     for pid in pids:
         if not 0 < pid < 1 << 31:
-            raise UsageError(f"no process number: {pid}")
+            raise UsageError(f"not a process number: {pid}")
     if not pids:
         raise UsageError("a list of process numbers is needed, not an empty one")
     native_tracer_module().check_processes(list(pids))
 
 
 class PtraceTracer:
-    """A program under the tracer. A context manager: leaving it kills what still runs.
+    """A program under the tracer. A context manager: its exit kills all remaining processes.
 
-    `argv[0]` is looked up in the PATH of `env` (None: our environment) unless it has a slash. `cwd`
-    is the directory to start in. `no_aslr` loads the program where it always is. `truth` names a
-    file for what the tracer itself sees; with `cut_at_branches` its runs end at each conditional
-    branch, so that a path can be compared that begins there. `pin` keeps the tracer and the program
-    on one CPU, which is two to three times as fast; the program does not notice. `blocked` are the
-    signals that the program starts with blocked; signals that Python ignores have their default
-    action in it. Outside of `window` tracing is off.
+    * `argv[0]` is searched in the PATH of `env` (None: our environment) unless it has a slash.
+    * `cwd` is the directory to start in; `no_aslr` loads the program at fixed addresses.
+    * `truth`: a file for the instructions that the tracer steps over. With `cut_at_branches` its
+      runs end at each conditional branch, so that a path that begins there can be compared.
+    * `pin` keeps the tracer and the program on one CPU, which is two to three times as fast; the
+      program cannot observe it.
+    * `blocked`: signals that are blocked when the program starts. Signals that Python ignores have
+      their default action.
+    * `window`: tracing is off outside of it.
 
-    Raises UsageError for arguments that no program can get, RecordError if the program cannot be
-    started: `exit_code` 127 not found, 126 not executable, 125 anything else.
+    Raises UsageError for impossible arguments, RecordError if the program cannot be started:
+    `exit_code` 127 not found, 126 not executable, 125 anything else.
 
-    Other threads of this process must not wait for just any child (`os.wait`) meanwhile.
+    Meanwhile other threads of this process must not wait for arbitrary children (`os.wait`).
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class PtraceTracer:
     def attach(
         cls, pids: Sequence[int], *, truth: StrPath | None = None, cut_at_branches: bool = False
     ) -> PtraceTracer:
-        """Trace processes that run already, with all their threads and what they start.
+        """Attach to running processes, with all their threads and everything they start.
 
-        They are let go, not killed, by `kill`, when the context is left, and when this process
-        ends in any way. Raises UsageError for numbers that are none of processes, RecordError where
-        one of them cannot be attached to; then none is.
+        `kill`, the exit of the context and the end of this process detach from them and do not kill
+        them. Raises UsageError for invalid process numbers, RecordError if attaching to one of them
+        fails; then none is attached.
         """
         check_processes(pids)
         tracer = cls.__new__(cls)
@@ -115,14 +117,15 @@ class PtraceTracer:
         return self._tracer.pid
 
     def next_batch(self, timeout: float = 1.0) -> tuple[bytes, list[bytes]] | None:
-        """The events since the last call, as (records, blobs); see `rtit.capture.events`.
+        """Return the events since the last call as (records, blobs); see `rtit.capture.events`.
 
-        Empty if nothing happens within `timeout` seconds, None after the last event.
+        The batch is empty if nothing happens within `timeout` seconds. None: the last event was
+        returned before.
         """
         return self._tracer.next_batch(timeout)
 
     def __iter__(self) -> Iterator[tuple[bytes, list[bytes]]]:
-        """The batches until everything has ended; none of them is empty."""
+        """Yield all batches that are not empty, until all processes have ended."""
         while (batch := self.next_batch()) is not None:
             if batch[0]:
                 yield batch
@@ -135,18 +138,18 @@ class PtraceTracer:
             return
 
     def release(self) -> None:
-        """Let the program run on without steps; the events that are left are those of its end."""
+        """Let the program continue without single steps; only the events of its end follow."""
         self._tracer.release()
 
     def kill(self) -> None:
-        """Kill the program and everything that it started, or let go of what was attached to.
+        """Kill the program and everything it started; detach from attached processes.
 
-        The events still come to their end.
+        `next_batch` still returns the remaining events.
         """
         self._tracer.kill()
 
     def stats(self) -> TracerStats:
-        """How far the program has come."""
+        """Return the progress of the program."""
         stats = self._tracer.stats()
         return TracerStats(
             retired=stats["retired"],

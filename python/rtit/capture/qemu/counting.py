@@ -1,7 +1,7 @@
 """Count under QEMU: the plugin counts how often each block runs, and makes no trace.
 
-Each process counts in a memory file that the recorder has open from the start, so that no way to
-end a process loses counts. `rtit.counting` reads the file; its layout is in
+Each process counts in a memory file that the recorder holds open from the start, so that the counts
+survive any end of the process. `rtit.counting` reads the file; its layout is in
 `crates/qemu/src/shared/block_counters.rs`.
 """
 
@@ -19,7 +19,7 @@ from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.plugin_protocol import PluginMessage, plugin_settings
 from rtit.capture.qemu.qemu_process import QemuProcess
 from rtit.capture.qemu.session import QemuSession
-from rtit.capture.recording import RecordingTotals, exit_code_of
+from rtit.capture.recording import RecordingTotals, exit_code_from_status
 from rtit.capture.request import RecordPlan, RecordRequest
 from rtit.errors import RecordError
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from rtit.perfdata import ExitStatus
 
 _MESSAGE_SIZE = 8192
-_PID_FORMAT = 4
-"""Where a message with a file has its process's number."""
+_PID_FIELD = 4
+"""Index of the record's field with the pid."""
 
 CountsReader = Callable[[int], Mapping[int, int]]
-"""Reads the counts in a file, which is closed afterwards. By thread that still counts there, how
-many instructions."""
+"""Reads a file of counts; returns the instructions of each thread that still counts there. The
+caller closes the file."""
 
 
 @dataclass(slots=True)
@@ -46,172 +46,172 @@ class CountedThread:
 
 
 class CountSink:
-    """Takes the messages of the plugin: which threads run, and where their counts are."""
+    """Processes the plugin's messages: the threads that run, and the files with their counts."""
 
-    full = False
+    is_full = False
     pt_bytes = 0
     ending: ExitStatus | None = None
 
     def __init__(self, read: CountsReader) -> None:
         self.totals = RecordingTotals()
         self.facts: dict[str, str] = {}
-        self.begun = False
-        self.whole = True
+        self.has_begun = False
+        self.is_complete = True
         self.threads: list[CountedThread] = []
         self._read = read
         self._files: dict[int, int] = {}
-        self._live: dict[int, CountedThread] = {}
+        self._running: dict[int, CountedThread] = {}
         self._names: dict[int, str] = {}
-        self._leaving: set[int] = set()
+        self._leaving_pids: set[int] = set()
 
     @property
-    def quiet(self) -> bool:
-        """Return whether everything that has begun has also ended."""
-        return self.begun and not self._live
+    def all_threads_ended(self) -> bool:
+        """Whether threads have begun, and all of them have ended."""
+        return self.has_begun and not self._running
 
-    def feed(self, message: bytes | memoryview) -> None:
-        """Take one message; nothing of it is kept in place."""
+    def process_message(self, message: bytes | memoryview) -> None:
+        """Process one message; the buffer may be reused afterwards."""
         if len(message) < EVENT_RECORD.size:
-            raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
+            raise RecordError(f"the plugin sent an incomplete message of {len(message)} bytes")
         kind, flags, _, tid, ip, target, _, extra = EVENT_RECORD.unpack_from(message)
         text = os.fsdecode(bytes(message[EVENT_RECORD.size :]))
         if kind == EventKind.THREAD:
-            self._begin(tid, ip, target, extra)
+            self._start_thread(tid, ip, target, extra)
         elif kind == EventKind.COMM:
             self._names[tid] = text
-            if tid in self._live:
-                self._live[tid].name = text
+            if tid in self._running:
+                self._running[tid].name = text
         elif kind == EventKind.EXIT:
-            if (thread := self._live.pop(tid, None)) is not None:
+            if (thread := self._running.pop(tid, None)) is not None:
                 thread.instructions += target
         elif kind == PluginMessage.COUNTS:
-            if tid in self._live:
-                self._live[tid].instructions += target
+            if tid in self._running:
+                self._running[tid].instructions += target
         elif kind == EventKind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
             if flags & Flag.WARNING_LEAVES:
-                self._leaving.add(ip)
+                self._leaving_pids.add(ip)
             elif flags & Flag.WARNING_STAYS:
-                self._leaving.discard(ip)
+                self._leaving_pids.discard(ip)
             elif flags & Flag.WARNING_UNCOUNTED:
-                self.whole = False
+                self.is_complete = False
 
-    def counts(self, pid: int, file: int) -> None:
+    def set_counts_file(self, pid: int, file: int) -> None:
         """Register the file in which a process, or its new program, counts."""
-        self.ended(pid)
+        self.read_final_counts(pid)
         self._files[pid] = file
 
-    def lost(self, pid: int) -> None:
+    def report_missing_file(self, pid: int) -> None:
         """Note that the file with the counts of a process is missing."""
-        self.ended(pid)
-        self.whole = False
+        self.read_final_counts(pid)
+        self.is_complete = False
         self.totals.warnings.append(f"process {pid} is not counted: too many open files")
 
-    def ended(self, pid: int) -> None:
+    def read_final_counts(self, pid: int) -> None:
         """Read the final counts of process `pid`."""
         file = self._files.pop(pid, None)
         if file is None:
             return
         try:
             for tid, instructions in self._read(file).items():
-                if tid in self._live:
-                    self._live[tid].instructions += instructions
+                if tid in self._running:
+                    self._running[tid].instructions += instructions
         finally:
             os.close(file)
 
-    def dump(self) -> int:
+    def write_snapshot(self) -> int:
         """Return 0: counting has no snapshots."""
         return 0
 
     def close(self) -> None:
-        """Read what has not been read. Again is harmless."""
+        """Read the remaining counts. May be called again."""
         for pid in list(self._files):
-            self.ended(pid)
-        lost = sum(thread.pid not in self._leaving for thread in self._live.values())
-        self._live.clear()
-        if lost:
+            self.read_final_counts(pid)
+        killed = sum(thread.pid not in self._leaving_pids for thread in self._running.values())
+        self._running.clear()
+        if killed:
             self.totals.warnings.append(
                 "a thread was killed: its last block is not counted"
-                if lost == 1
-                else f"{lost} threads were killed: the last block of each is not counted"
+                if killed == 1
+                else f"{killed} threads were killed: the last block of each is not counted"
             )
 
-    def _begin(self, tid: int, pid: int, parent: int, parent_pid: int) -> None:
-        self.begun = True
-        if tid in self._live:  # it runs another program now
+    def _start_thread(self, tid: int, pid: int, parent: int, parent_pid: int) -> None:
+        self.has_begun = True
+        if tid in self._running:  # the thread runs a new program (exec)
             return
         name = self._names.get(tid) or self._names.get(parent) or self._names.get(parent_pid, "")
         thread = CountedThread(tid, pid, name)
-        self._live[tid] = thread
+        self._running[tid] = thread
         self._names[tid] = name
         self.threads.append(thread)
         self.totals.threads += 1
 
 
 class CountSession(QemuSession):
-    """A program that is counted."""
+    """A program under QEMU with counters instead of a trace."""
 
-    def __init__(self, plan: RecordPlan, sink: CountSink, child: QemuProcess) -> None:
-        super().__init__(plan, sink, child)
-        self._counts = sink
+    def __init__(self, plan: RecordPlan, sink: CountSink, qemu: QemuProcess) -> None:
+        super().__init__(plan, sink, qemu)
+        self._count_sink = sink
 
     @property
     def threads(self) -> list[CountedThread]:
-        """All that have run, in the order in which they began; once it has been closed."""
-        return self._counts.threads
+        """All threads of the program, in order of their start; complete after `finish_counting`."""
+        return self._count_sink.threads
 
     @property
-    def whole(self) -> bool:
-        """No process, and no program of one, is without counts."""
-        return self._counts.whole
+    def is_complete(self) -> bool:
+        """Whether the counts of every program of every process are known."""
+        return self._count_sink.is_complete
 
-    def end(self) -> int:
-        """Read all counts: the program has ended. Its exit code, 128 + N if signal N ended it."""
-        self._settle()
+    def finish_counting(self) -> int:
+        """Read all counts after the program's end; return its exit code, 128 + N for signal N."""
+        self._record_end()
         self._close()
-        return exit_code_of(self.totals.status or 0)
+        return exit_code_from_status(self.totals.wait_status or 0)
 
-    def _take(self, connection: socket.socket) -> memoryview:
+    def _receive_message(self, connection: socket.socket) -> memoryview:
         data, files, flags, _ = socket.recv_fds(connection, _MESSAGE_SIZE, 1)
         if len(data) >= EVENT_RECORD.size and data[0] == PluginMessage.COUNTS:
-            pid = EVENT_RECORD.unpack_from(data)[_PID_FORMAT]
+            pid = EVENT_RECORD.unpack_from(data)[_PID_FIELD]
             if files:
-                self._counts.counts(pid, files.pop())
-            elif flags & socket.MSG_CTRUNC:  # there is none left for it
-                self._counts.lost(pid)
+                self._count_sink.set_counts_file(pid, files.pop())
+            elif flags & socket.MSG_CTRUNC:  # no free descriptor: the kernel dropped the file
+                self._count_sink.report_missing_file(pid)
         for file in files:
             os.close(file)
         return memoryview(data)
 
-    def _ended(self, pid: int) -> None:
+    def _process_ended(self, pid: int) -> None:
         for connection in list(self._connections):
             self._receive(connection, None)
-        self._counts.ended(pid)
+        self._count_sink.read_final_counts(pid)
 
 
 def start_counting(
-    request: RecordRequest, read: CountsReader, *, found: QemuInstallation | None = None
+    request: RecordRequest, read: CountsReader, *, installation: QemuInstallation | None = None
 ) -> CountSession:
-    """Start a program under QEMU and count what it executes.
+    """Start a program under QEMU that counts executed blocks; return its session.
 
-    `read` gets the file of each process when it has ended. Raises UsageError, RecordError (exit
-    codes 125, 126, 127).
+    `read` is called with the file of each process after its end. Raises UsageError, RecordError
+    (exit codes 125, 126, 127).
     """
-    found = qemu_for_request(request, found)
+    installation = qemu_for_request(request, installation)
     plan = request.plan()
-    guest = GuestProgram.of(request)
+    guest = GuestProgram.from_request(request)
     settings = plugin_settings(
         plan.options, "counts", 1, (), plan.window, plan.size_limits, plan.time
     )
-    child = QemuProcess(found, settings, guest)
+    qemu = QemuProcess(installation, settings, guest)
     try:
-        session = CountSession(plan, CountSink(read), child)
+        session = CountSession(plan, CountSink(read), qemu)
         try:
-            session.begin()
+            session.wait_for_start()
         except BaseException:
             session.abandon()
             raise
     except BaseException:
-        child.abandon()
+        qemu.abandon()
         raise
     return session

@@ -1,7 +1,7 @@
-"""The program that runs under QEMU: its path after `#!` lines, its arguments, its environment.
+"""The program that runs under QEMU: path, arguments and environment, after `#!` lines are resolved.
 
-A script names its interpreter; the kernel follows up to five of them. The checks raise the errors
-that starting the program directly would give, before QEMU starts.
+A script names its interpreter; the kernel follows up to five such lines. The checks raise, before
+QEMU starts, the errors that starting the program directly would raise.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def check_elf(program: str, file: BinaryIO) -> None:
         raise RecordError(f"{program} cannot be executed: its ELF header is cut off", 126)
     if head[4:5] != b"\2" or head[18:20] != _MACHINE_X86_64.to_bytes(2, "little"):
         raise QemuStartError(
-            f"{program} is no 64-bit x86-64 program: the QEMU back end runs no other"
+            f"{program} is not a 64-bit x86-64 program, and the QEMU back end runs no other"
         )
     kind = struct.unpack_from("<H", head, 16)[0]
     offset = struct.unpack_from("<Q", head, 32)[0]
     size, count = struct.unpack_from("<HH", head, 54)
     if kind not in _ELF_TYPES or size != _PROGRAM_HEADER or not 1 <= count <= _MAX_SEGMENTS:
-        raise RecordError(f"{program} cannot be executed: it is an ELF file, but no program", 126)
+        raise RecordError(f"{program} cannot be executed: it is an ELF file, not a program", 126)
     segments = _read_exactly(file, offset, count * _PROGRAM_HEADER)
     if segments is None:
         raise RecordError(f"{program} cannot be executed: its program headers are cut off", 126)
@@ -79,20 +79,20 @@ _MAX_SCRIPTS = 5
 def resolve_interpreter(
     program: str, argv: Sequence[str], cwd: Path | str | None
 ) -> tuple[str, list[str], str]:
-    """Follow `#!` lines: the program to run, its arguments with argv[0], its thread's name.
+    """Follow `#!` lines; return the program, its arguments with argv[0], and its thread's name.
 
-    Raises RecordError (126) for what is no program, QemuStartError for what QEMU alone cannot run.
+    Raises RecordError (126) if it is not a program, QemuStartError if only QEMU cannot run it.
     """
     name = Path(program).name
     arguments = [os.fspath(argument) for argument in argv]
-    asked = program
+    requested = program
     for _ in range(1 + _MAX_SCRIPTS):
         path = Path(cwd or ".") / program
         try:
-            is_interpreter = program != asked
+            is_interpreter = program != requested
             if is_interpreter and not (path.is_file() and os.access(path, os.X_OK)):
                 raise RecordError(
-                    f"{asked}: cannot be executed: its interpreter {program} does not exist "
+                    f"{requested}: cannot be executed: its interpreter {program} does not exist "
                     "or is no program",
                     126,
                 )
@@ -103,7 +103,7 @@ def resolve_interpreter(
                     return program, arguments, name
         except OSError as error:
             raise QemuStartError(
-                f"{program}: cannot be read, which QEMU has to: {error.strerror}"
+                f"{program}: QEMU must read the file, but cannot: {error.strerror}"
             ) from error
         line = head[2:].split(b"\n")[0].strip(b" \t").replace(b"\t", b" ")
         if head[:2] != b"#!" or not line:
@@ -111,13 +111,13 @@ def resolve_interpreter(
         interpreter, *argument = (os.fsdecode(part.strip(b" ")) for part in line.split(b" ", 1))
         arguments = [interpreter, *argument, program, *arguments[1:]]
         program = interpreter
-    raise RecordError(f"{program} is no program that can be executed", 126)
+    raise RecordError(f"{program} is not an executable program", 126)
 
 
 def qemu_for_request(request: RecordRequest, found: QemuInstallation | None) -> QemuInstallation:
-    """The QEMU for a request; None: it is looked for. Raises UsageError, RecordError (125)."""
+    """Return `found`, or the installed QEMU if it is None. Raises UsageError, RecordError (125)."""
     if request.pids:
-        raise UsageError("the QEMU back end attaches to no program that runs already")
+        raise UsageError("the QEMU back end cannot attach to running processes")
     answer = found or find_qemu()
     if isinstance(answer, str):
         raise RecordError(answer)
@@ -126,8 +126,10 @@ def qemu_for_request(request: RecordRequest, found: QemuInstallation | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class GuestProgram:
-    """A program that can be started: where it is, its arguments with argv[0], its thread's name,
-    its environment. `for_qemu` are variables of QEMU itself, `NAME=VALUE`.
+    """A program that can be started.
+
+    `program`: its path; `arguments`: with argv[0]; `name`: of its first thread; `qemu_variables`:
+    environment variables for QEMU itself, `NAME=VALUE`.
     """
 
     program: str
@@ -135,24 +137,24 @@ class GuestProgram:
     name: str
     environment: Mapping[str, str]
     cwd: Path | str | None
-    for_qemu: list[str]
+    qemu_variables: list[str]
 
     @classmethod
-    def of(cls, request: RecordRequest) -> Self:
-        """Raises RecordError (exit codes 125, 126, 127) for what cannot be started."""
+    def from_request(cls, request: RecordRequest) -> Self:
+        """Return the program of a request. Raises RecordError (125 to 127) if it cannot start."""
         environment = dict(os.environ if request.env is None else request.env)
         check_program(request.argv, env=environment, cwd=request.cwd)
         found = find_program(request.argv[0], environment)
         program, arguments, name = resolve_interpreter(found, request.argv, request.cwd)
         _check_privilege(Path(request.cwd or ".") / program)
-        for_qemu = [
+        qemu_variables = [
             entry if "=" in entry else f"{entry}={os.environ[entry]}" for entry in request.qemu_env
         ]
-        return cls(program, arguments, name, environment, request.cwd, for_qemu)
+        return cls(program, arguments, name, environment, request.cwd, qemu_variables)
 
-    def environment_of_qemu(self, folder: str) -> dict[str, str]:
-        """The environment of the QEMU that runs it, whose recording is in `folder`."""
-        # Python starts no program with an empty name in its environment.
+    def qemu_environment(self, folder: str) -> dict[str, str]:
+        """Return the environment of the QEMU process, with the recording folder `folder`."""
+        # Python cannot start a program with an empty variable name.
         hidden = {
             f"RTIT_GUEST_{key}" if key.startswith(QEMU_ENVIRONMENT) or not key else key: value
             for key, value in self.environment.items()
@@ -167,8 +169,8 @@ class GuestProgram:
 
 
 def _check_privilege(program: Path) -> None:
-    """Raise QemuStartError if single steps run the program with a privilege that QEMU cannot give:
-    root's do.
+    """Raise QemuStartError if the program is set-user-ID or set-group-ID and runs as root: single
+    steps give it this privilege, QEMU cannot.
     """
     if os.geteuid() or os.statvfs(program).f_flag & os.ST_NOSUID:
         return

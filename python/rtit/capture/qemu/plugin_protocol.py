@@ -17,10 +17,10 @@ from rtit.unit.time_model import TimeModel
 
 
 class PluginMessage(IntEnum):
-    """Kinds of the messages of the plugin that are no capture events."""
+    """Kinds of the plugin's messages besides the capture events."""
 
     HELLO = 40
-    """A process connects; ip: its pid. The recorder answers with one byte."""
+    """A process connects; ip: its pid. The recorder replies with one byte."""
     PACKETS = 41
     """Packets of the thread's trace unit."""
     TRUTH = 42
@@ -33,41 +33,44 @@ class PluginMessage(IntEnum):
 
 
 if TYPE_CHECKING:
-    from rtit.perfdata.filters import AddressFilter
+    from rtit.perfdata.filters import Filter
 
-# The processes' shared words: clock, what the recorder asks for, phase.
+# Offsets in the page that the processes share: clock, snapshot request, window phase.
 SNAPSHOT_REQUEST_OFFSET = 8
 _WINDOW_PHASE_OFFSET = 16
-CLOCKS_ARE_LATE = 2_000_000_000
-"""Nanoseconds: what changed so long before the recording began may have changed after it."""
+_CLOCK_LAG_NS = 2_000_000_000
+"""Nanoseconds by which a file system's clock may lag: a file that changed this long before the
+recording began may have changed after."""
 RUN_AHEAD = "RTIT_RUN_AHEAD"
-"""In the environment, for tests: how many blocks a chunk of the ring has, in which a program runs
-ahead of its packets. 0: they are made as blocks run.
+"""Environment variable for tests: blocks per chunk of the ring in which a program runs ahead of its
+packets. 0: packets are made while blocks run.
 """
 
 
 def plugin_settings(
     options: PtOptions,
     truth: str,
-    joined: int,
-    filters: Sequence[AddressFilter],
+    min_run_instructions: int,
+    filters: Sequence[Filter],
     window: RecordWindow,
     size_limits: SizeLimits,
     time: TimeModel,
 ) -> str:
-    """The file's text. `truth` is none, blocks or instructions; `joined` the least instructions of
-    one of its runs.
+    """Return the text of the settings file.
+
+    `truth` is `none`, `blocks` or `instructions`; `min_run_instructions` is the least number of
+    instructions in a run of the truth file.
     """
     lines = [
         f"ctl={options.rtit_ctl}",
         f"truth={truth}",
-        f"joined={joined}",
+        f"joined={min_run_instructions}",
         f"snapshot={int(size_limits.snapshot is not None)}",
         f"ahead={os.environ.get(RUN_AHEAD) or 'auto'}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
         f"compress_after_psb={int(COMPRESS_AFTER_PSB)}",
-        f"began={time_ns() - CLOCKS_ARE_LATE}",
+        f"began={time_ns() - _CLOCK_LAG_NS}",
         f"view={_filesystem_view()}",
     ]
     lines += [
@@ -81,7 +84,7 @@ def plugin_settings(
 
 
 def _filesystem_view() -> str:
-    """Our mount namespace and root directory, as `maps.rs` writes them."""
+    """Return our mount namespace and root directory, in the form of the plugin's `maps.rs`."""
     try:
         root = os.stat("/")  # noqa: PTH116 - what the plugin does
         return f"{os.readlink('/proc/self/ns/mnt')} {root.st_dev} {root.st_ino}"  # noqa: PTH115
@@ -89,7 +92,7 @@ def _filesystem_view() -> str:
         return ""
 
 
-def edges_passed(words: bytes, window: RecordWindow) -> int:
+def window_edges_passed(words: bytes, window: RecordWindow) -> int:
     """Return how many edges of the window were passed, from the shared words of the processes."""
     (phase,) = struct.unpack_from("<Q", words, _WINDOW_PHASE_OFFSET)
     return max(int(phase), int(window.start is None))
@@ -102,5 +105,5 @@ def _format_edge(edge: WindowEdge) -> str:
 
 
 def _format_file_range(offset: int, size: int, path: str) -> str:
-    """Numbers in decimal; the path's bytes in hexadecimal, as they need not be text."""
+    """Return decimal numbers and the path in hexadecimal, as it may have any bytes."""
     return f"{offset} {size} {os.fsencode(path).hex()}"

@@ -56,7 +56,7 @@ def store_version(qemu: Path, plugin: Path, version: str) -> None:
 
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # a relative one is to be ignored, says the specification of base directories
+    # The XDG base directory specification says that relative paths must be ignored.
     if not base.startswith("/"):
         home = Path("~").expanduser()
         if not home.is_absolute() or home == Path("/"):
@@ -68,7 +68,7 @@ def _cache_folder() -> Path:
 def _read_cache(folder: Path) -> bytes:
     if not _is_trusted(folder.lstat(), stat.S_ISDIR):
         raise OSError("another's folder")
-    # a pipe must not block
+    # O_NONBLOCK: opening a pipe must not block.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(folder / _FILE_NAME, flags), "rb") as file:
         status = os.fstat(file.fileno())

@@ -17,47 +17,48 @@ from pathlib import Path
 
 
 class RecordingProcesses:
-    """Processes that are provably of the recording whose folder is `folder`, until they end.
+    """Running processes that provably belong to the recording with this folder.
 
-    What the plugin says is no proof: meanwhile the process may have ended, and another one have its
-    number; and in a pid namespace its number is not ours. Proof is the recording's folder in the
-    environment that the process was started with, which its children inherit.
+    The pid that a plugin reports is no proof: the process may have ended and another one may have
+    its number, and in a pid namespace the number differs from ours. The proof is the recording's
+    folder in the initial environment of the process, which its children inherit.
     """
 
     def __init__(self, folder: str, selector: selectors.BaseSelector) -> None:
-        self._mark = b"RTIT_QEMU_FOLDER=" + os.fsencode(folder)
+        self._environment_entry = b"RTIT_QEMU_FOLDER=" + os.fsencode(folder)
         self._selector = selector
         self._files: dict[int, int] = {}
-        self._others = False
-        # The rest is for the connections. Processes beyond it have the folder's pipe alone.
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self._has_untracked = False
+        # The other descriptors are for connections. Processes above the limit are not tracked; the
+        # pipe in the recording folder ends them.
+        self._max_processes = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
     @property
-    def may_live(self) -> bool:
-        """Whether a process is not known to have ended."""
-        return self._others or bool(self._files)
+    def any_may_run(self) -> bool:
+        """Whether a process may still run."""
+        return self._has_untracked or bool(self._files)
 
-    def saw(self, pid: int) -> None:
-        """Register process `pid`, as announced by its plugin."""
+    def add(self, pid: int) -> None:
+        """Track process `pid`, which its plugin has announced, if it belongs to the recording."""
         if pid in self._files:
             return
-        if len(self._files) >= self._most:
-            self._others = True
+        if len(self._files) >= self._max_processes:
+            self._has_untracked = True
             return
         try:
             file = os.pidfd_open(pid)
         except (OSError, OverflowError):
-            self._others = True
+            self._has_untracked = True
             return
         if self._is_ours(pid, file):
             self._files[pid] = file
             self._selector.register(file, selectors.EVENT_READ, self)
         else:
-            self._others = True
+            self._has_untracked = True
             os.close(file)
 
-    def ended(self, file: int) -> int:
-        """Return the number of the process of `file`, which the selector reports as ended."""
+    def remove_ended(self, file: int) -> int:
+        """Remove the process of pidfd `file`, which has ended; return its pid."""
         self._selector.unregister(file)
         os.close(file)
         [pid] = [pid for pid, each in self._files.items() if each == file]
@@ -65,7 +66,7 @@ class RecordingProcesses:
         return pid
 
     def kill(self) -> None:
-        """Kill all that have not ended."""
+        """Kill all tracked processes."""
         for file in self._files.values():
             _send_signal(file, signal.SIGKILL)
 
@@ -80,8 +81,8 @@ class RecordingProcesses:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
-        # If it can still be reached, its number was its own while we looked.
-        return self._mark in environment.split(b"\0") and _send_signal(file, 0)
+        # If the pidfd is still alive, the environment that was read belongs to its process.
+        return self._environment_entry in environment.split(b"\0") and _send_signal(file, 0)
 
 
 def _send_signal(file: int, number: int) -> bool:
@@ -93,35 +94,36 @@ def _send_signal(file: int, number: int) -> bool:
 
 _RETRY_SECONDS = 0.02
 _LOCK = threading.Lock()
-_soft = 0
-"""The limit as it was before the first of the recordings under way, 0 without one."""
-_under_way = 0
+_original_soft_limit = 0
+"""The soft limit before the first of the active recordings; 0 without one."""
+_active_limits = 0
 
 
 class OpenFileLimit:
-    """As many as the hard limit allows, until `close`; and one in reserve, to turn away who comes
-    when there are no more.
+    """Raises the soft limit on open files to the hard limit, until `close`.
+
+    It keeps one descriptor in reserve, to accept and close a connection at the limit.
     """
 
     def __init__(self) -> None:
-        global _soft, _under_way  # noqa: PLW0603 - the limit is the process's
+        global _original_soft_limit, _active_limits  # noqa: PLW0603 - the limit is the process's
         with _LOCK:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            if not _under_way:
-                _soft = soft
-            _under_way += 1
-            self._set(hard)
+            if not _active_limits:
+                _original_soft_limit = soft
+            _active_limits += 1
+            self._set_soft_limit(hard)
         self._reserve = _reserve_descriptor()
         self._closed = False
 
-    def as_before(self, pid: int) -> None:
-        """Give a child the original limit."""
+    def restore_in_child(self, pid: int) -> None:
+        """Restore the original limit in a child process."""
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         with contextlib.suppress(OSError, ValueError):
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_original_soft_limit, hard))
 
-    def turn_away(self, listener: socket.socket) -> None:
-        """Close the next connection that waits; where no file is left for it, a moment passes."""
+    def reject_connection(self, listener: socket.socket) -> None:
+        """Accept and close the next connection; sleep briefly if no descriptor is free for it."""
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
@@ -132,20 +134,20 @@ class OpenFileLimit:
         self._reserve = _reserve_descriptor()
 
     def close(self) -> None:
-        """Again is harmless."""
-        global _under_way  # noqa: PLW0603
+        """Restore the original limit if no other recording is active. May be called again."""
+        global _active_limits  # noqa: PLW0603
         if self._closed:
             return
         self._closed = True
         if self._reserve >= 0:
             os.close(self._reserve)
         with _LOCK:
-            _under_way -= 1
-            if not _under_way:
-                self._set(_soft)
+            _active_limits -= 1
+            if not _active_limits:
+                self._set_soft_limit(_original_soft_limit)
 
     @staticmethod
-    def _set(soft: int) -> None:
+    def _set_soft_limit(soft: int) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,4 +1,4 @@
-"""The directory through which a recorder and its QEMU processes find each other."""
+"""The temporary directory that a recorder shares with its QEMU processes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _PREFIX = "rtit-"
 _UNFINISHED = "new-"
 _NAMING_SECONDS = 3600.0
 _LOCK_NAME = "alive"
-# A socket's path has 107 bytes, and the loader reads blanks and colons in a plugin's path as
+# A socket's path has at most 107 bytes, and the loader treats blanks and colons in LD_PRELOAD as
 # separators.
 _MAX_PATH = 60
 _SEPARATORS = set(" :,;")
 
 
 class RecordingFolder:
-    """A folder of its own, removed by `cleanup`, or from `guard` on by a shell that waits for it,
-    if this process is killed; folders that were left even so are removed first.
+    """A new temporary folder, removed by `cleanup`.
 
-    `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
-    QEMU watches it and ends when no process holds it any more, or something is written. Raises
-    QemuStartError where no folder can be made.
+    After `guard` a shell removes it, too, if this process is killed. Stale folders of killed
+    recorders are removed first. The named pipe `alive` in the folder is held open and locked by
+    this process. Every QEMU watches it, and ends when no process holds it or it has data. Raises
+    QemuStartError if no folder can be created.
     """
 
     def __init__(self) -> None:
@@ -46,23 +46,24 @@ class RecordingFolder:
             os.mkfifo(alive, 0o600)
             self._alive = os.open(alive, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.flock(self._alive, fcntl.LOCK_EX)
-            # It gets its name when it is locked: another recorder would take it for a killed one's.
+            # Rename after locking: another recorder removes a folder with the final name and no
+            # lock.
             self.name = str(made.rename(made.with_name(made.name.removeprefix(_UNFINISHED))))
         except OSError as error:
             _remove_folder(self.name)
             raise folder_error(error) from error
 
     def guard(self) -> None:
-        """Have it removed when this process is gone."""
+        """Start a shell that removes the folder after the end of this process."""
         self._caretaker = _start_cleanup_shell(self.name)
 
     def kill(self) -> None:
-        """Kill every QEMU that watches."""
+        """End every QEMU that watches the pipe."""
         with contextlib.suppress(OSError):
             os.write(self._alive, b"\0")
 
     def cleanup(self) -> None:
-        """Remove the folder; again is harmless."""
+        """Remove the folder. May be called again."""
         if self._alive < 0:
             return
         _remove_folder(self.name)
@@ -77,9 +78,10 @@ _CLEANUP_SCRIPT = 'exec 3<&0; (read -r nothing <&3; exec rm -rf -- "$0") &'
 
 
 def _start_cleanup_shell(folder: str) -> int:
-    """A shell removes the folder, if it is still there, when the file that this gives is closed. It
-    is in a session of its own, so that what ends a group or a terminal does not end it, and no
-    child of ours. -1 if there is no shell.
+    """Start a shell that removes the folder when the returned descriptor is closed; -1 on failure.
+
+    The shell has its own session, so that a signal to our process group or terminal does not end
+    it. It is not our child.
     """
     end = -1
     with contextlib.suppress(OSError):
@@ -101,14 +103,14 @@ def _start_cleanup_shell(folder: str) -> int:
 
 
 def folder_error(error: OSError) -> QemuStartError:
-    """What to raise where the folder cannot be made or filled."""
+    """Return the error for a folder that cannot be created or filled."""
     return QemuStartError(
-        f"a temporary folder for the recording, in {_temporary_folder()}: {error.strerror}"
+        f"cannot create a temporary folder in {_temporary_folder()}: {error.strerror}"
     )
 
 
 def remove_stale(parent: str) -> None:
-    """Remove the folders in `parent` that are ours and whose recorders are gone."""
+    """Remove our folders in `parent` if their recorders have ended."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             name, path = entry.name, Path(entry.path)
@@ -137,7 +139,7 @@ def _is_stale(folder: Path) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """It never got its name: it gets that at once, or its recorder was killed."""
+    """Return whether a folder without its final name is so old that its recorder was killed."""
     try:
         found = folder.lstat()
     except OSError:
@@ -146,7 +148,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _create_folder(parent: str) -> str:
-    """A new folder for us alone. Raises OSError."""
+    """Create a folder that only we can access; return its path. Raises OSError."""
     while True:
         name = f"{parent}/{_UNFINISHED}{_PREFIX}{os.urandom(6).hex()}"
         with contextlib.suppress(FileExistsError):
@@ -155,8 +157,9 @@ def _create_folder(parent: str) -> str:
 
 
 def _remove_folder(folder: Path | str) -> None:
-    """As far as it can be; nothing that we make has a folder in it, and a link in the folder's
-    place is not followed.
+    """Remove a folder and its files, as far as possible.
+
+    The recorder creates no subfolders. A symbolic link in place of the folder is not followed.
     """
     with contextlib.suppress(OSError):
         within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -170,15 +173,16 @@ def _remove_folder(folder: Path | str) -> None:
 
 
 def _temporary_folder() -> str:
-    """The first of the folders of `tempfile.gettempdir` in which we may write, by their modes
-    alone: that would load compressors and hashes, and write a file to see. Where a program has
-    loaded it, its `tempdir` comes first, as there.
+    """Return the folder of `tempfile.gettempdir`, or /tmp if its path cannot hold a socket.
+
+    A folder qualifies by its permissions, without the slow import of `tempfile` and without a test
+    file. If `tempfile` is loaded, its `tempdir` has precedence.
     """
     chosen = getattr(sys.modules.get("tempfile"), "tempdir", None)
     given = chosen and os.fsdecode(chosen), *map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
     may = os.W_OK | os.X_OK
     wanted = (Path(each) for each in (*given, "/tmp", "/var/tmp", "/usr/tmp") if each)
-    # `Path.is_dir` raises for what is in nobody's or another's folder, or has too long a name
+    # Not `Path.is_dir`, which raises for inaccessible folders and for names that are too long.
     usable = (each for each in wanted if os.path.isdir(each) and os.access(each, may))  # noqa: PTH112
     folder = str(next(usable, Path("/tmp")).absolute())
     fits = len(os.fsencode(folder)) < _MAX_PATH and not set(folder) & _SEPARATORS

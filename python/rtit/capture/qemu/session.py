@@ -1,4 +1,4 @@
-"""A recording under QEMU: qemu-x86_64 runs the program, and a plugin has one trace unit per thread.
+"""A recording under QEMU: qemu-x86_64 runs the program; its plugin has a trace unit per thread.
 
 The plugin sends packets and sideband as messages over a socket: a record as in
 `rtit.capture.events`, then its data. Each thread has its own clock. At the thread's start, and when
@@ -20,7 +20,11 @@ from typing import Protocol
 
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.qemu.installation import QemuStartError
-from rtit.capture.qemu.plugin_protocol import SNAPSHOT_REQUEST_OFFSET, PluginMessage, edges_passed
+from rtit.capture.qemu.plugin_protocol import (
+    SNAPSHOT_REQUEST_OFFSET,
+    PluginMessage,
+    window_edges_passed,
+)
 from rtit.capture.qemu.processes import RecordingProcesses
 from rtit.capture.qemu.qemu_process import QemuProcess
 from rtit.capture.request import RecordPlan
@@ -28,51 +32,58 @@ from rtit.capture.session import RecordingSink, TraceUnitSession
 
 _MESSAGE_SIZE = 1 << 18
 _START_SECONDS = 30.0
-_GATHER_SECONDS = 0.05
+_SNAPSHOT_DELAY_SECONDS = 0.05
 _PROCESS_EVENTS = frozenset((EventKind.THREAD, EventKind.EXEC))
-_SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
-"""Signals from outside: QEMU does not end by them by itself."""
-_PID_FORMAT = 4
-"""Where such a message has its process's number."""
+_TERMINATING_SIGNALS = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGKILL,
+    signal.SIGTERM,
+)
+"""Signals that only a user or another process sends to QEMU."""
+_PID_FIELD = 4
+"""Index of the record's field with the pid in `_PROCESS_EVENTS`."""
 
 
 class PluginSink(RecordingSink, Protocol):
-    """What takes the plugin's messages."""
+    """Processes the plugin's messages."""
 
-    begun: bool
-    """The program has."""
+    has_begun: bool
+    """Whether the program's first thread has begun."""
 
     @property
-    def quiet(self) -> bool:
-        """Return whether everything that has begun has also ended."""
+    def all_threads_ended(self) -> bool:
+        """Whether threads have begun, and all of them have ended."""
 
-    def feed(self, message: bytes | memoryview) -> None:
-        """Take one message; nothing of it is kept in place."""
+    def process_message(self, message: bytes | memoryview) -> None:
+        """Process one message; the buffer may be reused afterwards."""
 
-    def dump(self) -> int:
-        """Write a snapshot; returns how many bytes of PT it has."""
+    def write_snapshot(self) -> int:
+        """Write a snapshot; return its bytes of PT."""
 
     def close(self) -> None:
-        """End what has not said that it ends. Again is harmless."""
+        """End all threads that have not reported their end. May be called again."""
 
 
 class QemuSession(TraceUnitSession):
-    """A recording under QEMU, which has been started; `begin` lets its program begin."""
+    """A recording under QEMU: the process has started; `wait_for_start` lets the program begin."""
 
-    def __init__(self, plan: RecordPlan, sink: PluginSink, child: QemuProcess) -> None:
+    _sink: PluginSink
+
+    def __init__(self, plan: RecordPlan, sink: PluginSink, qemu: QemuProcess) -> None:
         super().__init__(plan, sink)
-        self._sink = sink
-        self._qemu = child.qemu
-        self._process = child.process
-        self._folder = child.folder
-        self._open_files = child.open_files
-        self._listener = child.listener
+        self._qemu_path = qemu.qemu
+        self._process = qemu.process
+        self._folder = qemu.folder
+        self._open_files = qemu.open_files
+        self._listener = qemu.listener
         self._selector = selectors.DefaultSelector()
         self._processes = RecordingProcesses(self._folder.name, self._selector)
         self._connections: list[socket.socket] = []
         self._buffer = memoryview(bytearray(_MESSAGE_SIZE))
-        self._asked = 0
-        self._dump_at: float | None = None
+        self._snapshot_requests = 0
+        self._snapshot_time: float | None = None
 
     @property
     def pid(self) -> int:
@@ -81,58 +92,59 @@ class QemuSession(TraceUnitSession):
 
     @property
     def folder(self) -> str:
-        """Where the recorder and its QEMUs find each other."""
+        """The path of the recording folder."""
         return self._folder.name
 
     def step(self, timeout: float) -> bool:
-        """Take what the plugin has sent, waiting `timeout` seconds at most. False when everything
-        has ended.
+        """Process the plugin's messages; wait for them at most `timeout` seconds.
+
+        Returns False when all processes have ended.
         """
-        if self._dump_at is not None and time.monotonic() >= self._dump_at:
-            self._dump_at = None
-            self._sink.dump()
-        elif self._dump_at is not None:
-            timeout = min(timeout, _GATHER_SECONDS)
-        was_full = self._sink.full
-        if self._sink.quiet and not self._connections:
+        if self._snapshot_time is not None and time.monotonic() >= self._snapshot_time:
+            self._snapshot_time = None
+            self._sink.write_snapshot()
+        elif self._snapshot_time is not None:
+            timeout = min(timeout, _SNAPSHOT_DELAY_SECONDS)
+        was_full = self._sink.is_full
+        if self._sink.all_threads_ended and not self._connections:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout)
                 return False
             return True
-        ready = self._selector.select(0 if self._is_over() else timeout)
+        ready = self._selector.select(0 if self._has_ended() else timeout)
         for key, _ in ready:
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.fileobj, socket.socket):
-                # what came before may have found that it is closed
+                # An earlier iteration may have closed it.
                 if key.fileobj in self._connections:
                     self._receive(key.fileobj, 64)
             else:
-                self._ended(self._processes.ended(key.fd))
-        if self._sink.full and not was_full:
-            self._ask()
+                self._process_ended(self._processes.remove_ended(key.fd))
+        if self._sink.is_full and not was_full:
+            self._publish_request()
         if self._connections or ready:
             return True
         return self._process.poll() is None
 
-    def _is_over(self) -> bool:
-        """Nobody is left who could say anything."""
-        if self._connections or self._processes.may_live:
+    def _has_ended(self) -> bool:
+        """Return whether no process remains that could send a message."""
+        if self._connections or self._processes.any_may_run:
             return False
         return self._process.poll() is not None
 
     def snapshot(self) -> None:
-        """Write the last packets of every thread, of a recording that keeps those alone.
+        """Request a snapshot, the last packets of every thread, if the recording takes snapshots.
 
-        Threads that run are asked for what they hold back; `step` writes when they have had time.
+        Running threads first send their pending packets; `step` writes after a short delay.
         """
-        self._asked += 1
-        self._ask()
-        self._dump_at = time.monotonic() + _GATHER_SECONDS
+        self._snapshot_requests += 1
+        self._publish_request()
+        self._snapshot_time = time.monotonic() + _SNAPSHOT_DELAY_SECONDS
 
-    def _ask(self) -> None:
-        """Tell the plugin, in the page that it shares with us."""
-        word = struct.pack("<Q", self._asked << 1 | self._sink.full)
+    def _publish_request(self) -> None:
+        """Write the number of requests and whether the file is full to the shared page."""
+        word = struct.pack("<Q", self._snapshot_requests << 1 | self._sink.is_full)
         with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:
             page.seek(SNAPSHOT_REQUEST_OFFSET)
             page.write(word)
@@ -143,52 +155,55 @@ class QemuSession(TraceUnitSession):
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the program and everything it started; `step` then comes to its end."""
+        """Kill the program and everything it started. `step` must then be called until it returns
+        False.
+        """
         self._sink.totals.killed = True
-        # Who has not connected yet cannot any more, and ends.
+        # Processes that have not connected yet fail to, and end.
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._listener)
         self._listener.close()
         self.signal(signal.SIGKILL)
         self._processes.kill()
         self._folder.kill()
-        # Who is left, because nothing proves that it is ours, ends when it has something to say.
+        # The remaining processes, which are not provably ours, end at their next message.
         for connection in self._connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
 
-    def begin(self) -> None:
-        """Let the program begin; it has on return, or somebody has ended it. Raises QemuStartError
-        where QEMU ends before, or does not take the plugin.
+    def wait_for_start(self) -> None:
+        """Let the program begin; return when it has, or when a signal has ended it.
+
+        Raises QemuStartError if QEMU ends before that, or does not load the plugin.
         """
         self._folder.guard()
         self._selector.register(self._listener, selectors.EVENT_READ)
         limit = time.monotonic() + _START_SECONDS
-        while not self._sink.begun:
+        while not self._sink.has_begun:
             if not self.step(0.05):
-                if -self._process.wait() in _SENT:
+                if -self._process.wait() in _TERMINATING_SIGNALS:
                     return
-                raise QemuStartError(f"{self._qemu} ended before the program began")
+                raise QemuStartError(f"{self._qemu_path} ended before the program began")
             if time.monotonic() > limit:
-                raise QemuStartError(f"{self._qemu} did not load the plugin")
+                raise QemuStartError(f"{self._qemu_path} did not load the plugin")
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._turn_away(error)
+                self._reject_connection(error)
             return
-        # Its process may have sent messages on another connection before it ran a new program.
+        # After an exec the process has a new connection: first read the messages of the old one.
         for each in list(self._connections):
             self._receive(each, None)
         connection.setblocking(False)
         self._connections.append(connection)
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _turn_away(self, error: OSError) -> None:
-        """The process that waits for an answer ends."""
-        self._open_files.turn_away(self._listener)
+    def _reject_connection(self, error: OSError) -> None:
+        """Close the next connection: its process waits for a reply, gets none, and ends."""
+        self._open_files.reject_connection(self._listener)
         warning = f"too many processes at once, those beyond were ended: {error.strerror}"
         if warning not in self._sink.totals.warnings:
             self._sink.totals.warnings.append(warning)
@@ -197,7 +212,7 @@ class QemuSession(TraceUnitSession):
         taken = 0
         while limit is None or taken < limit:
             try:
-                message = self._take(connection)
+                message = self._receive_message(connection)
             except BlockingIOError:
                 return
             except OSError:
@@ -212,23 +227,23 @@ class QemuSession(TraceUnitSession):
                 with contextlib.suppress(OSError):
                     connection.send(b"\1")
             else:
-                self._sink.feed(message)
+                self._sink.process_message(message)
                 if message[0] in _PROCESS_EVENTS:
-                    self._processes.saw(EVENT_RECORD.unpack_from(message)[_PID_FORMAT])
+                    self._processes.add(EVENT_RECORD.unpack_from(message)[_PID_FIELD])
 
-    def _ended(self, pid: int) -> None:
-        """A process has ended, whatever it has said."""
+    def _process_ended(self, pid: int) -> None:
+        """Handle the end of a tracked process."""
 
-    def _take(self, connection: socket.socket) -> memoryview:
-        """The next message; empty at the end. Raises OSError."""
+    def _receive_message(self, connection: socket.socket) -> memoryview:
+        """Return the next message, an empty one at the end. Raises OSError."""
         return self._buffer[: connection.recv_into(self._buffer)]
 
-    def _settle(self) -> None:
+    def _record_end(self) -> None:
         totals = self.totals
         status = self._process.wait()
-        totals.status = -status if status < 0 else status << 8
+        totals.wait_status = -status if status < 0 else status << 8
         words = Path(self._folder.name, "clock").read_bytes()
-        totals.edges = edges_passed(words, self._plan.window)
+        totals.window_edges_passed = window_edges_passed(words, self._plan.window)
 
     def _close(self) -> None:
         self._sink.close()

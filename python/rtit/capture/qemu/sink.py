@@ -11,11 +11,11 @@ from rtit.capture.events import EVENT_RECORD, EventKind, Flag
 from rtit.capture.named_file import NamedFile
 from rtit.capture.private_files import create_private_file
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.capture.store.deleted_files import MappedAt
+from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import InputError, RecordError
-from rtit.perfdata import ExitStatus, Fault, Writer
+from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
@@ -27,7 +27,7 @@ _SMALL_FIELDS = {
     EventKind.CODE: (2,),
     EventKind.EXIT: (0,),
 }
-"""Which of ip, target and extra are processes, threads or a status: numbers of 31 bits."""
+"""Which of ip, target and extra are a pid, a tid or a wait status, which have 31 bits."""
 _MAX_SMALL_FIELD, _MAX_CLOCK = (1 << 31) - 1, 1 << 56
 _FILE_EVENTS = frozenset((EventKind.MMAP, EventKind.CODE, EventKind.COMM))
 
@@ -37,17 +37,17 @@ class _ThreadTotals:
     pid: int
     pending: bytearray
     retired: int = 0
-    """By the program that runs now."""
+    """Instructions of the current program."""
     branches: int = 0
     traced: tuple[int, int] | None = None
-    """Instructions and branches of it that were traced, where not all are."""
+    """Traced instructions and branches of the current program; None: all."""
     decodable: int = 0
-    """Traced instructions of the programs before."""
+    """Traced instructions of earlier programs of the thread."""
     fault: Fault | None = None
 
     @property
     def all_decodable(self) -> int:
-        """Traced instructions so far."""
+        """Traced instructions of all programs of the thread."""
         return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
 
@@ -62,11 +62,11 @@ class QemuRecordingSink(RecordingWriter):
         model: TimeModel | None = None,
     ) -> None:
         super().__init__(writer, size_limits)
-        self.begun = False
+        self.has_begun = False
         self._model = model or TimeModel()
         self._threads: dict[int, _ThreadTotals] = {}
-        self._leaving: set[int] = set()
-        self._latest = 0
+        self._leaving_pids: set[int] = set()
+        self._last_clock = 0
         self._ended = 0
         self._truth: NamedFile | None = None
         if truth is not None:
@@ -74,156 +74,160 @@ class QemuRecordingSink(RecordingWriter):
                 self._truth = create_private_file(truth)
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
-            self._put_truth(_TRUTH_HEADER)
+            self._write_truth(_TRUTH_HEADER)
 
     @property
-    def quiet(self) -> bool:
-        """Return whether everything that has begun has also ended."""
-        return self.begun and not self._threads
+    def all_threads_ended(self) -> bool:
+        """Whether threads have begun, and all of them have ended."""
+        return self.has_begun and not self._threads
 
-    def feed(self, message: bytes | memoryview) -> None:
-        """Take one message; nothing of it is kept in place. Raises RecordError for what no plugin
-        sends: the program may have forged it.
+    def process_message(self, message: bytes | memoryview) -> None:
+        """Process one message; the buffer may be reused afterwards.
+
+        Raises RecordError for an invalid message, which the program may have forged.
         """
         if len(message) < EVENT_RECORD.size:
-            raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
+            raise RecordError(f"the plugin sent an incomplete message of {len(message)} bytes")
         try:
-            self._feed(message)
+            self._process(message)
         except (InputError, ValueError) as error:
-            raise RecordError(f"the plugin sent what is no message: {error}") from error
+            raise RecordError(f"the plugin sent an invalid message: {error}") from error
 
-    def _feed(self, message: bytes | memoryview) -> None:
+    def _process(self, message: bytes | memoryview) -> None:
         kind, flags, _, tid, ip, target, clock, extra = EVENT_RECORD.unpack_from(message)
         small = [tid, *((ip, target, extra)[at] for at in _SMALL_FIELDS.get(kind, ()))]
         if max(small) > _MAX_SMALL_FIELD or clock > _MAX_CLOCK:
             raise ValueError(f"kind {kind}, of {small} at {clock}")
         blob = memoryview(message)[EVENT_RECORD.size :]
-        self._latest = max(self._latest, clock)
-        now = self._model.tsc(clock)
+        self._last_clock = max(self._last_clock, clock)
+        tsc = self._model.tsc(clock)
         writer = self._writer
         if kind == PluginMessage.PACKETS:
-            self._packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), now, target, extra)
+            self._add_packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), tsc, target, extra)
         elif kind == PluginMessage.TRACED:
             if tid in self._threads:
                 before = self._threads[tid].traced or (0, 0)
                 self._threads[tid].traced = target, extra
-                self.totals.traced += target - before[0]
+                self.totals.traced_instructions += target - before[0]
                 self.totals.traced_branches += extra - before[1]
         elif kind == PluginMessage.TRUTH:
-            self._put_truth(blob)
-        elif self.full and kind in _FILE_EVENTS:
+            self._write_truth(blob)
+        elif self.is_full and kind in _FILE_EVENTS:
             return
         elif kind == EventKind.MMAP:
-            self._write_mapping(MappedAt(extra, tid, now, ip, target), bytes(blob), flags)
+            self._write_mapping(MappingLocation(extra, tid, tsc, ip, target), bytes(blob), flags)
         elif kind == EventKind.CODE:
-            self._write_code(MappedAt(extra, tid, now, ip, len(blob)), bytes(blob), flags)
+            self._write_code(MappingLocation(extra, tid, tsc, ip, len(blob)), bytes(blob), flags)
         elif kind == EventKind.COMM:
             name = os.fsdecode(bytes(blob))
-            writer.comm(ip, tid, now, name, by_exec=bool(flags & Flag.COMM_BY_EXEC))
+            writer.comm(ip, tid, tsc, name, by_exec=bool(flags & Flag.COMM_BY_EXEC))
         elif kind == EventKind.THREAD:
-            self._begin(tid, ip, target, extra, now)
+            self._start_thread(tid, ip, target, extra, tsc)
         elif kind == EventKind.FAULT:
             if tid in self._threads:
                 self._threads[tid].fault = Fault(ip, extra >> 32, target)
         elif kind == EventKind.EXIT:
-            self._retired(tid, target, extra)
+            self._update_counts(tid, target, extra)
             took = bool(flags & Flag.EXIT_TOOK_SIGNAL)
             thread = self._threads.get(tid)
             fault = thread.fault if took and thread is not None else None
             of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
-            known = thread.all_decodable if thread is not None else None
-            self._end(tid, now, ExitStatus(ip, of_process, took, fault), known)
+            traced = thread.all_decodable if thread is not None else None
+            self._end_thread(tid, tsc, Ending(ip, of_process, took, fault), traced)
         elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
             if flags & Flag.WARNING_LEAVES:
-                self._leaving.add(ip)
+                self._leaving_pids.add(ip)
             elif flags & Flag.WARNING_STAYS:
-                self._leaving.discard(ip)
+                self._leaving_pids.discard(ip)
 
     def close(self) -> None:
-        """End what has not said that it ends, and the files. Again is harmless."""
-        lost = sum(thread.pid not in self._leaving for thread in self._threads.values())
+        """End all threads that have not reported their end, and close the files.
+
+        May be called again.
+        """
+        killed = sum(thread.pid not in self._leaving_pids for thread in self._threads.values())
         for tid in list(self._threads):
-            self._end(tid, self._model.tsc(self._latest))
-        if lost:
+            self._end_thread(tid, self._model.tsc(self._last_clock))
+        if killed:
             self.totals.warnings.append(
                 "a thread was killed: its last instructions are missing"
-                if lost == 1
-                else f"{lost} threads were killed: the last instructions of each are missing"
+                if killed == 1
+                else f"{killed} threads were killed: the last instructions of each are missing"
             )
         if self._truth is not None:
-            if not lost:
-                self._put_truth(_TRUTH_COMPLETE)
+            if not killed:
+                self._write_truth(_TRUTH_COMPLETE)
             self._truth.close()
             self._truth = None
-        self._close(self._model.tsc(self._latest))
+        self._close(self._model.tsc(self._last_clock))
 
-    def dump(self) -> int:
-        """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
-        return self._dump(self._model.tsc(self._latest))
+    def write_snapshot(self) -> int:
+        """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
+        return self._write_snapshot(self._model.tsc(self._last_clock))
 
-    def _packets(
-        self, tid: int, data: memoryview, more: bool, now: int, retired: int, branches: int
+    def _add_packets(
+        self, tid: int, data: memoryview, continues: bool, tsc: int, retired: int, branches: int
     ) -> None:
         thread = self._threads.get(tid)
         if thread is None:
             raise RecordError(
-                f"the plugin sent packets of thread {tid}, which it had not announced"
+                f"the plugin sent packets of thread {tid} without announcing the thread"
             )
-        if more or thread.pending:
+        if continues or thread.pending:
             thread.pending += data
-            if more:
+            if continues:
                 return
-            # A writer that fails may keep the buffer: it is ours no more.
+            # A new bytearray: a writer that fails may keep a view of the old one.
             data = memoryview(thread.pending)
             thread.pending = bytearray()
-        self._put(tid, thread.pid, data, now)
-        self._retired(tid, retired, branches)
+        self._store_packets(tid, thread.pid, data, tsc)
+        self._update_counts(tid, retired, branches)
 
-    def _retired(self, tid: int, count: int, branches: int) -> None:
+    def _update_counts(self, tid: int, count: int, branches: int) -> None:
         thread = self._threads.get(tid)
         if thread is not None:
             self.totals.clock += count - thread.retired
             self.totals.branches += branches - thread.branches
             thread.retired, thread.branches = count, branches
 
-    def _begin(self, tid: int, pid: int, parent: int, parent_pid: int, now: int) -> None:
-        self.begun = True
+    def _start_thread(self, tid: int, pid: int, parent: int, parent_pid: int, tsc: int) -> None:
+        self.has_begun = True
         old = self._threads.get(tid)
-        if old is not None:  # it runs another program now
+        if old is not None:  # the thread runs a new program (exec)
             old.decodable = old.all_decodable
             old.retired = old.branches = 0
             old.traced = None
             return
         self._threads[tid] = _ThreadTotals(pid, bytearray())
-        self._begun(pid)
+        self._note_process(pid)
         self.totals.threads += 1
-        if self.full:
+        if self.is_full:
             return
         if parent:
-            self._writer.fork(pid, parent_pid, tid, parent, now)
-        self._writer.itrace_start(pid, tid, now)
+            self._writer.fork(pid, parent_pid, tid, parent, tsc)
+        self._writer.itrace_start(pid, tid, tsc)
 
-    def _end(
+    def _end_thread(
         self,
         tid: int,
-        now: int,
-        ending: ExitStatus | None = None,
+        tsc: int,
+        ending: Ending | None = None,
         instructions: int | None = None,
     ) -> None:
         thread = self._threads.pop(tid, None)
         if thread is not None and thread.pending:
-            # Of a message that did not come to its end.
-            self._put(tid, thread.pid, memoryview(thread.pending), now)
-        self._store.end(tid)
+            # Packets of an incomplete sequence of messages.
+            self._store_packets(tid, thread.pid, memoryview(thread.pending), tsc)
+        self._store.end_thread(tid)
         if thread is not None:
-            if ending is None and tid == self._root and self.totals.status is not None:
-                # Killed without a message: the wait status says how.
-                ending = ExitStatus(self.totals.status, of_process=True)
-            self._write_exit(thread.pid, tid, now, ending, instructions)
+            if ending is None and tid == self._first_pid and self.totals.wait_status is not None:
+                # Killed without a message: take the wait status.
+                ending = Ending(self.totals.wait_status, of_process=True)
+            self._write_exit(thread.pid, tid, tsc, ending, instructions)
 
-    def _put_truth(self, data: bytes | memoryview) -> None:
+    def _write_truth(self, data: bytes | memoryview) -> None:
         if self._truth is not None:
             try:
                 self._truth.write(data)

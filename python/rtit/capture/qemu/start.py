@@ -15,31 +15,30 @@ if TYPE_CHECKING:
     from rtit.capture.qemu.session import QemuSession
 
 _HASHES_WHEN_CUT = 2048
-"""Instructions between two hashes of the truth where the trace may end before the program does."""
-# What the trace unit in the plugin does not do: event tracing.
+"""Instructions between two hashes of the truth if a size limit may end the trace early."""
 _UNSUPPORTED = 1 << 31
+"""IA32_RTIT_CTL.EventEn: the trace unit in the plugin has no event tracing."""
 
 
 def start_qemu(
     request: RecordRequest,
     *,
-    found: QemuInstallation | None = None,
+    installation: QemuInstallation | None = None,
     truth_by_instruction: bool = False,
 ) -> QemuSession:
-    """Start a program under QEMU and return the recording under way.
+    """Start a program under QEMU and return its session.
 
-    `found` is the QEMU to take (None: it is looked for). With `truth_by_instruction` the truth is
-    what a callback of its own at each instruction tells, which is slow. Raises UsageError for what
-    this back end cannot do, RecordError if the program cannot be started (exit codes 125, 126,
-    127).
+    `installation` None: QEMU is searched for. With `truth_by_instruction` a separate callback at
+    each instruction writes the truth, which is slow. Raises UsageError for requests that this back
+    end does not support, RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
-    found = qemu_for_request(request, found)
+    installation = qemu_for_request(request, installation)
     plan = request.plan()
     if plan.options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
     if plan.window and truth_by_instruction:
         raise UsageError("a start or stop needs a truth by blocks")
-    guest = GuestProgram.of(request)
+    guest = GuestProgram.from_request(request)
     mode = "none" if request.truth is None else "instructions" if truth_by_instruction else "blocks"
     settings = plugin_settings(
         plan.options,
@@ -50,16 +49,18 @@ def start_qemu(
         plan.size_limits,
         plan.time,
     )
-    child = QemuProcess(found, settings, guest)
+    qemu = QemuProcess(installation, settings, guest)
     try:
-        return _begin_session(plan, found, child)
+        return _begin_session(plan, installation, qemu)
     except BaseException:
-        child.abandon()
+        qemu.abandon()
         raise
 
 
-def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess) -> QemuSession:
-    # QEMU loads meanwhile
+def _begin_session(
+    plan: RecordPlan, installation: QemuInstallation, qemu: QemuProcess
+) -> QemuSession:
+    # Imported here: QEMU starts at the same time.
     from rtit.capture.clocks import describe_time_model
     from rtit.capture.qemu.session import QemuSession
     from rtit.capture.qemu.sink import QemuRecordingSink
@@ -69,12 +70,12 @@ def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess
         writer = open_writer(
             plan,
             time=f"{describe_time_model(plan.time)}, a clock a thread",
-            backend=f"qemu-user {found.version}",
+            backend=f"qemu-user {installation.version}",
         )
         sink = QemuRecordingSink(writer, plan.request.truth, plan.size_limits, plan.time)
-        session = QemuSession(plan, sink, child)
+        session = QemuSession(plan, sink, qemu)
         try:
-            session.begin()
+            session.wait_for_start()
         except BaseException:
             session.abandon()
             raise
@@ -82,6 +83,6 @@ def _begin_session(plan: RecordPlan, found: QemuInstallation, child: QemuProcess
 
 
 def _min_joined_instructions(plan: RecordPlan) -> int:
-    """Instructions that the truth joins into one run, at least."""
+    """Return the least number of instructions in a run of the truth file."""
     joined = 1 if plan.filters else TRUTH_FORMS[plan.request.truth_form or "hashes"]
     return joined if plan.size_limits.max_size is None else min(joined, _HASHES_WHEN_CUT)

@@ -1,4 +1,4 @@
-"""Build ids of mapped files, so that a decoder detects a file that has changed."""
+"""Build ids of mapped files, by which a decoder detects that a file has changed."""
 
 from __future__ import annotations
 
@@ -15,31 +15,35 @@ _NT_GNU_BUILD_ID = 3
 
 
 class BuildIds:
-    """Reads each file once, when it is first mapped: later it may be another."""
+    """The build ids of files by path. Each file is read once, at its first mapping, because another
+    file may take its path later.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, bytes | None] = {}
 
-    def saw(self, path: str, opened: int) -> None:
-        """A file was mapped, which is open. Files that are no ELF are left out."""
+    def read_from(self, path: str, descriptor: int) -> None:
+        """Read the build id of the open file `descriptor`, unless `path` is known. Files that are
+        not ELF files have none.
+        """
         if path in self._found:
             return
         try:
-            self._found[path] = ElfFile(f"/proc/self/fd/{opened}").build_id
+            self._found[path] = ElfFile(f"/proc/self/fd/{descriptor}").build_id
         except ImageError:
             self._found[path] = None
 
     def add(self, path: str, build_id: bytes) -> None:
-        """Set the build id of a mapped file, or its replacement; later ones are ignored."""
+        """Set the build id of a mapped file, or a substitute, unless it has one."""
         self._found[path] = self._found.get(path) or build_id
 
-    def known(self) -> dict[str, bytes]:
-        """Path -> build id."""
+    def by_path(self) -> dict[str, bytes]:
+        """Return path -> build id."""
         return {path: build_id for path, build_id in self._found.items() if build_id}
 
 
 def build_id_in(head: bytes) -> bytes | None:
-    """The build id in the first bytes of a 64-bit ELF file; None if it is not in them."""
+    """Return the build id in the first bytes of a 64-bit ELF file; None if they do not have it."""
     if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
         return None
     _, _, _, _, table, _, _, _, size, count, *_ = _HEADER.unpack_from(head)

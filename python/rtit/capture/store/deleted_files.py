@@ -21,22 +21,22 @@ from rtit.image import has_file
 
 _PAGE = 4096
 _MAX_COPIED = 1 << 28
-"""Bytes of code that are copied, and that are written, for all files together."""
-_MAX_PLACES = 1 << 20
-"""Places that are kept for all files together."""
-_PLACE = struct.Struct("<IIQQQ")
-"""A `Place` as it is kept."""
-_RECORD = 64
-"""What a record takes beside the code in it, of which it has up to `_PART` bytes."""
+"""Limit on the bytes of code that are copied, and that are written, for all files together."""
+_MAX_LOCATIONS = 1 << 20
+"""Limit on the locations that are kept, for all files together."""
+_LOCATION = struct.Struct("<IIQQQ")
+"""A packed `MappingLocation`."""
+_RECORD_OVERHEAD = 64
+"""Bytes of a record besides the code in it, which is at most `_RANGE_OVERHEAD` bytes."""
 _RANGE_OVERHEAD = 1 << 15
 _CHUNK = 1 << 20
 _CLOCKS_ARE_LATE = 1_000_000_000
-"""Nanoseconds by which clocks of file systems may lag; less than what the tracers allow for."""
+"""Nanoseconds by which the clock of a file system may lag; less than the tracers allow for."""
 
 _FileIdentity = tuple[int, int, int, int, int]
 
 
-class MappedAt(NamedTuple):
+class MappingLocation(NamedTuple):
     """Place and time (TSC) of a mapping."""
 
     pid: int
@@ -48,24 +48,25 @@ class MappedAt(NamedTuple):
 
 @dataclass(slots=True)
 class _CopiedRange:
-    """What was mapped of a file from `offset` on: `size` bytes from `start` on of the copies; -1 if
-    there are none. `stamp` is that of the file they were read from; `partly`: some of its places
-    are not kept.
+    """A copied range of a file: `size` bytes at `offset` of the file and at `start` of the copies.
+
+    `size` is -1 if the range could not be copied. `stamp` identifies the file that was read. With
+    `has_unlisted_locations` the limit on locations left some out.
     """
 
     offset: int
     start: int
     size: int
     stamp: _FileIdentity | None
-    places: bytearray = field(default_factory=bytearray)
-    partly: bool = False
+    locations: bytearray = field(default_factory=bytearray)
+    has_unlisted_locations: bool = False
 
 
 @dataclass(slots=True)
 class _IncomingContents:
     """A mapping, and the contents received so far from the tracer."""
 
-    place: MappedAt
+    location: MappingLocation
     mapping: MmapEvent
     build_id: bytes | None
     code: bytearray
@@ -75,186 +76,196 @@ class DeletedFiles:
     """Tracks all mapped files until `close`."""
 
     def __init__(self) -> None:
-        self._began = time_ns() - _CLOCKS_ARE_LATE
-        self._copies = -1
-        self._copied = 0
-        self._parts: dict[str, dict[tuple[object, ...], _CopiedRange]] = {}
-        self._places = _MAX_PLACES
-        self._coming: dict[int, _IncomingContents] = {}
+        self._start_time = time_ns() - _CLOCKS_ARE_LATE
+        self._copy_file = -1
+        self._copied_bytes = 0
+        self._ranges: dict[str, dict[tuple[object, ...], _CopiedRange]] = {}
+        self._locations_left = _MAX_LOCATIONS
+        self._incoming: dict[int, _IncomingContents] = {}
         self.build_ids = BuildIds()
-        """Of all files that were mapped."""
-        self.lost: list[str] = []
-        """Paths of files whose code could not be kept, once `pokes` has ended."""
+        """The build ids of all mapped files."""
+        self.lost_paths: list[str] = []
+        """Paths of files with code that could not be kept; complete after `unavailable_code`."""
 
-    def saw(self, place: MappedAt, mapping: MmapEvent) -> None:
-        """Register a mapping of a file that has not changed since the recording began."""
+    def add_from_file(self, location: MappingLocation, mapping: MmapEvent) -> None:
+        """Copy a mapping from its file, unless the file has changed since the recording began."""
         if not has_file(mapping.path):
             return
-        key = mapping.inode, mapping.pgoff, place.size
-        parts = self._parts.setdefault(mapping.path, {})
-        if key not in parts:
-            parts[key] = self._read(mapping, place.size)
-        self._note(parts[key], place)
+        key = mapping.inode, mapping.pgoff, location.size
+        ranges = self._ranges.setdefault(mapping.path, {})
+        if key not in ranges:
+            ranges[key] = self._copy_from_file(mapping, location.size)
+        self._add_location(ranges[key], location)
 
-    def sent(self, place: MappedAt, mapping: MmapEvent, build_id: bytes | None) -> None:
-        """A file was mapped there. `take` receives the contents."""
-        self._came(place.pid)
+    def expect_contents(
+        self, location: MappingLocation, mapping: MmapEvent, build_id: bytes | None
+    ) -> None:
+        """Register a mapping with contents that the tracer sends; `add_contents` receives them."""
+        self._store_contents(location.pid)
         if has_file(mapping.path):
-            self._coming[place.pid] = _IncomingContents(place, mapping, build_id, bytearray())
+            self._incoming[location.pid] = _IncomingContents(
+                location, mapping, build_id, bytearray()
+            )
 
-    def take(self, pid: int, address: int, code: bytes) -> bool:
-        """Receive contents of the last mapping of `pid`. False if they belong to no file."""
-        sent = self._coming.get(pid)
-        if sent is None or sent.place.address + len(sent.code) != address:
+    def add_contents(self, pid: int, address: int, code: bytes) -> bool:
+        """Add contents of the last mapping of `pid`. Returns False if they belong to no file."""
+        incoming = self._incoming.get(pid)
+        if incoming is None or incoming.location.address + len(incoming.code) != address:
             return False
-        sent.code += code
-        if len(sent.code) >= sent.place.size:
-            self._came(pid)
+        incoming.code += code
+        if len(incoming.code) >= incoming.location.size:
+            self._store_contents(pid)
         return True
 
-    def pokes(self, room: int | None = None) -> Iterator[tuple[MappedAt, bytes]]:
-        """The code of those that are gone or show something else: of each place the bytes, as far
-        as the file went.
+    def unavailable_code(
+        self, max_bytes: int | None = None
+    ) -> Iterator[tuple[MappingLocation, bytes]]:
+        """Yield the code of files that were deleted or changed, for each location it was mapped at.
 
-        They and their records are `room` bytes at most, `_MOST` if it is None.
+        The code and its records take at most `max_bytes` bytes (None: `_MAX_COPIED`).
         """
-        for pid in list(self._coming):
-            self._came(pid)
-        left = _MAX_COPIED if room is None else min(room, _MAX_COPIED)
-        for path, found in self._parts.items():
-            parts = list(found.values())
-            if all(self._is_still_there(path, part) for part in parts):
+        for pid in list(self._incoming):
+            self._store_contents(pid)
+        left = _MAX_COPIED if max_bytes is None else min(max_bytes, _MAX_COPIED)
+        for path, status in self._ranges.items():
+            ranges = list(status.values())
+            if all(self._is_still_there(path, copied) for copied in ranges):
                 continue
-            self.build_ids.add(path, self._identity(parts))
+            self.build_ids.add(path, self._hash_copies(ranges))
             lost = False
-            for part in parts:
-                lost = lost or part.size < 0 or part.partly
-                for values in _PLACE.iter_unpack(part.places):
-                    most = max(0, left - _RECORD * (1 + left // _RANGE_OVERHEAD))
-                    lost = lost or part.size > most
-                    code = self._copy(part, most)
+            for copied in ranges:
+                lost = lost or copied.size < 0 or copied.has_unlisted_locations
+                for values in _LOCATION.iter_unpack(copied.locations):
+                    limit = max(0, left - _RECORD_OVERHEAD * (1 + left // _RANGE_OVERHEAD))
+                    lost = lost or copied.size > limit
+                    code = self._read_copy(copied, limit)
                     if code:
-                        left -= len(code) + _RECORD * (1 + len(code) // _RANGE_OVERHEAD)
-                        yield MappedAt(*values), code
+                        left -= len(code) + _RECORD_OVERHEAD * (1 + len(code) // _RANGE_OVERHEAD)
+                        yield MappingLocation(*values), code
             if lost:
-                self.lost.append(path)
+                self.lost_paths.append(path)
 
     def close(self) -> None:
         """Release all copies."""
-        if self._copies >= 0:
-            os.close(self._copies)
-            self._copies = -1
-        self._parts.clear()
-        self._coming.clear()
-        self.lost.clear()
+        if self._copy_file >= 0:
+            os.close(self._copy_file)
+            self._copy_file = -1
+        self._ranges.clear()
+        self._incoming.clear()
+        self.lost_paths.clear()
 
-    def _came(self, pid: int) -> None:
-        """Store the contents of the last mapping of a process, which are complete."""
-        sent = self._coming.pop(pid, None)
-        if sent is None:
+    def _store_contents(self, pid: int) -> None:
+        """Store the contents of the last mapping of a process."""
+        incoming = self._incoming.pop(pid, None)
+        if incoming is None:
             return
-        import hashlib  # of few recordings
+        import hashlib  # few recordings need it
 
-        code, mapping = bytes(sent.code), sent.mapping
+        code, mapping = bytes(incoming.code), incoming.mapping
         key = hashlib.sha1(code, usedforsecurity=False).digest(), mapping.pgoff
-        parts = self._parts.setdefault(mapping.path, {})
-        if key not in parts:
-            parts[key] = self._keep(mapping.pgoff, iter((code,)), len(code), None)
-        self._note(parts[key], sent.place)
-        if sent.build_id:
-            self.build_ids.add(mapping.path, sent.build_id)
+        ranges = self._ranges.setdefault(mapping.path, {})
+        if key not in ranges:
+            ranges[key] = self._append_copy(mapping.pgoff, iter((code,)), len(code), None)
+        self._add_location(ranges[key], incoming.location)
+        if incoming.build_id:
+            self.build_ids.add(mapping.path, incoming.build_id)
 
-    def _note(self, part: _CopiedRange, place: MappedAt) -> None:
-        if not self._places:
-            part.partly = True
+    def _add_location(self, copied: _CopiedRange, location: MappingLocation) -> None:
+        if not self._locations_left:
+            copied.has_unlisted_locations = True
             return
-        self._places -= 1
-        part.places += _PLACE.pack(*place)
+        self._locations_left -= 1
+        copied.locations += _LOCATION.pack(*location)
 
-    def _read(self, mapping: MmapEvent, size: int) -> _CopiedRange:
-        """Copy a mapping from its file, unless the file is another one or has changed."""
+    def _copy_from_file(self, mapping: MmapEvent, size: int) -> _CopiedRange:
+        """Copy a mapping from its file, unless the path leads to another or a changed file."""
         nothing = _CopiedRange(mapping.pgoff, 0, -1, None)
         try:
             file = os.open(mapping.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError):
             return nothing
         try:
-            found = os.fstat(file)
-            if found.st_ino != mapping.inode or found.st_ctime_ns >= self._began:
+            status = os.fstat(file)
+            if status.st_ino != mapping.inode or status.st_ctime_ns >= self._start_time:
                 return nothing
-            self.build_ids.saw(mapping.path, file)
-            stamp, there = _identify_file(file), max(0, found.st_size - mapping.pgoff)
-            size = min(size, there + -found.st_size % _PAGE if there else 0)
-            part = self._keep(mapping.pgoff, _read_padded(file, mapping.pgoff, size), size, stamp)
+            self.build_ids.read_from(mapping.path, file)
+            stamp, there = _identify_file(file), max(0, status.st_size - mapping.pgoff)
+            size = min(size, there + -status.st_size % _PAGE if there else 0)
+            copied = self._append_copy(
+                mapping.pgoff, _read_padded(file, mapping.pgoff, size), size, stamp
+            )
             if _identify_file(file) != stamp:
-                part.size = -1
-            return part
+                copied.size = -1
+            return copied
         finally:
             os.close(file)
 
-    def _keep(
+    def _append_copy(
         self, offset: int, pieces: Iterator[bytes], size: int, stamp: _FileIdentity | None
     ) -> _CopiedRange:
-        """A copy, if there is room for it."""
-        part = _CopiedRange(offset, self._copied, -1, stamp)
-        if self._copied + size > _MAX_COPIED:
-            return part
+        """Append code to the copies, unless the limit is reached or the disk is full."""
+        copied = _CopiedRange(offset, self._copied_bytes, -1, stamp)
+        if self._copied_bytes + size > _MAX_COPIED:
+            return copied
         try:
-            if self._copies < 0:
-                self._copies = _open_unnamed_file()
+            if self._copy_file < 0:
+                self._copy_file = _open_unnamed_file()
             for piece in pieces:
-                if os.pwrite(self._copies, piece, self._copied) != len(piece):
-                    return part
-                self._copied += len(piece)
+                if os.pwrite(self._copy_file, piece, self._copied_bytes) != len(piece):
+                    return copied
+                self._copied_bytes += len(piece)
         except OSError:
-            return part
-        part.size = self._copied - part.start
-        return part
+            return copied
+        copied.size = self._copied_bytes - copied.start
+        return copied
 
-    def _copy(self, part: _CopiedRange, most: int = _MAX_COPIED) -> bytes:
-        size = min(part.size, most)
-        return b"".join(_read_padded(self._copies, part.start, size)) if size > 0 else b""
+    def _read_copy(self, copied: _CopiedRange, limit: int = _MAX_COPIED) -> bytes:
+        size = min(copied.size, limit)
+        return b"".join(_read_padded(self._copy_file, copied.start, size)) if size > 0 else b""
 
-    def _is_still_there(self, path: str, part: _CopiedRange) -> bool:
-        """Whether the file at `path` still has the copied code."""
-        if part.stamp is not None and _identify_file(path) == part.stamp:
+    def _is_still_there(self, path: str, copied: _CopiedRange) -> bool:
+        """Return whether the file at `path` still has the copied code."""
+        if copied.stamp is not None and _identify_file(path) == copied.stamp:
             return True
-        if part.size < 0:
+        if copied.size < 0:
             return False
         try:
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError):
             return False
         try:
-            mapped = _read_padded(self._copies, part.start, part.size)
+            mapped = _read_padded(self._copy_file, copied.start, copied.size)
             return all(
                 now == copy
                 for now, copy in zip(
-                    _read_padded(file, part.offset, part.size), mapped, strict=True
+                    _read_padded(file, copied.offset, copied.size), mapped, strict=True
                 )
             )
         finally:
             os.close(file)
 
-    def _identity(self, parts: list[_CopiedRange]) -> bytes:
-        """A hash in place of the build id of a file without one: no other file matches it."""
+    def _hash_copies(self, ranges: list[_CopiedRange]) -> bytes:
+        """Return a hash of the code, as the build id of a file without one: no file matches it."""
         import hashlib
 
-        code = b"".join(self._copy(part, _CHUNK) for part in parts)
+        code = b"".join(self._read_copy(copied, _CHUNK) for copied in ranges)
         return hashlib.sha1(code, usedforsecurity=False).digest()
 
 
 def _identify_file(file: str | int) -> _FileIdentity | None:
-    """What a file is, and whether it was written to; None if there is none."""
+    """Return device, inode, size and times of a file, which change with it; None for no file."""
     try:
-        found = os.stat(file)  # noqa: PTH116 - also of a descriptor
+        status = os.stat(file)  # noqa: PTH116 - also of a descriptor
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _open_unnamed_file() -> int:
-    """A file without a name to keep copies in, on a disk if that can be. Raises OSError."""
+    """Open a file without a name for the copies, on disk if possible, else in memory.
+
+    Raises OSError.
+    """
     folder = os.environ.get("TMPDIR") or "/tmp"
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -263,7 +274,7 @@ def _open_unnamed_file() -> int:
 
 
 def _read_padded(file: int, offset: int, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file from `offset` on; after its end there are zeros, as in memory."""
+    """Yield `size` bytes of a file from `offset` on. After its end they are zeros, as in memory."""
     end = offset + size
     while offset < end:
         size = min(end - offset, _CHUNK)

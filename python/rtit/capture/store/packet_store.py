@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rtit.capture.recording import OUT_OF_SPACE_ERRORS
+from rtit.capture.recording import STOPPED_BY_FULL_DISK
 from rtit.capture.store.sizes import format_size
 from rtit.perfdata import Writer
 
@@ -20,72 +20,75 @@ _MIN_CHUNK = 4096
 _RECORD_OVERHEAD = 64  # an AUXTRACE record and its padding
 _MIN_FREE_BYTES = 1 << 30
 _MIN_FREE_FRACTION = 20
-"""A recording leaves this much of the disk free: so many bytes, or one in so many if that is less.
-"""
-_FREE_SPACE_CHECK_BYTES = 1 << 18  # bytes of the file between two looks at the disk
+"""A recording leaves `_MIN_FREE_BYTES` free, or a 20th of the disk if that is less."""
+_FREE_SPACE_CHECK_BYTES = 1 << 18
+"""Bytes that are written between two checks of the free space."""
 
 
 class PacketStore(Protocol):
-    """Where a recorder puts the packets of its threads."""
+    """Receives the packets of all threads."""
 
     @property
-    def full(self) -> bool:
-        """Whether no more packets are kept."""
+    def is_full(self) -> bool:
+        """Whether all further packets are discarded."""
 
     @property
-    def room(self) -> int | None:
-        """Bytes that may still be written to the file; None: no limit."""
+    def free_bytes(self) -> int | None:
+        """Bytes that still fit into the file; None: no limit."""
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
-        """Take whole packets of a thread, made until `tsc`."""
+    def add_packets(
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+    ) -> None:
+        """Store whole packets of a thread; `tsc` is the time of the last one."""
 
-    def end(self, tid: int) -> None:
-        """The thread has ended."""
+    def end_thread(self, tid: int) -> None:
+        """End a thread: no more of its packets follow."""
 
-    def dump(self, tsc: int) -> int:
-        """Write what is only in memory to the file; return the number of bytes."""
+    def write_snapshot(self, tsc: int) -> int:
+        """Write the packets in memory to the file; return the number of bytes."""
 
     def facts(self) -> dict[str, str]:
-        """What a reader of the file should know."""
+        """Return facts for the file's header that say which part of the trace the file has."""
 
 
 class FileStore:
-    """Everything goes to the file at once, up to a size of the file, or until the disk is nearly
-    full.
+    """Writes packets at once, until the file has its maximum size or the disk is nearly full.
 
-    Of the packets that do not fit those before a PSB are written that do.
+    The file ends before a PSB, so that its last packets are complete.
     """
 
     def __init__(self, writer: Writer, max_size: int | None = None) -> None:
         self._writer = writer
         self._max_size = max_size
-        self._looked = 0
+        self._size_at_check = 0
         self._no_space = False
-        self.full = False
+        self.is_full = False
 
     @property
-    def room(self) -> int | None:
-        """Up to its size."""
-        if self.full:
+    def free_bytes(self) -> int | None:
+        """Bytes up to the maximum size; None: no limit."""
+        if self.is_full:
             return 0
         if self._max_size is None:
             return None
         return max(0, self._max_size - self._writer.size - _RECORD_OVERHEAD)
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
+    def add_packets(
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+    ) -> None:
         """Write the packets, unless the file has reached its size or the disk is nearly full."""
-        if self.full:
+        if self.is_full:
             return
-        if self._writer.size - self._looked >= _FREE_SPACE_CHECK_BYTES:
-            self._looked = self._writer.size
-            self.full = self._no_space = self._is_nearly_full()
-            if self.full:
+        if self._writer.size - self._size_at_check >= _FREE_SPACE_CHECK_BYTES:
+            self._size_at_check = self._writer.size
+            self.is_full = self._no_space = self._is_nearly_full()
+            if self.is_full:
                 return
         if self._max_size is not None:
-            room = self._max_size - self._writer.size - _RECORD_OVERHEAD
-            if len(data) > room:
-                self.full = True
-                data = data[: last_psb(bytes(data), max(0, room))]
+            free_bytes = self._max_size - self._writer.size - _RECORD_OVERHEAD
+            if len(data) > free_bytes:
+                self.is_full = True
+                data = data[: find_last_psb(bytes(data), max(0, free_bytes))]
         self._writer.auxtrace(tid, pid, data, None, tsc)
 
     def _is_nearly_full(self) -> bool:
@@ -95,66 +98,64 @@ class FileStore:
         free, size = disk
         return free < min(_MIN_FREE_BYTES, size // _MIN_FREE_FRACTION)
 
-    def end(self, tid: int) -> None:
+    def end_thread(self, tid: int) -> None:
         """Do nothing: no packet is held back."""
 
-    def dump(self, tsc: int) -> int:
+    def write_snapshot(self, tsc: int) -> int:
         """Return 0: no packet is held back."""
         return 0
 
     def facts(self) -> dict[str, str]:
-        """Whether the trace ends early."""
+        """Return why the recording stopped, if it stopped early."""
         if self._no_space:
-            return {"stopped": OUT_OF_SPACE_ERRORS}
-        if not self.full or self._max_size is None:
+            return {"stopped": STOPPED_BY_FULL_DISK}
+        if not self.is_full or self._max_size is None:
             return {}
         return {"stopped": f"at a size of {format_size(self._max_size)}"}
 
 
 @dataclass(slots=True)
 class RingBuffer:
-    """The last `size` bytes of a stream, or some more: whole chunks go."""
+    """Keeps at least the last `size` bytes of a stream, in whole chunks."""
 
     pid: int
     size: int
     chunks: deque[bytes] = field(default_factory=deque)
-    held: int = 0
-    written: int = 0
-    """All bytes ever."""
-    dumped: int = -1
-    """`written` when the ring was last dumped."""
+    buffered_bytes: int = 0
+    total_bytes: int = 0
+    """Length of the stream so far."""
+    total_bytes_at_snapshot: int = -1
+    """`total_bytes` at the last snapshot."""
 
-    def put(self, data: bytes) -> None:
+    def add_packets(self, data: bytes) -> None:
         """Append a chunk of whole packets; drop chunks older than `size` bytes."""
         if self.chunks and len(self.chunks[-1]) < _MIN_CHUNK:
             self.chunks[-1] += data
         else:
             self.chunks.append(data)
-        self.held += len(data)
-        self.written += len(data)
-        while self.held - len(self.chunks[0]) >= self.size:
-            self.held -= len(self.chunks.popleft())
+        self.buffered_bytes += len(data)
+        self.total_bytes += len(data)
+        while self.buffered_bytes - len(self.chunks[0]) >= self.size:
+            self.buffered_bytes -= len(self.chunks.popleft())
 
-    def cut(self) -> None:
+    def trim(self) -> None:
         """Keep exactly the last `size` bytes, which may begin within a packet."""
         data = b"".join(self.chunks)[-self.size :]
-        self.chunks, self.held = deque([data]), len(data)
+        self.chunks, self.buffered_bytes = deque([data]), len(data)
 
     def contents(self) -> tuple[int, bytes]:
-        """Return where the last `size` bytes, from their first PSB on, are in the stream, and the
-        bytes.
-        """
+        """Return the last `size` bytes from their first PSB on, after their stream offset."""
         data = b"".join(self.chunks)[-self.size :]
-        at = 0 if len(data) == self.written else find_psb(data)
+        at = 0 if len(data) == self.total_bytes else find_psb(data)
         data = data[at:] if at >= 0 else b""
-        return self.written - len(data), data
+        return self.total_bytes - len(data), data
 
 
 class SnapshotStore:
     """Keeps the last `size` bytes of each thread, and writes them on request."""
 
-    full = False
-    room: int | None = None
+    is_full = False
+    free_bytes: int | None = None
 
     def __init__(self, writer: Writer, size: int) -> None:
         self._writer = writer
@@ -162,54 +163,58 @@ class SnapshotStore:
         self._rings: dict[int, RingBuffer] = {}
         self._ended: deque[tuple[int, RingBuffer]] = deque()
         self._ended_bytes = 0
-        self._most = 0
-        self._dropped = 0
-        self._dumps = 0
+        self._max_threads = 0
+        self._dropped_threads = 0
+        self._snapshots = 0
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
-        """Keep the packets, in the place of the thread's oldest."""
+    def add_packets(
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+    ) -> None:
+        """Add packets to the thread's ring buffer, which drops the oldest ones."""
         if not data:
             return
         ring = self._rings.get(tid)
         if ring is None:
             ring = self._rings[tid] = RingBuffer(pid, self._size)
-            self._most = max(self._most, len(self._rings))
-        ring.put(bytes(data))
+            self._max_threads = max(self._max_threads, len(self._rings))
+        ring.add_packets(bytes(data))
 
-    def end(self, tid: int) -> None:
+    def end_thread(self, tid: int) -> None:
         """End a thread. Its ring buffer joins those of other ended threads, which share their
         memory.
         """
         ring = self._rings.pop(tid, None)
-        if ring is None or ring.dumped == ring.written:
+        if ring is None or ring.total_bytes_at_snapshot == ring.total_bytes:
             return
-        ring.cut()
+        ring.trim()
         self._ended.append((tid, ring))
-        self._ended_bytes += ring.held
-        while self._ended_bytes > self._size * self._most:
-            self._ended_bytes -= self._ended.popleft()[1].held
-            self._dropped += 1
+        self._ended_bytes += ring.buffered_bytes
+        while self._ended_bytes > self._size * self._max_threads:
+            self._ended_bytes -= self._ended.popleft()[1].buffered_bytes
+            self._dropped_threads += 1
 
-    def dump(self, tsc: int) -> int:
-        """Write every ring that has something new, whole, as perf does."""
-        total = sum(self._write(tid, ring, tsc) for tid, ring in self._ended)
+    def write_snapshot(self, tsc: int) -> int:
+        """Write every ring buffer that has new packets; all of it, as perf does."""
+        total = sum(self._write_ring(tid, ring, tsc) for tid, ring in self._ended)
         self._ended.clear()
         self._ended_bytes = 0
-        total += sum(self._write(tid, ring, tsc) for tid, ring in self._rings.items())
-        self._dumps += 1
+        total += sum(self._write_ring(tid, ring, tsc) for tid, ring in self._rings.items())
+        self._snapshots += 1
         return total
 
     def facts(self) -> dict[str, str]:
-        """How much a snapshot holds, and which threads it has lost."""
-        facts = {"snapshot": f"{self._dumps} of the last {format_size(self._size)} of each thread"}
-        if self._dropped:
-            facts["dropped"] = f"{self._dropped} threads that had ended"
+        """Return the number and size of the snapshots, and how many threads were dropped."""
+        facts = {
+            "snapshot": f"{self._snapshots} of the last {format_size(self._size)} of each thread"
+        }
+        if self._dropped_threads:
+            facts["dropped"] = f"{self._dropped_threads} threads that had ended"
         return facts
 
-    def _write(self, tid: int, ring: RingBuffer, tsc: int) -> int:
-        if ring.dumped == ring.written:
+    def _write_ring(self, tid: int, ring: RingBuffer, tsc: int) -> int:
+        if ring.total_bytes_at_snapshot == ring.total_bytes:
             return 0
-        ring.dumped = ring.written
+        ring.total_bytes_at_snapshot = ring.total_bytes
         offset, data = ring.contents()
         if data:
             self._writer.auxtrace(tid, ring.pid, data, offset, tsc)
@@ -217,9 +222,10 @@ class SnapshotStore:
 
 
 def find_psb(data: bytes) -> int:
-    """Where the first PSB begins; -1 without any.
+    """Return the offset of the first PSB, or -1.
 
-    What precedes a PSB may end as it begins: the PSB is then the end of the longer run.
+    The packet before a PSB may end with bytes of the PSB pattern: the PSB is then the end of the
+    longer run.
     """
     at = data.find(PSB)
     if at >= 0:
@@ -228,6 +234,6 @@ def find_psb(data: bytes) -> int:
     return at
 
 
-def last_psb(data: bytes | bytearray, end: int) -> int:
-    """Where the last PSB that is over by `end` begins, or 0: packets before it are whole."""
+def find_last_psb(data: bytes | bytearray, end: int) -> int:
+    """Return the offset of the last PSB that ends by `end`, or 0. Packets before it are whole."""
     return max(0, data.rfind(PSB, 0, end))

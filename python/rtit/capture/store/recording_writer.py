@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rtit.capture.events import Flag, MmapEvent, parse_contents
+from rtit.capture.events import Flag, MmapEvent, parse_mmap_with_contents
 from rtit.capture.recording import RecordingTotals
 from rtit.capture.store.build_ids import build_id_in
-from rtit.capture.store.deleted_files import DeletedFiles, MappedAt
+from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation
 from rtit.capture.store.size_limits import SizeLimits
-from rtit.perfdata import ExitStatus, Writer
+from rtit.perfdata import Ending, Writer
 
 
 class RecordingWriter:
@@ -16,23 +16,23 @@ class RecordingWriter:
     def __init__(self, writer: Writer, size_limits: SizeLimits | None = None) -> None:
         self.totals = RecordingTotals()
         self._writer = writer
-        self._store = (size_limits or SizeLimits()).store(writer)
-        self._vanished = DeletedFiles()
-        self._root = 0
-        self._late: list[tuple[int, int, int, ExitStatus]] = []
-        self._is_whole = size_limits is None or size_limits.snapshot is None
-        self.ending: ExitStatus | None = None
-        """How the first process ended, as far as that is known."""
+        self._store = (size_limits or SizeLimits()).make_store(writer)
+        self._deleted_files = DeletedFiles()
+        self._first_pid = 0
+        self._deferred_exits: list[tuple[int, int, int, Ending]] = []
+        self._keeps_all_packets = size_limits is None or size_limits.snapshot is None
+        self.ending: Ending | None = None
+        """How the first process ended, if that is known."""
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the file says of how much of the trace it has."""
+        """Facts in the file's header that say which part of the trace the file has."""
         return self._store.facts()
 
     @property
-    def full(self) -> bool:
-        """The file has reached its size: nothing more is written."""
-        return self._store.full
+    def is_full(self) -> bool:
+        """Whether the file has reached its maximum size and discards everything that follows."""
+        return self._store.is_full
 
     @property
     def pt_bytes(self) -> int:
@@ -40,81 +40,82 @@ class RecordingWriter:
         return self._writer.pt_bytes
 
     def close(self) -> None:
-        """End every thread that is still there, and the file. Again is harmless."""
+        """End all remaining threads and close the file. May be called again."""
         raise NotImplementedError
 
-    def _begun(self, pid: int) -> None:
-        """A thread of process `pid` has begun."""
-        self._root = self._root or pid
+    def _note_process(self, pid: int) -> None:
+        """Note that a thread of process `pid` has begun: the first one is the program's."""
+        self._first_pid = self._first_pid or pid
 
-    def _write_mapping(self, place: MappedAt, blob: bytes, flags: int) -> MmapEvent:
-        """A file or memory was mapped to be executed; `blob` and `flags` of its event."""
-        mapping, head = parse_contents(blob)
+    def _write_mapping(self, location: MappingLocation, blob: bytes, flags: int) -> MmapEvent:
+        """Write an executable mapping; `blob` and `flags` are those of its event."""
+        mapping, head = parse_mmap_with_contents(blob)
         build_id = None
         if flags & Flag.MMAP_WITH_CONTENTS:
             build_id = build_id_in(head)
-            self._vanished.sent(place, mapping, build_id)
+            self._deleted_files.expect_contents(location, mapping, build_id)
         else:
-            self._vanished.saw(place, mapping)
-        pid, tid, time, address, size = place
+            self._deleted_files.add_from_file(location, mapping)
+        pid, tid, time, address, size = location
         self._writer.mmap2(pid, tid, time, address, size, *mapping, build_id)
         return mapping
 
-    def _write_code(self, place: MappedAt, code: bytes, flags: int) -> None:
-        """Code is there from now on; `flags` of its event."""
-        if flags & Flag.CODE_OF_MAPPING and self._vanished.take(place.pid, place.address, code):
+    def _write_code(self, location: MappingLocation, code: bytes, flags: int) -> None:
+        """Write new code; `flags` are those of its event."""
+        if flags & Flag.CODE_OF_MAPPING and self._deleted_files.add_contents(
+            location.pid, location.address, code
+        ):
             return
-        self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
+        self._writer.text_poke(location.pid, location.tid, location.time, location.address, code)
 
     def _write_exit(
-        self,
-        pid: int,
-        tid: int,
-        time: int,
-        ending: ExitStatus | None,
-        instructions: int | None = None,
+        self, pid: int, tid: int, time: int, ending: Ending | None, instructions: int | None = None
     ) -> None:
-        """A thread has ended, at `time` ns; how, and how many of its instructions were traced, if
-        that is known.
+        """Write the end of a thread at `time` ns, and the number of its traced instructions, if it
+        is known.
         """
-        if ending is not None and pid == self._root:
+        if ending is not None and pid == self._first_pid:
             if self.ending is None or ending.took_signal:
                 self.ending = ending
-            if self.full:
-                self._late.append((pid, tid, time, ending))
-        if not self.full:
-            traced = instructions if self._is_whole else None
+            if self.is_full:
+                self._deferred_exits.append((pid, tid, time, ending))
+        if not self.is_full:
+            traced = instructions if self._keeps_all_packets else None
             self._writer.exit(pid, pid, tid, tid, time, ending, traced)
 
-    def _put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
-        self._store.put(tid, pid, data, tsc)
+    def _store_packets(
+        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
+    ) -> None:
+        self._store.add_packets(tid, pid, data, tsc)
         self.totals.pt_bytes += len(data)
 
-    def _dump(self, tsc: int) -> int:
-        """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
-        size = self._store.dump(tsc)
+    def _write_snapshot(self, tsc: int) -> int:
+        """Write a snapshot, if the recording takes snapshots; return its bytes of PT."""
+        size = self._store.write_snapshot(tsc)
         self._writer.flush()
         return size
 
     def _close(self, tsc: int) -> None:
-        self._store.dump(tsc)
+        self._store.write_snapshot(tsc)
         # A file that has reached its size still records how the program ended.
-        for pid, tid, time, ending in self._late:
+        for pid, tid, time, ending in self._deferred_exits:
             self._writer.exit(pid, pid, tid, tid, time, ending)
-        self._late.clear()
-        self._keep_vanished()
-        build_ids = self._vanished.build_ids.known()
+        self._deferred_exits.clear()
+        self._write_lost_code()
+        build_ids = self._deleted_files.build_ids.by_path()
         self._writer.close(build_ids=build_ids, facts=self._store.facts())
 
-    def _keep_vanished(self) -> None:
-        """The code of files that are gone goes into the recording."""
-        vanished = self._vanished
+    def _write_lost_code(self) -> None:
+        """Write the code of deleted and changed files into the recording."""
+        deleted_files = self._deleted_files
         try:
-            for place, code in vanished.pokes(self._store.room):
-                self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
-            for path in dict.fromkeys(vanished.lost):
+            for location, code in deleted_files.unavailable_code(self._store.free_bytes):
+                self._writer.text_poke(
+                    location.pid, location.tid, location.time, location.address, code
+                )
+            for path in dict.fromkeys(deleted_files.lost_paths):
                 self.totals.warnings.append(
                     f"{path} was deleted or changed while it ran: its code is not known"
                 )
         finally:
-            vanished.close()
+            deleted_files.close()

@@ -20,15 +20,15 @@ _MAX_RING_SIZE = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Sizes in bytes. `snapshot`: keep the last of each thread; `max_size`: stop when the file is
-    as large.
+    """Limits in bytes. `snapshot`: keep the last bytes of each thread; `max_size`: stop when the
+    file reaches this size.
     """
 
     snapshot: int | None = None
     max_size: int | None = None
 
     def check(self, options: PtOptions) -> None:
-        """Raise UsageError for sizes that leave nothing to decode, and for both at once."""
+        """Raise UsageError for limits that leave nothing to decode, and for both together."""
         if self.snapshot is not None and self.max_size is not None:
             raise UsageError("--snapshot and --max-size exclude each other: a snapshot has a size")
         if self.max_size is not None and self.max_size < _MIN_FILE_SIZE:
@@ -48,9 +48,9 @@ class SizeLimits:
         if self.snapshot > _MAX_RING_SIZE:
             raise UsageError(f"--snapshot keeps {format_size(_MAX_RING_SIZE)} a thread at most")
 
-    def store(self, writer: Writer) -> PacketStore:
-        """What takes the packets."""
-        # who only counts needs no writer
+    def make_store(self, writer: Writer) -> PacketStore:
+        """Return the packet store for these limits."""
+        # Imported here: counting needs no perf.data writer.
         from rtit.capture.store.packet_store import FileStore, SnapshotStore
 
         if self.snapshot is not None:

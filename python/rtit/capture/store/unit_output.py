@@ -54,7 +54,7 @@ class OutputSetup:
         cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, 0x7F)
 
     def region(self, index: int) -> int:
-        """The physical address of ToPA region `index`. Regions do not touch, so that a split is
-        seen.
+        """Return the physical address of ToPA region `index`. Regions are not adjacent, so that a
+        packet across two of them shows.
         """
         return _FIRST_REGION + 2 * index * self.size

@@ -74,7 +74,7 @@ def _hardware_recording() -> Finding:
         problem
         for problem in (
             reason_for_no_permission(kernel=True),
-            reason_for_no_permission(kernel=True, everybody=True),
+            reason_for_no_permission(kernel=True, all_cpus=True),
         )
         if problem is not None
     ]

@@ -256,7 +256,7 @@ def run(arguments: argparse.Namespace) -> int:
             wait_for_program(session, wanted, patient=not pids, update=progress.update)
             recording = session.finish()
             if log is not None and events is not None:
-                with events.writing() as file:
+                with events.open_for_writing() as file:
                     log.write(file)
             progress.summary(recording)
         if arguments.json is not None:

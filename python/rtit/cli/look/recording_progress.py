@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rtit.capture.recording import OUT_OF_SPACE_ERRORS
+from rtit.capture.recording import STOPPED_BY_FULL_DISK
 from rtit.cli import output
 from rtit.cli.progress import StatusLine
 
@@ -66,7 +66,7 @@ class RecordingProgress:
 
     def _warn_of_disk(self, stopped: str | None) -> None:
         """Warn once, also with --quiet, that recording has stopped for lack of space."""
-        if stopped == OUT_OF_SPACE_ERRORS and not self._warned_of_disk:
+        if stopped == STOPPED_BY_FULL_DISK and not self._warned_of_disk:
             self._warned_of_disk = True
             self._line.clear()
             text = "rtit record: warning: the disk is nearly full: recording has stopped"
@@ -113,7 +113,7 @@ def summary_line(recording: Recording, choice: BackendChoice) -> str:
     if recording.ending is not None and recording.ending.status:
         parts.append(f"ended by {recording.ending}" if recording.ending.signal
                      else f"ended with {recording.ending}")  # fmt: skip
-    parts.append(f"{choice.backend}: {choice.why}")
+    parts.append(f"{choice.backend}: {choice.reason}")
     return f"[ rtit record: {'; '.join(parts)} ]"
 
 
@@ -136,7 +136,7 @@ def summary_json(recording: Recording, choice: BackendChoice, command: list[str]
         "file": str(recording.path),
         "command": command,
         "backend": choice.backend,
-        "why": choice.why,
+        "why": choice.reason,
         "exit_code": recording.exit_code,
         "ended": None if ending is None else str(ending),
         "signal": None if ending is None else ending.signal,

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
         spread = RunVariation([each.stat for each in runs])
         lines = [*_report(arguments, spread, baseline)]
         if report is not None:
-            with report.writing() as file:
+            with report.open_for_writing() as file:
                 file.writelines(stat_text.as_bytes(lines))
         else:
             # The program's output is its own.

@@ -34,18 +34,18 @@ ACTING = [name for name, erratum in ERRATA.items() if erratum.acts and not errat
 
 
 @pytest.mark.parametrize("scenario", NAMED)
-def test_every_scenario(scenario: Scenario) -> None:
+def test_scenario_streams_have_no_findings(scenario: Scenario) -> None:
     rules = [finding.rule.name for finding in lint(run(scenario).raw)]
     assert rules == (["fup"] if LITERAL in scenario.source else [])
 
 
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
-def test_everything_at_random(plan: Plan) -> None:
+def test_random_executions_have_no_findings(plan: Plan) -> None:
     assert list(lint(World(plan).run())) == []
 
 
 @pytest.mark.parametrize("erratum", ACTING)
-def test_a_processor_with_errata(erratum: str) -> None:
+def test_errata_excuse_findings_of_their_processor(erratum: str) -> None:
     for scenario in SCENARIOS:
         if LITERAL not in scenario.source:
             other = replace(scenario, profile=scenario.profile.with_errata(erratum))
@@ -53,14 +53,14 @@ def test_a_processor_with_errata(erratum: str) -> None:
 
 
 @pytest.mark.parametrize("erratum", ["BDM70", "SKD010", "APL11", "APL12"])
-def test_an_erratum_is_found_where_it_is_not_excused(erratum: str) -> None:
+def test_unexcused_erratum_is_found(erratum: str) -> None:
     others = [replace(each, profile=each.profile.with_errata(erratum)) for each in SCENARIOS]
     found = [finding for each in others for finding in lint(run(each).raw)]
     assert any(erratum in finding.rule.errata for finding in found)
 
 
 @pytest.mark.parametrize("name", [name for name, each in PROGRAMS.items() if each.ends])
-def test_every_recording(name: str, program: ProgramBuilder, record: Recorder) -> None:
+def test_recordings_have_no_findings(name: str, program: ProgramBuilder, record: Recorder) -> None:
     assert lint_findings(record([program(name), *PROGRAMS[name].arguments]).data) == []
 
 
@@ -73,7 +73,7 @@ def test_every_recording(name: str, program: ProgramBuilder, record: Recorder) -
         "intel_pt/notnt/u",
     ],
 )
-def test_recordings_with_other_settings(
+def test_recordings_with_other_settings_have_no_findings(
     event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
     data = tmp_path / "perf.data"
@@ -91,7 +91,7 @@ def test_recordings_with_other_settings(
         "chromeos/cpu-wide.perf.data",
     ],
 )
-def test_real_processors(traces: Path, file: str) -> None:
+def test_real_traces_have_no_unexcused_findings(traces: Path, file: str) -> None:
     with Trace(traces / file) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
@@ -100,5 +100,5 @@ def test_real_processors(traces: Path, file: str) -> None:
             assert list(lint(stream.chunks(), errata=errata_of(family, model))) == []
 
 
-def test_a_real_processor_with_cyc(traces: Path) -> None:
+def test_real_trace_with_cyc_has_no_unexcused_findings(traces: Path) -> None:
     assert list(lint((traces / "dynamorio" / "pt.bin").read_bytes())) == []

@@ -27,7 +27,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_no_qemu_names_the_package(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_qemu_names_the_package(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RTIT_QEMU", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     answer = find_qemu()
@@ -36,7 +36,7 @@ def test_no_qemu_names_the_package(plugin: Path, monkeypatch: pytest.MonkeyPatch
     assert "qemu-user" in answer
 
 
-def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_plugin_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RTIT_QEMU", "/bin/true")
     monkeypatch.setenv("RTIT_QEMU_PLUGIN", "/nowhere/plugin.so")
     answer = find_qemu()
@@ -47,15 +47,15 @@ def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("echo something else", "is no QEMU"),
+        ("echo something else", "is not QEMU"),
         (
             "[ $1 = --version ] && echo qemu-x86_64 version 11.1 || echo no -plugin >&2",
             "no -plugin",
         ),
-        ("[ $1 = --version ] && echo qemu-x86_64 version 11.1", "it says nothing"),
+        ("[ $1 = --version ] && echo qemu-x86_64 version 11.1", "no output"),
     ],
 )
-def test_a_qemu_that_refuses(
+def test_unusable_qemu_is_reported_with_its_output(
     text: str, reason: str, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RTIT_QEMU", str(script(tmp_path / "qemu", f"#!/bin/sh\n{text}\n")))
@@ -64,13 +64,13 @@ def test_a_qemu_that_refuses(
     assert reason in answer
 
 
-def test_a_script_runs_its_interpreter(tmp_path: Path) -> None:
+def test_script_resolves_to_its_interpreter(tmp_path: Path) -> None:
     path = str(script(tmp_path / "tool", "#! /bin/sh  -e -x \n"))
     found = resolve_interpreter(path, ["tool", "one", "two"], None)
     assert found == ("/bin/sh", ["/bin/sh", "-e -x", path, "one", "two"], "tool")
 
 
-def test_a_script_in_another_folder(tmp_path: Path) -> None:
+def test_script_path_is_relative_to_cwd(tmp_path: Path) -> None:
     script(tmp_path / "tool", "#!/bin/sh")
     assert resolve_interpreter("./tool", ["./tool"], tmp_path) == (
         "/bin/sh",
@@ -79,7 +79,7 @@ def test_a_script_in_another_folder(tmp_path: Path) -> None:
     )
 
 
-def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
+def test_32_bit_program_raises_qemu_start_error(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_bytes(b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHI", 2, 3, 1) + bytes(60))
     with pytest.raises(QemuStartError, match="64-bit") as error:
@@ -87,12 +87,12 @@ def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
     assert error.value.exit_code == 125
 
 
-def test_what_is_no_program(tmp_path: Path) -> None:
+def test_text_file_and_script_loop_are_not_executable(tmp_path: Path) -> None:
     path = script(tmp_path / "text", "hello\n")
-    with pytest.raises(RecordError, match="no program") as error:
+    with pytest.raises(RecordError, match="not an executable program") as error:
         resolve_interpreter(os.fspath(path), ["text"], None)
     assert error.value.exit_code == 126
     loop = tmp_path / "loop"
     script(loop, f"#!{loop}\n")
-    with pytest.raises(RecordError, match="no program"):
+    with pytest.raises(RecordError, match="not an executable program"):
         resolve_interpreter(os.fspath(loop), ["loop"], None)

@@ -13,7 +13,7 @@ from rtit.unit.time_model import TimeModel
 
 
 @pytest.mark.parametrize(("set_to", "ahead"), [(None, "auto"), ("", "auto"), ("7", "7")])
-def test_how_far_it_runs_ahead(
+def test_run_ahead_variable_sets_ahead(
     set_to: str | None, ahead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RUN_AHEAD, raising=False)

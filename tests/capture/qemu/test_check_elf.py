@@ -12,7 +12,9 @@ from rtit.errors import RecordError
 
 
 @pytest.mark.parametrize("offset", [121, 1 << 40, (1 << 61) + 1, (1 << 63) - 1, (1 << 64) - 1])
-def test_program_headers_outside_of_the_file(offset: int, tmp_path: Path) -> None:
+def test_program_headers_outside_of_the_file_are_reported_cut_off(
+    offset: int, tmp_path: Path
+) -> None:
     """Of an offset that no file of a file system can have, too."""
     head = b"\x7fELF\2\1\1".ljust(16, b"\0")
     head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, offset, 0, 0, 64, 56, 1, 0, 0, 0)

@@ -107,12 +107,12 @@ def told(perf: Path) -> list[str]:
         ),
     ],
 )
-def test_what_perf_is_told(options: list[str], expected: list[str], perf: Path) -> None:
+def test_perf_arguments(options: list[str], expected: list[str], perf: Path) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 0
     assert told(perf) == [*expected, "--", "/bin/true"]
 
 
-def test_filters_are_places_in_files(perf: Path, program: ProgramBuilder) -> None:
+def test_filters_are_passed_as_file_offsets(perf: Path, program: ProgramBuilder) -> None:
     path = program("returns")
     assert main(["record", "--backend", "perf", "--filter", "filter main", "--", str(path)]) == 0
     words = told(perf)
@@ -127,7 +127,7 @@ def test_filters_are_places_in_files(perf: Path, program: ProgramBuilder) -> Non
     assert text.partition("/")[2] == f"{int(symbol[1], 16):#x}@{path.resolve()}"
 
 
-def test_real_perf_takes_the_words(perf: Path) -> None:
+def test_real_perf_accepts_the_arguments(perf: Path) -> None:
     """Stock perf knows the options; it parses them all before it looks for the PMU."""
     real = next(
         (
@@ -151,7 +151,7 @@ def test_real_perf_takes_the_words(perf: Path) -> None:
     assert "nknown" not in ended.stderr
 
 
-def test_the_summary_counts_nothing(perf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "--backend", "perf", "--json", "told", "--", "/bin/echo", "hello"]) == 0
     with rtit.Trace("perf.data") as trace:
         size = trace.streams[0].size
@@ -171,28 +171,28 @@ def test_the_summary_counts_nothing(perf: Path, capfd: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("version", "has"), [("5.4.282", False), ("5.5", True), ("6.1.192", True), ("next", True)]
 )
-def test_a_copy_of_the_kernel_where_perf_makes_one(version: str, has: bool) -> None:
+def test_kcore_is_passed_if_perf_supports_it(version: str, has: bool) -> None:
     """perf record --kcore: Linux 5.5 (release notes of perf tools)."""
-    assert PerfInstallation(Path("perf"), version, None).copies_kernel is has
+    assert PerfInstallation(Path("perf"), version, None).has_kcore is has
 
 
 @pytest.mark.parametrize(
     ("script", "code", "ended"), [("exit 3", 3, "exit code 3"), ("kill -9 $$", 137, "SIGKILL")]
 )
-def test_the_exit_code_is_the_programs(
+def test_exit_code_is_that_of_the_program(
     script: str, code: int, ended: str, perf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", "--backend", "perf", "--", "/bin/sh", "-c", script]) == code
     assert ended in capfd.readouterr().err
 
 
-def test_an_older_recording_is_kept(perf: Path) -> None:
+def test_older_recording_is_renamed(perf: Path) -> None:
     Path("perf.data").write_text("older")
     assert main(["record", "-q", "--backend", "perf", "--", "/bin/true"]) == 0
     assert Path("perf.data.old").read_text() == "older"
 
 
-def test_perf_that_fails(
+def test_failing_perf_raises_record_error(
     perf: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAILS", "yes")
@@ -200,7 +200,7 @@ def test_perf_that_fails(
     assert "perf record failed (exit code 1), and left no trace" in capfd.readouterr().err
 
 
-def test_perf_that_traces_nothing(perf: Path, tmp_path: Path) -> None:
+def test_recording_without_trace_raises_record_error(perf: Path, tmp_path: Path) -> None:
     made = perf / "made.data"
     made.unlink()
     from rtit.perfdata import TimeConversion, Writer
@@ -222,14 +222,14 @@ def test_perf_that_traces_nothing(perf: Path, tmp_path: Path) -> None:
         rtit.record(["/bin/true"], backend="perf")
 
 
-def test_a_program_that_does_not_exist(perf: Path) -> None:
+def test_missing_program_is_reported_before_perf_starts(perf: Path) -> None:
     with pytest.raises(RecordError) as caught:
         rtit.record(["nosuchprogram"], backend="perf")
     assert caught.value.exit_code == 127
     assert not (perf / "told.json").exists()
 
 
-def test_attached_until_it_is_told_to_end(perf: Path) -> None:
+def test_attached_recording_ends_by_signal(perf: Path) -> None:
     request = RecordRequest(
         pids=[os.getpid()], backend="perf", size_limits=SizeLimits(snapshot=1 << 20)
     )
@@ -246,7 +246,7 @@ def test_attached_until_it_is_told_to_end(perf: Path) -> None:
     assert recording.pt_bytes > 0
 
 
-def test_the_program_starts_as_it_would_without(perf: Path, tmp_path: Path) -> None:
+def test_program_starts_with_its_signal_mask_and_aslr_setting(perf: Path, tmp_path: Path) -> None:
     request = RecordRequest(
         ["/bin/true"],
         backend="perf",
@@ -279,14 +279,14 @@ def test_the_program_starts_as_it_would_without(perf: Path, tmp_path: Path) -> N
         ["--perf-option=--"],
     ],
 )
-def test_what_hardware_does_not_do(
+def test_options_of_software_units_are_rejected(
     options: list[str], perf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 2
     assert not (perf / "told.json").exists()
 
 
-def test_options_of_hardware_alone() -> None:
+def test_hardware_options_need_the_perf_back_end() -> None:
     for options in ({"all_cpus": True}, {"mmap_pages": "8"}, {"perf_options": ["-z"]}):
         with pytest.raises(UsageError, match="go with --backend perf"):
             RecordRequest(["/bin/true"], **options)

@@ -35,7 +35,7 @@ def stat(folder: Path, soft: int, hard: int) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_soft_limit_is_the_programs_alone(tmp_path: Path) -> None:
+def test_recorder_raises_its_soft_limit_and_program_keeps_the_original(tmp_path: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     ended = stat(tmp_path, FEW, hard)
     assert ended.returncode == 0
@@ -44,7 +44,7 @@ def test_the_soft_limit_is_the_programs_alone(tmp_path: Path) -> None:
     assert "killed" not in ended.stderr
 
 
-def test_without_a_reserve_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reject_connection_without_reserve_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is still there when the recorder looks again, which must not be at once."""
     files = OpenFileLimit()
     waited: list[float] = []
@@ -53,13 +53,13 @@ def test_without_a_reserve_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.setblocking(False)  # it does not listen: nothing can be accepted
         for _ in range(3):
-            files.turn_away(listener)
+            files.reject_connection(listener)
     files.close()
     assert len(waited) == 3
     assert min(waited) > 0
 
 
-def test_beyond_the_hard_limit_processes_end(tmp_path: Path) -> None:
+def test_processes_beyond_the_hard_limit_are_ended_with_a_warning(tmp_path: Path) -> None:
     ended = stat(tmp_path, FEW, FEW)
     assert ended.stdout.split()[-1] == str(FEW)
     assert "too many processes at once" in ended.stderr

@@ -45,7 +45,9 @@ def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({}, ["has PT, but the kernel", "Linux 4.2"]),
     ],
 )
-def test_no_pmu(cpu: dict[str, str], words: list[str], machine: MachineFactory) -> None:
+def test_missing_pmu_names_the_cause(
+    cpu: dict[str, str], words: list[str], machine: MachineFactory
+) -> None:
     machine(pmu=False, **cpu)
     answer = find_perf()
     assert isinstance(answer, str)
@@ -53,19 +55,21 @@ def test_no_pmu(cpu: dict[str, str], words: list[str], machine: MachineFactory) 
     assert answer == reason_for_no_hardware()
 
 
-def test_no_sys(machine: MachineFactory) -> None:
+def test_missing_sysfs_is_reported(machine: MachineFactory) -> None:
     root = machine(pmu=False)
     (root / PMUS).rmdir()
     assert "cannot be seen" in str(reason_for_no_hardware())
 
 
-def test_no_perf(machine: MachineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_perf_names_the_packages(
+    machine: MachineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine()
     monkeypatch.setenv("PATH", "/nowhere")
     assert "perf is not installed" in str(find_perf())
 
 
-def test_a_perf_that_does_not_work(machine: MachineFactory, perf: Path) -> None:
+def test_broken_perf_is_reported(machine: MachineFactory, perf: Path) -> None:
     machine()
     perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-49 >&2\nexit 2\n")
     answer = str(find_perf())
@@ -86,14 +90,14 @@ def test_a_perf_that_does_not_work(machine: MachineFactory, perf: Path) -> None:
         ("4", False, False, False),
     ],
 )
-def test_what_is_permitted(
+def test_perf_event_paranoid_limits_who_may_trace(
     paranoid: str, user: bool, kernel: bool, everybody: bool, machine: MachineFactory
 ) -> None:
     machine(paranoid=paranoid)
     answers = [
         reason_for_no_permission(),
         reason_for_no_permission(kernel=True),
-        reason_for_no_permission(everybody=True),
+        reason_for_no_permission(all_cpus=True),
     ]
     assert [each is None for each in answers] == [user, kernel, everybody]
     for answer, value in zip(answers, (2, 1, 0), strict=True):
@@ -103,18 +107,18 @@ def test_what_is_permitted(
     # CAP_PERFMON, CAP_SYS_ADMIN
     for capability in (38, 21):
         machine(paranoid=paranoid, capabilities=1 << capability)
-        assert reason_for_no_permission(kernel=True, everybody=True) is None
+        assert reason_for_no_permission(kernel=True, all_cpus=True) is None
     # CAP_NET_ADMIN
     machine(paranoid=paranoid, capabilities=1 << 12)
     assert (reason_for_no_permission() is None) == user
 
 
-def test_a_kernel_without_perf_events(machine: MachineFactory, perf: Path) -> None:
+def test_kernel_without_perf_events_is_reported(machine: MachineFactory, perf: Path) -> None:
     machine(paranoid=None)
     assert "no perf events" in str(find_perf())
 
 
-def test_what_the_processor_has(machine: MachineFactory, perf: Path) -> None:
+def test_pmu_caps_become_a_profile(machine: MachineFactory, perf: Path) -> None:
     """The model of the profile, the capabilities and the legal periods are those of the files."""
     machine()
     found = find_perf()
@@ -131,7 +135,7 @@ def test_what_the_processor_has(machine: MachineFactory, perf: Path) -> None:
             PtOptions.parse(f"intel_pt/{wrong}/u", profile=profile)
 
 
-def test_limits_of_the_kernel(machine: MachineFactory) -> None:
+def test_describe_kernel_limits(machine: MachineFactory) -> None:
     """Documentation/admin-guide/sysctl/kernel.rst: CAP_IPC_LOCK (14) has no limit, and
     kptr_restrict 1 hides addresses from those without CAP_SYSLOG (34), 2 from all; CAP_PERFMON (38)
     is neither.
@@ -159,7 +163,9 @@ def test_limits_of_the_kernel(machine: MachineFactory) -> None:
     assert describe_kernel_limits() == []
 
 
-def test_doctor(machine: MachineFactory, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_hardware(
+    machine: MachineFactory, perf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     machine()
     assert main(["doctor"]) == 0
     lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}

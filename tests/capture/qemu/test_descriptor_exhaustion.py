@@ -24,7 +24,9 @@ def no_more(*_: object) -> int:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserve_descriptor_returns_after_descriptors_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another thread may take the last file: nothing is raised, and later there is one again."""
     gc.collect()  # what other tests have left open
     files = OpenFileLimit()
@@ -35,25 +37,25 @@ def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.Monk
         before = count()
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", no_more)
-            files.turn_away(listener)
-            files.turn_away(listener)
+            files.reject_connection(listener)
+            files.reject_connection(listener)
             without = count()
-        files.turn_away(listener)
+        files.reject_connection(listener)
         after = count()
     files.close()
     assert (without, after) == (before - 1, before)
 
 
-def test_a_file_with_counts_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_counts_file_is_reported_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel drops it and says so: the process is named."""
     message = EVENT_RECORD.pack(PluginMessage.COUNTS, 0, 0, 7, 7, 0, 0, 0)
     dropped: tuple[bytes, list[int], int, None] = (message, [], socket.MSG_CTRUNC, None)
     monkeypatch.setattr(socket, "recv_fds", lambda *_: dropped)
     sink = CountSink(lambda file: {})
     session = CountSession.__new__(CountSession)
-    session._counts = sink
+    session._count_sink = sink
     one, other = socket.socketpair()
     with one, other:
-        assert bytes(session._take(one)) == message
+        assert bytes(session._receive_message(one)) == message
     sink.close()
     assert sink.totals.warnings == ["process 7 is not counted: too many open files"]

@@ -56,7 +56,7 @@ def test_psb_periods(code: int, period: str) -> None:
     assert said(CTL, code << 24, "PSBFreq") == f"a PSB about every {period} bytes"
 
 
-def test_a_period_of_zero_is_shown_while_it_matters() -> None:
+def test_period_of_zero_is_shown_while_its_packet_is_enabled() -> None:
     def shown(value: int) -> set[str]:
         return {row.name for row in describe_fields(CTL, value) if row.shown}
 
@@ -107,7 +107,7 @@ def test_every_reason_of_a_fault_in_order() -> None:
 @pytest.mark.parametrize(
     "text", ["IA32_RTIT_CTL", "ia32_rtit_ctl", "RTIT_CTL", "ctl", "570H", "570h", "0x570", "570"]
 )
-def test_names_of_a_register(text: str) -> None:
+def test_register_is_found_by_each_of_its_names(text: str) -> None:
     assert find_register(text) is CTL
 
 
@@ -145,12 +145,12 @@ def test_profiles_by_name() -> None:
     ("text", "value"),
     [("9217", 9217), ("0x2401", 9217), ("2401H", 9217), ("0b101", 5), ("0x1_0000", 65536)],
 )
-def test_numbers(text: str, value: int) -> None:
+def test_parse_number(text: str, value: int) -> None:
     assert parse_value(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "0x", "-1", "1.0", "FFH", "9" * 5000, "1__0", "٣"])
-def test_what_is_no_number(text: str) -> None:
+def test_parse_number_rejects(text: str) -> None:
     with pytest.raises(UsageError, match="is no number"):
         parse_value(text)
 

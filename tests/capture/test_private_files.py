@@ -9,7 +9,7 @@ import pytest
 from rtit.capture.private_files import create_private_file
 
 
-def test_a_link_to_nothing_is_not_followed(tmp_path: Path) -> None:
+def test_dangling_link_is_not_followed(tmp_path: Path) -> None:
     """Also one that came after it was looked for."""
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
@@ -21,6 +21,6 @@ def test_a_link_to_nothing_is_not_followed(tmp_path: Path) -> None:
     assert target.read_bytes() == b""
 
 
-def test_a_new_file_is_its_owners(tmp_path: Path) -> None:
+def test_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     create_private_file(tmp_path / "new").close()
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600

@@ -68,7 +68,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("text", "line", "sentence"), MALFORMED)
-def test_malformed(text: str, line: int, sentence: str) -> None:
+def test_malformed_line_is_reported_with_its_number(text: str, line: int, sentence: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         parse(text, "x.scenario")
     assert str(caught.value).startswith(f"x.scenario:{line}: ")
@@ -108,7 +108,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("events", "sentence"), IMPOSSIBLE)
-def test_impossible(events: str, sentence: str) -> None:
+def test_impossible_event_is_reported_with_its_line(events: str, sentence: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         run(parse(f"ctl User BranchEn\nenable 0x1000\n    ...\n{events}\n", "x.scenario"))
     line = 3 + len(events.split("\n"))
@@ -116,13 +116,13 @@ def test_impossible(events: str, sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
-def test_settings_that_cannot_go_together() -> None:
+def test_conflicting_settings_are_rejected() -> None:
     text = "parameters ip_compression=bdw\nprofile full linear_width=64\n"
     with pytest.raises(ScenarioError, match=r"^x:2: linear addresses have 32, 48 or 57 bits"):
         parse(text, "x")
 
 
-def test_files_that_are_no_text(tmp_path: Path) -> None:
+def test_binary_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.scenario"
     path.write_bytes(b"# fine\nenable \xff\n")
     with pytest.raises(ScenarioError, match=r"a.scenario:2: byte 0xff is no UTF-8 text"):

@@ -50,7 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
-def test_asked_once(place: Place) -> None:
+def test_second_search_uses_the_cache(place: Place) -> None:
     place.search()
     assert place.questions() == 2
     place.search()
@@ -59,7 +59,7 @@ def test_asked_once(place: Place) -> None:
     assert sorted(place.file.parent.iterdir()) == [place.file]
 
 
-def test_who_wants_to_know_asks(place: Place) -> None:
+def test_find_qemu_ignores_the_cache(place: Place) -> None:
     place.search()
     assert isinstance(find_qemu(), QemuInstallation)
     assert place.questions() == 4
@@ -67,7 +67,7 @@ def test_who_wants_to_know_asks(place: Place) -> None:
 
 @pytest.mark.parametrize("which", ["qemu", "plugin"])
 @pytest.mark.parametrize("what", ["size", "time"])
-def test_another_file_is_asked(place: Place, which: str, what: str) -> None:
+def test_changed_qemu_or_plugin_is_probed_again(place: Place, which: str, what: str) -> None:
     place.search()
     path: Path = getattr(place, which)
     if what == "size":
@@ -82,7 +82,7 @@ def test_another_file_is_asked(place: Place, which: str, what: str) -> None:
     assert place.questions() == 4
 
 
-def test_a_qemu_that_refuses_is_asked_again(place: Place) -> None:
+def test_unusable_qemu_is_not_cached(place: Place) -> None:
     place.qemu.write_text(f"#!/bin/sh\necho x >> {place.asked}\necho qemu-x86_64 version 9.1.2\n")
     for questions in (2, 4):
         assert isinstance(QemuSearch().result(), str)
@@ -131,7 +131,7 @@ def folder(place: Place) -> None:
         folder,
     ],
 )
-def test_what_is_damaged_or_not_ours_is_ignored(
+def test_damaged_or_untrusted_cache_is_ignored(
     place: Place, spoil: Callable[[Place], None]
 ) -> None:
     place.search()
@@ -140,14 +140,16 @@ def test_what_is_damaged_or_not_ours_is_ignored(
     assert place.questions() == 4
 
 
-def test_another_users_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_another_user_is_ignored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.search()
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     assert cached_version(place.qemu, place.plugin) is None
 
 
-def test_where_nothing_can_be_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_works_without_a_writable_cache(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.cache.write_text("a file")
     place.search()
     place.search()
