@@ -1,4 +1,4 @@
-"""Is a stream of packets legal? Rules of the chapter, and where a stream breaks them.
+"""Check a stream of packets against the rules of the chapter.
 
 >>> from rtit.linter import lint
 >>> for finding in lint(bytes.fromhex("02 23")):

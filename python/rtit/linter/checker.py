@@ -44,50 +44,50 @@ def lint(
     psb_period: int | None = None,
     errata: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Where a stream of PT breaks the rules of the chapter (`RULES`), in the order of the stream.
+    """Yield the violations of the chapter's rules (`RULES`) in a PT stream, in stream order.
 
-    data: the bytes, or parts of them in order; they may begin anywhere that a packet begins, and
-    end anywhere. psb_period: bytes between PSBs (IA32_RTIT_CTL.PSBFreq); without it only what no
-    period allows is found. errata: names of `rtit.registers.errata` that the processor has; what
-    they excuse is left out.
+    data: the bytes, or chunks of them in order. They must begin with a packet, and may end
+    anywhere. psb_period: bytes between PSBs (IA32_RTIT_CTL.PSBFreq); without it the largest period
+    is assumed. errata: names of `rtit.registers.errata` that the processor has; findings that they
+    excuse are left out.
 
-    After bytes that are no packet it goes on at the next PSB. Legal is what the chapter allows for
-    some program and settings: the code that ran is not looked at.
+    After bytes that are not a packet, checking continues at the next PSB. The program's code is not
+    read: a stream is legal if some program and settings can produce it.
     """
     excused = frozenset(errata)
-    run = _Checker(psb_period)
+    checker = _Checker(psb_period)
     for item in scan_chunks(_chunks(data)):
-        for finding in run.see(item):
+        for finding in checker.check_item(item):
             if excused.isdisjoint(finding.rule.errata):
                 yield finding
 
 
 def _chunks(data: Buffer | Iterable[Buffer]) -> Iterator[Buffer]:
     try:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # or it is no buffer
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # an iterable raises TypeError
     except TypeError:
-        yield from data  # type: ignore[misc]  # then it is an iterable of them
+        yield from data  # type: ignore[misc]  # an iterable of buffers
     else:
         yield from (view[start : start + _CHUNK_SIZE] for start in range(0, len(view), _CHUNK_SIZE))
 
 
 class _Checker:
-    """What is known, and what must still come."""
+    """The state of the stream at a packet, and the obligations that are still pending."""
 
     def __init__(self, psb_period: int | None) -> None:
         self.state = StreamState(psb_period)
-        self.order = PendingObligations()
+        self.obligations = PendingObligations()
 
-    def see(self, item: Packet | BadBytes) -> Iterator[Finding]:
+    def check_item(self, item: Packet | BadBytes) -> Iterator[Finding]:
         if isinstance(item, BadBytes):
             if not item.truncated:
                 yield Finding(item.offset, DECODABLE_BYTES, "", item.reason)
             self.state = StreamState(self.state.psb_period, self.state.psb)
-            self.order = PendingObligations()
+            self.obligations = PendingObligations()
             return
         for check in _RULES_BY_PACKET[item.name]:
             if broken := check.broken(item, self.state):
                 detail = broken if isinstance(broken, str) else ""
                 yield Finding(item.offset, check.rule, item.name, detail)
-        begins = yield from self.order.see(item, self.state)
+        begins = yield from self.obligations.check_packet(item, self.state)
         self.state.update(item, begins_event=begins)

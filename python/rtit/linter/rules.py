@@ -11,10 +11,10 @@ from rtit.packets import Packet
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A sentence of the chapter that a stream can break.
+    """A requirement of the chapter on the packet stream.
 
-    name: one word, for filters. section: of the chapter, or its table. says: what must be. errata:
-    processors with one of these (`rtit.registers.errata`) break it.
+    name: one word, for filters. section: section or table of the chapter. says: the requirement.
+    errata: processors with one of these (`rtit.registers.errata`) violate it.
     """
 
     name: str
@@ -25,10 +25,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that is broken at a byte of a stream.
+    """A violation of a rule at a packet.
 
-    offset: in bytes, of the packet that shows it. packet: its name, "" where there is none.
-    detail: what is there, with the bad value; may be "".
+    offset: of the packet, in bytes. packet: its name, "" for bad bytes. detail: the bad value, or
+    "".
     """
 
     offset: int
@@ -44,10 +44,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PacketRule:
-    """A rule that a packet breaks by itself, or by where it stands.
+    """A rule on the contents or the position of a packet.
 
-    names: the packets it is about. broken: given the packet and the state before it
-    tells what is wrong: False or "" nothing, True that the rule is broken, a text the detail.
+    names: the packets that it concerns. broken: returns, for a packet and the state before it,
+    False or "" if the rule holds, else True or the detail of the finding.
     """
 
     rule: Rule
@@ -57,11 +57,11 @@ class PacketRule:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRule:
-    """A rule about what comes after a packet.
+    """A rule on the packets after a packet.
 
-    after: the packet that makes it hold, where `when` is true. until: one of these must come;
-    between: these may come first. binds: a FUP that comes is the packet's own, not the beginning
-    of a compound event. then: what must follow that in turn.
+    after: the packet that creates the obligation, if `when` is true. until: one of these must
+    follow; between: these may precede it. binds: a FUP belongs to the packet and does not begin a
+    compound event. then: the rule for the packets after `until`.
     """
 
     rule: Rule
@@ -73,7 +73,7 @@ class SequenceRule:
     then: SequenceRule | None = None
 
     def chain(self) -> Iterator[SequenceRule]:
-        """This one, and those that it leads to."""
+        """Yield this rule, and the rules that follow it by `then`."""
         yield self
         if self.then is not None:
             yield from self.then.chain()

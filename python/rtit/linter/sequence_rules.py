@@ -142,20 +142,21 @@ _RULES_BY_PACKET: dict[str, tuple[SequenceRule, ...]] = {
 
 
 class PendingObligations:
-    """What must still come.
+    """The packets that must still follow.
 
-    due: the rules that wait, each with the packet that asks. parked: a FUP whose event had not
-    ended when a PSB came. That is right if the processor waits for a SIPI, and its PSB+ has no
-    IP then.
+    due: the pending rules, each with the packet that created it. parked: a FUP with an event that
+    was incomplete at a PSB. This is legal if the processor waits for a SIPI; the PSB+ then has no
+    IP.
     """
 
     def __init__(self) -> None:
         self.due: list[tuple[SequenceRule, Packet]] = []
         self.parked: Packet | None = None
 
-    def see(self, packet: Packet, state: StreamState) -> Generator[Finding, None, bool]:
-        """Take note of a packet, given the state before it. True if it is a FUP that begins an
-        event.
+    def check_packet(self, packet: Packet, state: StreamState) -> Generator[Finding, None, bool]:
+        """Yield the findings at a packet; return whether it is a FUP that begins an event.
+
+        `state` is the state before the packet.
         """
         name = packet.name
         if name == "OVF":

@@ -83,7 +83,7 @@ def iterate_packets(data: Data, start: int = 0) -> Iterator[Packet]:
 
 
 def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
-    """Packets and what lies between; after bytes that are no packet it goes on at the next PSB.
+    """Yield packets and bad bytes; after bad bytes the scan continues at the next PSB.
 
     The sizes and lengths of the items add up to the bytes from `start` to the end.
     """
@@ -110,9 +110,9 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
 def scan_chunks(
     parts: Iterable[Buffer], errata: Collection[str] = ()
 ) -> Iterator[Packet | BadBytes]:
-    """As `scan`, of a stream that comes in parts and is never in memory as a whole.
+    """Yield packets and bad bytes like `scan`, of a stream in chunks that need not fit in memory.
 
-    `errata`: names of errata of the processor; bytes that SKD007 or SKZ84 spoils are no packet.
+    `errata`: names of errata of the processor; bytes that SKD007 or SKZ84 corrupts are bad bytes.
     """
     context = BlockContext()
     rest = iter(parts)

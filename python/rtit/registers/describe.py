@@ -9,7 +9,7 @@ from rtit.registers.fields import Field, Register
 from rtit.registers.msr import CTL
 from rtit.registers.profile import Profile
 
-# A period of 0 says something only while what it governs is on.
+# A period of 0 is shown only while its packet is enabled.
 _ENABLED_BY = {"MTCFreq": "MTCEn", "CycThresh": "CYCEn", "PSBFreq": "TraceEn"}
 _BITMAPS = {
     "mtc_periods": CTL["MTCFreq"],
@@ -20,10 +20,10 @@ _BITMAPS = {
 
 @dataclass(frozen=True, slots=True)
 class FieldDescription:
-    """One field of a value.
+    """One field of a register value.
 
-    `bits` as "17:14"; `content` shifted down; `words` its meaning; `shown` is False for a field
-    that is 0 and says nothing.
+    `bits`: for example "17:14"; `content`: the field's value; `words`: its meaning; `shown`: False
+    for a field that is 0 and has no meaning then.
     """
 
     name: str

@@ -376,8 +376,9 @@ def with_settings(
 def _diff_lines(
     wanted: tuple[PacketLine, ...], found: tuple[PacketLine, ...]
 ) -> Iterable[tuple[str, int, int, int, int]]:
-    """What turns one into the other, as SequenceMatcher says it; very long ones in one piece from
-    the first difference on.
+    """Return the opcodes (as of SequenceMatcher) that turn the expected lines into the actual ones.
+
+    Very long lists have one opcode from the first difference on.
     """
     if len(wanted) * len(found) <= _MAX_COMPARED:
         return SequenceMatcher(None, wanted, found, autojunk=False).get_opcodes()
