@@ -141,8 +141,8 @@ def test_disk_with_more_than_the_reserve_does_not_stop_a_recording(tmp_path: Pat
         writer.disk_space = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
         store = FileStore(writer)
         for _ in range(8):
-            store.put(7, 7, bytes(1 << 16), 10**9)
-        assert not store.full
+            store.add_packets(7, 7, bytes(1 << 16), 10**9)
+        assert not store.is_full
         writer.disk_space = lambda: (4 * 10**6, 10**8)  # type: ignore[method-assign]
         for _ in range(8):
             store.add_packets(7, 7, bytes(1 << 16), 10**9)

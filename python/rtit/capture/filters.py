@@ -21,10 +21,10 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
-from rtit.image.debug_files import debug_file
+from rtit.image.debug_files import find_debug_file
 from rtit.image.file_symbols import FileSymbols, Function
-from rtit.perfdata.filters import Filter
-from rtit.readable import as_text
+from rtit.perfdata.filters import AddressFilter
+from rtit.readable import name_to_text
 
 MAX_FILTERS = 4
 
@@ -39,7 +39,7 @@ def parse_filters(
     *,
     program: str | PathLike[str] | None = None,
     limit: int = MAX_FILTERS,
-) -> list[Filter]:
+) -> list[AddressFilter]:
     """Return the filters of one or more --filter options, with symbols resolved to file offsets.
 
     `program` is the file of filters without a file. Raises UsageError for syntax errors, for
@@ -70,7 +70,7 @@ class _Parser:
         self._position = 0
         self._program = program
 
-    def filters(self) -> list[Filter]:
+    def filters(self) -> list[AddressFilter]:
         found = []
         self._skip_characters(" ,\t\n")
         while self._position < len(self._text):
@@ -80,7 +80,7 @@ class _Parser:
             raise self._error("no filter given")
         return found
 
-    def _parse_filter(self) -> Filter:
+    def _parse_filter(self) -> AddressFilter:
         action = self._read_word(" \t\n,")
         if action == "start":
             raise UsageError(
@@ -105,7 +105,7 @@ class _Parser:
         offset, length = self._resolve_range(start, size, path)
         if length <= 0 or offset + length > _LIMIT:
             raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
-        return Filter("filter" if action == "filter" else "stop", path, offset, length)
+        return AddressFilter("filter" if action == "filter" else "stop", path, offset, length)
 
     def _parse_range_end(self) -> _RangeEnd:
         self._skip_characters(" \t\n")
@@ -166,7 +166,7 @@ class _Parser:
         if start.name == "*":
             return 0, Path(path).stat().st_size
         elf = ElfFile(path)
-        symbols = FileSymbols(elf, debug_file(elf, path, None))
+        symbols = FileSymbols(elf, find_debug_file(elf, path, None))
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:
@@ -207,9 +207,9 @@ class _Parser:
 
 
 def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function:
-    name = as_text(end.name or "")
+    name = name_to_text(end.name or "")
     try:
-        found = symbols.named(name)
+        found = symbols.find_by_name(name)
     except ImageError as error:
         raise UsageError(f"functions of {path} cannot be read: {error}") from error
     if end.selection == 0:
@@ -240,5 +240,5 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function
 
 def _function_before(symbols: FileSymbols, function: Function) -> str:
     """Return the name of the preceding function, to distinguish functions of one name."""
-    before = symbols.at(function.offset - 1) if function.offset else None
+    before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

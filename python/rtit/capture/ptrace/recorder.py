@@ -27,8 +27,8 @@ from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.capture.store.unit_output import OutputSetup
-from rtit.perfdata import Ending, Fault, Writer
-from rtit.perfdata.filters import Filter
+from rtit.perfdata import ExitStatus, Fault, Writer
+from rtit.perfdata.filters import AddressFilter
 from rtit.processor import ArchState, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit.arch_state import CODE_BITS
@@ -89,7 +89,7 @@ class PtraceRecorder(RecordingWriter):
         self,
         writer: Writer,
         options: PtOptions,
-        filters: Sequence[Filter] = (),
+        filters: Sequence[AddressFilter] = (),
         *,
         profile: Profile,
         time: TimeModel,
@@ -395,7 +395,7 @@ class PtraceRecorder(RecordingWriter):
         if status is not None and (took_signal or tid == thread.pid):
             # The kernel reports the status of the process as that of its first thread.
             fault = thread.fault if took_signal else None
-            ending = Ending(status, of_process=True, took_signal=took_signal, fault=fault)
+            ending = ExitStatus(status, of_process=True, took_signal=took_signal, fault=fault)
         # A thread that is killed with its process may not have reported its last instructions.
         decodable = None
         if status is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.ptrace.recorder import INTERRUPT_ENTRY, PtraceRecorder, TracedThread
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.registers import IA32_RTIT_CTL
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class SharedCpuRecorder(PtraceRecorder):
         self._next_cpu += 1
         slot = self._slots[self._next_cpu % len(self._slots)]
         cpu = slot.cpu
-        threads = self._writer.switches is Switches.THREADS
+        threads = self._writer.switches is SwitchRecords.THREADS
         tick = self._tick * _SWITCH_TICKS
         when = self._last_clock + self._clock_offset
         self._wait_until(cpu, when)
@@ -141,7 +141,7 @@ class SharedCpuRecorder(PtraceRecorder):
 
     def _wait_until(self, cpu: Processor, clock: int) -> None:
         """Advance the CPU to `clock`. Tracing stays on while a CPU is idle, if perf traces CPUs."""
-        if self._writer.switches is Switches.THREADS:
+        if self._writer.switches is SwitchRecords.THREADS:
             super()._wait_until(cpu, clock)
         else:
             cpu.at(clock)
@@ -158,7 +158,7 @@ class SharedCpuRecorder(PtraceRecorder):
             return
         slot.thread = None
         self._wait_until(slot.cpu, clock)
-        if self._writer.switches is Switches.THREADS:
+        if self._writer.switches is SwitchRecords.THREADS:
             slot.cpu.set_msr(IA32_RTIT_CTL, 0)
         else:
             gone = clock + _SWITCH_TICKS * self._tick

@@ -33,7 +33,7 @@ class PluginMessage(IntEnum):
 
 
 if TYPE_CHECKING:
-    from rtit.perfdata.filters import Filter
+    from rtit.perfdata.filters import AddressFilter
 
 # Offsets in the page that the processes share: clock, snapshot request, window phase.
 SNAPSHOT_REQUEST_OFFSET = 8
@@ -51,7 +51,7 @@ def plugin_settings(
     options: PtOptions,
     truth: str,
     min_run_instructions: int,
-    filters: Sequence[Filter],
+    filters: Sequence[AddressFilter],
     window: RecordWindow,
     size_limits: SizeLimits,
     time: TimeModel,

@@ -15,7 +15,7 @@ from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
 from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import InputError, RecordError
-from rtit.perfdata import Ending, Fault, Writer
+from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.unit.time_model import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
@@ -133,7 +133,7 @@ class QemuRecordingSink(RecordingWriter):
             fault = thread.fault if took and thread is not None else None
             of_process = bool(flags & Flag.EXIT_WHOLE_PROCESS)
             traced = thread.all_decodable if thread is not None else None
-            self._end_thread(tid, tsc, Ending(ip, of_process, took, fault), traced)
+            self._end_thread(tid, tsc, ExitStatus(ip, of_process, took, fault), traced)
         elif kind == EventKind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
@@ -213,7 +213,7 @@ class QemuRecordingSink(RecordingWriter):
         self,
         tid: int,
         tsc: int,
-        ending: Ending | None = None,
+        ending: ExitStatus | None = None,
         instructions: int | None = None,
     ) -> None:
         thread = self._threads.pop(tid, None)
@@ -224,7 +224,7 @@ class QemuRecordingSink(RecordingWriter):
         if thread is not None:
             if ending is None and tid == self._first_pid and self.totals.wait_status is not None:
                 # Killed without a message: take the wait status.
-                ending = Ending(self.totals.wait_status, of_process=True)
+                ending = ExitStatus(self.totals.wait_status, of_process=True)
             self._write_exit(thread.pid, tid, tsc, ending, instructions)
 
     def _write_truth(self, data: bytes | memoryview) -> None:

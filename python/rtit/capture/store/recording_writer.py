@@ -7,7 +7,7 @@ from rtit.capture.recording import RecordingTotals
 from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation
 from rtit.capture.store.size_limits import SizeLimits
-from rtit.perfdata import Ending, Writer
+from rtit.perfdata import ExitStatus, Writer
 
 
 class RecordingWriter:
@@ -19,9 +19,9 @@ class RecordingWriter:
         self._store = (size_limits or SizeLimits()).make_store(writer)
         self._deleted_files = DeletedFiles()
         self._first_pid = 0
-        self._deferred_exits: list[tuple[int, int, int, Ending]] = []
+        self._deferred_exits: list[tuple[int, int, int, ExitStatus]] = []
         self._keeps_all_packets = size_limits is None or size_limits.snapshot is None
-        self.ending: Ending | None = None
+        self.ending: ExitStatus | None = None
         """How the first process ended, if that is known."""
 
     @property
@@ -69,7 +69,12 @@ class RecordingWriter:
         self._writer.text_poke(location.pid, location.tid, location.time, location.address, code)
 
     def _write_exit(
-        self, pid: int, tid: int, time: int, ending: Ending | None, instructions: int | None = None
+        self,
+        pid: int,
+        tid: int,
+        time: int,
+        ending: ExitStatus | None,
+        instructions: int | None = None,
     ) -> None:
         """Write the end of a thread at `time` ns, and the number of its traced instructions, if it
         is known.

@@ -264,7 +264,7 @@ def run(arguments: argparse.Namespace) -> int:
             if summary is None:
                 output.write_json(found)
             else:
-                with summary.writing() as file:
+                with summary.open_for_writing() as file:
                     file.write(format_json(found).encode() + b"\n")
     return recording.exit_code
 
