@@ -1,4 +1,4 @@
-"""`rtit record --pid`: programs that run already are recorded, and live on unharmed."""
+"""`rtit record --pid` records running programs, which then continue unharmed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ ENDS = {
 }
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+def send_line_and_wait(process: subprocess.Popen[str]) -> tuple[int, str]:
     stdout, _ = process.communicate("\n", timeout=300)
     return process.returncode, stdout
 
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> Counter[str]:
-    """The number of instructions by thread, and of all, after `rtit verify` found no difference."""
+    """Return instruction counts by thread, and the total at key "", as `rtit verify` prints
+    them.
+    """
     code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -59,18 +61,20 @@ def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", ["workers", "waiting"])
-def test_let_go_on_ctrl_c(
+def test_ctrl_c_detaches_and_program_ends_as_natively(
     name: str, program: ProgramBuilder, attach: Attacher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = attach(program(name))
     assert (live.status, live.stdout) == ENDS[name]
     assert "warning" not in live.stderr
     counts = verified(live.folder, capsys)
-    # Every thread that waits is seen to make its call again, or not at all if it was let go first.
+    # Each waiting thread executes its call again, unless it was detached before.
     assert counts[""] >= (3000 if name == "workers" else 5)
 
 
-def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> None:
+def test_events_of_threads_that_ran_before_attaching(
+    program: ProgramBuilder, attach: Attacher
+) -> None:
     live = attach(program("workers"))
     first: dict[int, list[CaptureEvent]] = {}
     last: dict[int, CaptureEvent] = {}
@@ -84,20 +88,20 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
         first.setdefault(event.tid, []).append(event)
         last[event.tid] = event
     pid = next(iter(first))
-    # What one of them starts as the first that is seen of it comes at clock 0, too.
+    # A thread that an attached thread starts before any other event is at clock 0, too.
     old = [
         tid
         for tid, events in first.items()
         if events[0].clock == 0 and events[0].target in (0, pid)
     ]
-    # The first thread and four workers; others may have been between their start and their end.
+    # The first thread and four workers; short-lived threads may have existed, too.
     assert len(old) >= 5
     for tid in old:
         thread, name = first[tid][:2]
         assert (thread.kind, thread.ip) == (EventKind.THREAD, pid)
         assert (thread.target, thread.extra) == ((0, 0) if tid == pid else (pid, pid))
         assert (name.kind, name.blob) == (EventKind.COMM, program("workers").name[:15].encode())
-    # The program and the vDSO, whose bytes no file has.
+    # The program, and the vDSO, which is in no file.
     assert mapped == Counter({pid: 3})
     assert {last[tid].kind for tid in old if tid != pid} == {EventKind.EXIT}
     assert last[pid].kind == EventKind.END
@@ -108,94 +112,98 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
     }
 
 
-def test_the_program_ends(
+def test_program_that_ends_while_attached_is_verified(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
         running_program(program("workers")) as process,
         attached_recorder(process.pid, tmp_path) as recorder,
     ):
-        assert finish(process) == ENDS["workers"]
+        assert send_line_and_wait(process) == ENDS["workers"]
         _, said = recorder.communicate(timeout=300)
         assert recorder.returncode == 0, said
     assert verified(tmp_path, capsys)[""] > 100
 
 
-def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_program_survives_kill_of_recorder(program: ProgramBuilder, tmp_path: Path) -> None:
     with running_program(program("workers")) as process:
         with attached_recorder(process.pid, tmp_path) as recorder:
             recorder.kill()
-        assert finish(process) == ENDS["workers"]
+        assert send_line_and_wait(process) == ENDS["workers"]
 
 
 IGNORES = (0, "input 1, ignored 1, slept 1, waited 1, wrong 0\n")
 
 
-def ignored(pid: int) -> bool:
+def ignores_sigtrap(pid: int) -> bool:
     text = Path(f"/proc/{pid}/status").read_text()
     (mask,) = (line.split()[1] for line in text.splitlines() if line.startswith("SigIgn:"))
     return bool(int(mask, 16) >> signal.SIGTRAP - 1 & 1)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_ignores_traps_when_it_is_let_go(
+def test_ignored_sigtrap_is_restored_on_detach(
     stopped: bool, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Steps undo that: the kernel has to be told again, also of a program that is stopped then."""
+    """Single steps make the kernel deliver SIGTRAP; detaching must make it ignored again."""
     with running_program(program("trap_ignored")) as process:
         with attached_recorder(process.pid, tmp_path) as recorder:
-            wait_until(lambda: not ignored(process.pid), "a step")
+            wait_until(lambda: not ignores_sigtrap(process.pid), "a step")
             process.send_signal(signal.SIGTRAP)
             if stopped:
                 process.send_signal(signal.SIGSTOP)
                 wait_until(
-                    lambda: {each[0] for each in states(process.pid)} <= {"t", "T"}, "a stop"
+                    lambda: {each[0] for each in thread_states(process.pid)} <= {"t", "T"}, "a stop"
                 )
             recorder.terminate()
             _, said = recorder.communicate(timeout=300)
             assert (recorder.returncode, said) == (0, "")
-        assert ignored(process.pid)
+        assert ignores_sigtrap(process.pid)
         if stopped:
-            wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
+            wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
             process.send_signal(signal.SIGCONT)
-        assert finish(process) == IGNORES
+        assert send_line_and_wait(process) == IGNORES
     verified(tmp_path, capsys)
 
 
-def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: Path) -> None:
-    """It is still traced, without stops."""
+def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """A program with a full file is still traced, without stops."""
     with running_program(program("trap_ignored")) as process:
         with attached_recorder(process.pid, tmp_path, "--max-size", "16K") as recorder:
             wait_until(lambda: (tmp_path / "perf.data").stat().st_size > 9000, "a trace")
             process.send_signal(signal.SIGTRAP)
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
-        assert finish(process) == IGNORES
+        assert send_line_and_wait(process) == IGNORES
 
 
-def test_let_go_in_the_midst_of_a_step(program: ProgramBuilder) -> None:
-    """The trap of the step waits behind the stop: of many times it does so in some."""
+def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder) -> None:
+    """The trap of the step is pending when the stop arrives: with 100 tries in some of them."""
     with running_program(program("slow_steps")) as process:
         for _ in range(100):
             with PtraceTracer.attach([process.pid]):
-                wait_until(lambda: not ignored(process.pid), "a step")
+                wait_until(lambda: not ignores_sigtrap(process.pid), "a step")
             wait_until(
-                lambda: all(each.endswith("0") for each in states(process.pid)), "letting go"
+                lambda: all(each.endswith("0") for each in thread_states(process.pid)), "letting go"
             )
-            assert ignored(process.pid)
-        assert finish(process) == (0, "ignored 1\n")
+            assert ignores_sigtrap(process.pid)
+        assert send_line_and_wait(process) == (0, "ignored 1\n")
 
 
-def test_calls_are_refused_when_it_is_let_go(program: ProgramBuilder, tmp_path: Path) -> None:
-    """SIGTRAP cannot be ignored again, which is said; the program does not see the try."""
+def test_warns_if_ignored_sigtrap_cannot_be_restored(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """The program does not notice the failed system call of the recorder."""
     with running_program(program("calls_refused")) as process:
         with attached_recorder(process.pid, tmp_path) as recorder:
-            wait_until(lambda: not ignored(process.pid), "a step")
+            wait_until(lambda: not ignores_sigtrap(process.pid), "a step")
             recorder.terminate()
             _, said = recorder.communicate(timeout=300)
             assert recorder.returncode == 0
         process.send_signal(signal.SIGUSR1)
-        status, text = finish(process)
+        status, text = send_line_and_wait(process)
     if text.startswith("on 0"):
         pytest.skip("this kernel has no PR_SET_SYSCALL_USER_DISPATCH")
     assert (status, text) == (0, "on 1, input 1, refused 0\n")
@@ -203,24 +211,26 @@ def test_calls_are_refused_when_it_is_let_go(program: ProgramBuilder, tmp_path: 
     assert "its calls are refused" in said
 
 
-def states(pid: int) -> set[str]:
+def thread_states(pid: int) -> set[str]:
     return {each["State"][0] + each["TracerPid"] for each in thread_statuses(pid)}
 
 
-def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_stopped_program_stays_stopped_after_detach(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
     with running_program(program("waiting")) as process:
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
+        wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
         with attached_recorder(process.pid, tmp_path) as recorder:
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
-        # who is let go of wakes up to stop again
-        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
+        # a detached thread wakes up and stops again
+        wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
-        assert finish(process) == ENDS["waiting"]
+        assert send_line_and_wait(process) == ENDS["waiting"]
 
 
-def test_stopped_while_it_is_recorded(
+def test_program_stopped_while_recorded_stays_stopped_after_detach(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_program(program("workers")) as process:
@@ -230,13 +240,15 @@ def test_stopped_while_it_is_recorded(
             process.send_signal(signal.SIGSTOP)
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
-        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
+        wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
-        assert finish(process) == ENDS["workers"]
+        assert send_line_and_wait(process) == ENDS["workers"]
     verified(tmp_path, capsys)
 
 
-def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_function_filters_select_functions_of_attached_program(
+    program: ProgramBuilder, tmp_path: Path
+) -> None:
     exe = program("workers")
     with running_program(exe) as process:
         options = ["--filter", "filter odd", "--filter", "filter even"]
@@ -244,7 +256,7 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
             wait_until(lambda: (tmp_path / "perf.data").stat().st_size > 6000, "a trace")
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
-        assert finish(process) == ENDS["workers"]
+        assert send_line_and_wait(process) == ENDS["workers"]
     with Trace(tmp_path / "perf.data") as trace:
         ips = {int(ip) for s in trace.streams for part in s.instructions() for ip in part.ip}
         (text,) = (each for each in trace.images.mappings(process.pid) if each.path == str(exe))
@@ -255,7 +267,7 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
     assert names == {"odd", "even"}
 
 
-def test_two_programs(
+def test_two_programs_are_recorded_together(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_program(program("waiting")) as one, running_program(program("endless")) as other:
@@ -269,7 +281,7 @@ def test_two_programs(
             session.kill()
             recording = finish_recording(session)
         assert (recording.exit_code, recording.threads) == (0, 11)
-        assert finish(one) == ENDS["waiting"]
+        assert send_line_and_wait(one) == ENDS["waiting"]
         assert other.poll() is None
     assert verified(tmp_path, capsys)[f"thread {other.pid}"] > 900
 
@@ -285,7 +297,7 @@ def test_two_programs(
         (["--pid", "5", "--backend", "qemu"], "QEMU"),
     ],
 )
-def test_wrong_words(words: list[str], message: str) -> None:
+def test_wrong_options_are_a_usage_error(words: list[str], message: str) -> None:
     ended = subprocess.run(
         [*RTIT, "record", *words], capture_output=True, text=True, check=False, timeout=300
     )
@@ -294,7 +306,7 @@ def test_wrong_words(words: list[str], message: str) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def refused(pid: int) -> str:
+def attach_error(pid: int) -> str:
     with pytest.raises(RecordError) as caught:
         PtraceTracer.attach([pid])
     assert caught.value.exit_code == 125
@@ -302,36 +314,38 @@ def refused(pid: int) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_attached_to(program: ProgramBuilder) -> None:
-    assert "no process" in refused((1 << 31) - 1)
-    assert "itself" in refused(os.getpid())
-    assert "ancestor" in refused(os.getppid())
+def test_attach_refuses_processes_that_cannot_be_traced(program: ProgramBuilder) -> None:
+    assert "no process" in attach_error((1 << 31) - 1)
+    assert "itself" in attach_error(os.getpid())
+    assert "ancestor" in attach_error(os.getppid())
     with pytest.raises(UsageError):
         PtraceTracer.attach([-1])
     with pytest.raises(UsageError):
         PtraceTracer.attach([])
     with running_program(program("waiting")) as process:
         tids = {int(each["Pid"]) for each in thread_statuses(process.pid)} - {process.pid}
-        assert f"process {process.pid}" in refused(tids.pop())
+        assert f"process {process.pid}" in attach_error(tids.pop())
         with PtraceTracer.attach([process.pid]):
-            assert "is traced by process" in refused(process.pid)
-        wait_until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
+            assert "is traced by process" in attach_error(process.pid)
+        wait_until(
+            lambda: all(each.endswith("0") for each in thread_states(process.pid)), "letting go"
+        )
         process.kill()
-        wait_until(lambda: {each[0] for each in states(process.pid)} == {"Z"}, "the end")
-        assert "zombie" in refused(process.pid)
+        wait_until(lambda: {each[0] for each in thread_states(process.pid)} == {"Z"}, "the end")
+        assert "zombie" in attach_error(process.pid)
 
 
-def test_a_kernel_thread() -> None:
+def test_attach_refuses_kernel_thread() -> None:
     if "kthreadd" not in Path("/proc/2/comm").read_text():
         pytest.skip("no kernel threads can be seen here")
-    assert "kernel thread" in refused(2)
+    assert "kernel thread" in attach_error(2)
 
 
-def test_another_user(program: ProgramBuilder) -> None:
+def test_attach_refuses_process_of_another_user(program: ProgramBuilder) -> None:
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0 or setpriv is None:
         pytest.skip("needs root, and setpriv")
-    # Where another user may not read our files, there is nothing to see.
+    # Nothing can be tested where another user may not read our files.
     other = [setpriv, "--reuid=65534", "--clear-groups", *RTIT]
     if subprocess.run([*other, "--version"], capture_output=True, check=False).returncode:
         pytest.skip("another user cannot run rtit here")
@@ -350,8 +364,8 @@ def test_another_user(program: ProgramBuilder) -> None:
 
 
 @pytest.fixture
-def of_32_bits(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A 32-bit program that waits for ever: a file header, a program header, and `pause`."""
+def process_of_32_bits(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A 32-bit program that waits forever: a file header, a program header, and `pause`."""
     code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov eax, 29; int 0x80; jmp to the start
     base, start = 0x0804_8000, 52 + 32
     header = b"\x7fELF\x01\x01\x01" + bytes(9)
@@ -370,5 +384,5 @@ def of_32_bits(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_32_bit_program(of_32_bits: subprocess.Popen[bytes]) -> None:
-    assert "32-bit" in refused(of_32_bits.pid)
+def test_attach_refuses_32_bit_program(process_of_32_bits: subprocess.Popen[bytes]) -> None:
+    assert "32-bit" in attach_error(process_of_32_bits.pid)

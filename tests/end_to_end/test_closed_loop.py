@@ -19,11 +19,11 @@ from support.recordings import RecordedProgram, Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
-ENDING = [name for name, program in PROGRAMS.items() if program.ends]
+TERMINATING_PROGRAMS = [name for name, program in PROGRAMS.items() if program.ends]
 
 
 def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int:
-    """Run `rtit verify`; the number of instructions that it compared."""
+    """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(data), "--truth", str(truth)])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -34,8 +34,8 @@ def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int
     return int(last.split()[1].replace(",", ""))
 
 
-@pytest.mark.parametrize("name", ENDING)
-def test_programs(
+@pytest.mark.parametrize("name", TERMINATING_PROGRAMS)
+def test_test_program_decodes_as_executed(
     name: str, program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = PROGRAMS[name]
@@ -55,7 +55,7 @@ def test_programs(
         pytest.param(["/bin/sh", "-c", "echo one | cat"], "one\n", marks=pytest.mark.slow),
     ],
 )
-def test_system_programs(
+def test_system_program_decodes_as_executed(
     argv: list[str], stdout: str, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record(argv)
@@ -65,14 +65,14 @@ def test_system_programs(
 
 
 @pytest.fixture
-def base(
+def base_recording(
     request: pytest.FixtureRequest, program: ProgramBuilder, record: Recorder
 ) -> RecordedProgram:
-    """A recording whose events are run under other settings."""
+    """A recording; tests replay its events under other settings."""
     return record([program(request.param)])
 
 
-BASES = [
+BASE_PROGRAMS = [
     "pointers",
     "recursion",
     "returns",
@@ -96,32 +96,39 @@ EVENTS = [
 ]
 
 
-@pytest.mark.parametrize("base", BASES, indirect=True)
+@pytest.mark.parametrize("base_recording", BASE_PROGRAMS, indirect=True)
 @pytest.mark.parametrize("event", EVENTS)
-def test_settings(
-    base: RecordedProgram, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_packet_settings_do_not_change_the_decoded_path(
+    base_recording: RecordedProgram, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "perf.data"
-    recorder = replay(base.log, data, event=event)
-    if event == UNTIMED and "self_modify" in base.argv[0]:
-        # nothing in such a trace says when the code changed: the user is told
+    recorder = replay(base_recording.log, data, event=event)
+    if event == UNTIMED and "self_modify" in base_recording.argv[0]:
+        # without time packets, the time of the code change is unknown: a warning
         assert "cannot be decoded exactly" in recorder.totals.warnings[0]
         return
     assert recorder.totals.warnings == []
-    assert verified(data, base.truth, capsys) == verified(base.data, base.truth, capsys)
+    assert verified(data, base_recording.truth, capsys) == verified(
+        base_recording.data, base_recording.truth, capsys
+    )
 
 
-@pytest.mark.parametrize("base", BASES, indirect=True)
+@pytest.mark.parametrize("base_recording", BASE_PROGRAMS, indirect=True)
 @pytest.mark.parametrize(
     "setup",
     [OutputSetup(regions=5, size=4096), OutputSetup(regions=1, size=4096), OutputSetup(size=128)],
 )
-def test_output_schemes(
-    base: RecordedProgram, setup: OutputSetup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_output_schemes_do_not_change_the_decoded_path(
+    base_recording: RecordedProgram,
+    setup: OutputSetup,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(base.log, data, unit_output=setup)
-    assert verified(data, base.truth, capsys) == verified(base.data, base.truth, capsys)
+    replay(base_recording.log, data, unit_output=setup)
+    assert verified(data, base_recording.truth, capsys) == verified(
+        base_recording.data, base_recording.truth, capsys
+    )
 
 
 FILTERS = {
@@ -132,41 +139,41 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("base", FILTERS, indirect=True)
-def test_address_filter(
-    base: RecordedProgram,
+@pytest.mark.parametrize("base_recording", FILTERS, indirect=True)
+def test_address_filter_selects_part_of_the_path(
+    base_recording: RecordedProgram,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
-    wanted = FILTERS[request.node.callspec.params["base"]]
-    replay(base.log, data, filters=[f"{wanted} @ {base.argv[0]}"])
-    part = verified(data, base.truth, capsys)
-    whole = verified(base.data, base.truth, capsys)
+    wanted = FILTERS[request.node.callspec.params["base_recording"]]
+    replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
+    part = verified(data, base_recording.truth, capsys)
+    whole = verified(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole
 
 
 STOPS = {"pointers": "tracestop fold", "recursion": "tracestop even", "threads": "tracestop main"}
 
 
-@pytest.mark.parametrize("base", STOPS, indirect=True)
-def test_trace_stop(
-    base: RecordedProgram,
+@pytest.mark.parametrize("base_recording", STOPS, indirect=True)
+def test_trace_stop_keeps_part_of_the_path(
+    base_recording: RecordedProgram,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
-    wanted = STOPS[request.node.callspec.params["base"]]
-    replay(base.log, data, filters=[f"{wanted} @ {base.argv[0]}"])
-    part = verified(data, base.truth, capsys)
-    whole = verified(base.data, base.truth, capsys)
+    wanted = STOPS[request.node.callspec.params["base_recording"]]
+    replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
+    part = verified(data, base_recording.truth, capsys)
+    whole = verified(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-def test_two_recordings_of_one_run_are_the_same_bytes(
+def test_same_run_recorded_twice_gives_the_same_bytes(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     from rtit.trace import Trace
@@ -192,11 +199,13 @@ def test_two_recordings_of_one_run_are_the_same_bytes(
     assert sum(map(len, streams[0])) > 1000
 
 
-def test_branches_to_the_next_instruction(program: ProgramBuilder, record: Recorder) -> None:
+def test_branch_to_next_instruction_is_recorded_as_taken_or_not(
+    program: ProgramBuilder, record: Recorder
+) -> None:
     found = [
         event.flags & 1
         for event in record([program("branch_next")]).log.events()
         if event.kind == EventKind.CONDITIONAL and event.target == event.ip + event.length
     ]
-    # What each condition is, is beside the instructions in the program.
+    # The comments of branch_next.c state each condition.
     assert found == [1, 0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1]

@@ -1,4 +1,4 @@
-"""`rtit convert`: a recording into bare PT and maps, and these into a recording again."""
+"""`rtit convert` turns a recording into bare PT and maps, and these into a recording."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.recordings import Recorder
 ProgramBuilder = Callable[[str], Path]
 
 
-def ips(data: Path) -> dict[int, list[int]]:
+def executed_ips(data: Path) -> dict[int, list[int]]:
     with Trace(data) as trace:
         return {
             each.tid: [int(ip) for part in each.instructions() for ip in part.ip]
@@ -26,7 +26,7 @@ def ips(data: Path) -> dict[int, list[int]]:
         }
 
 
-def test_there_and_back(
+def test_split_and_join_keep_path_and_times(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("pointers")])
@@ -43,8 +43,8 @@ def test_there_and_back(
     maps = str(folder / f"{pid}.maps")
     back = ["convert", *words[2:], "--maps", maps, "-o", str(again)]
     assert main(back) == 0
-    (path,) = ips(live.data).values()
-    assert ips(again) == {1: path}
+    (path,) = executed_ips(live.data).values()
+    assert executed_ips(again) == {1: path}
     with Trace(live.data) as first, Trace(again) as second:
         times = [list(each.streams[0].blocks().columns()["time"]) for each in (first, second)]
         assert times[0] == times[1]
@@ -56,7 +56,7 @@ def test_there_and_back(
     assert theirs == {1: path}
 
 
-def test_nothing_is_overwritten(
+def test_split_into_existing_files_is_an_error(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("pointers")])
@@ -68,7 +68,7 @@ def test_nothing_is_overwritten(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_buffers_of_cpus(traces: Path, tmp_path: Path) -> None:
+def test_split_writes_a_file_for_each_cpu(traces: Path, tmp_path: Path) -> None:
     data = traces / "chromeos" / "cpu-wide.perf.data"
     assert main(["convert", str(data), "--split", str(tmp_path)]) == 0
     sizes = {path.name: path.stat().st_size for path in tmp_path.glob("*.pt")}
@@ -87,14 +87,14 @@ def test_buffers_of_cpus(traces: Path, tmp_path: Path) -> None:
         (["--mtc-freq", "3", "--split", "d"], "it needs --raw FILE"),
     ],
 )
-def test_what_is_refused(
+def test_wrong_options_are_a_usage_error(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_numbers_and_maps_that_cannot_be(
+def test_impossible_frequencies_and_maps_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw, maps, made = tmp_path / "x.pt", tmp_path / "maps", tmp_path / "made"

@@ -1,4 +1,4 @@
-"""The recorded program has the environment that it has natively; QEMU's options are not in it."""
+"""A recorded program has its native environment; QEMU's options are not in it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BACKENDS = ["qemu", "ptrace"]
 TRACES_CALLS = "QEMU_STRACE=1"
 
 
-def run(
-    folder: Path, *words: str, verb: str = "record", **more: str
+def run_rtit(
+    folder: Path, *words: str, command: str = "record", **more: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RTIT, verb, *words],
+        [*RTIT, command, *words],
         cwd=folder,
         env={**os.environ, **more},
         capture_output=True,
@@ -33,7 +33,7 @@ def run(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> None:
     require_backend(backend)
-    ended = run(tmp_path, "-q", "--backend", backend, "--", "/usr/bin/env", **{"": "text"})
+    ended = run_rtit(tmp_path, "-q", "--backend", backend, "--", "/usr/bin/env", **{"": "text"})
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "=text" in ended.stdout.splitlines()
 
@@ -41,29 +41,31 @@ def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_program_sees_qemu_variables_and_qemu_does_not(backend: str, tmp_path: Path) -> None:
     require_backend(backend)
-    command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
-    ended = run(tmp_path, "-q", "--backend", backend, "--", *command, QEMU_STRACE="1")
+    program = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
+    ended = run_rtit(tmp_path, "-q", "--backend", backend, "--", *program, QEMU_STRACE="1")
     assert (ended.returncode, ended.stderr) == (3, "")
     assert TRACES_CALLS in ended.stdout.splitlines()
 
 
-def test_qemu_that_is_asked_whether_it_fits_sees_no_variables(tmp_path: Path) -> None:
+def test_qemu_probe_gets_no_qemu_variables(tmp_path: Path) -> None:
     require_backend("qemu")
     home = str(tmp_path)
-    ended = run(
+    ended = run_rtit(
         tmp_path, "-q", "--backend", "qemu", "--", "/bin/true", QEMU_CPU="none", XDG_CACHE_HOME=home
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("given", [TRACES_CALLS, "QEMU_STRACE"])
-@pytest.mark.parametrize("verb", ["record", "stat"])
-def test_qemu_env_is_for_qemu_alone(given: str, verb: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["record", "stat"])
+def test_qemu_env_sets_variables_of_qemu_but_not_of_the_program(
+    given: str, command: str, tmp_path: Path
+) -> None:
     require_backend("qemu")
     own = {} if "=" in given else {"QEMU_STRACE": "1"}
     # The second program has a QEMU of its own.
-    command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
-    ended = run(tmp_path, "--qemu-env", given, "--", *command, verb=verb, **own)
+    program = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
+    ended = run_rtit(tmp_path, "--qemu-env", given, "--", *program, command=command, **own)
     assert ended.returncode == 3, ended.stderr
     assert (TRACES_CALLS in ended.stdout.splitlines()) == bool(own)
     assert ended.stderr.count(' access("/etc/ld.so.preload"') == 2

@@ -1,5 +1,7 @@
-"""Where an interrupt, a fault and a software interrupt say that they happened (Table 33-23), held
-against the code of real programs: nobody has told the recorder.
+"""IPs of interrupts, faults and software interrupts (Table 33-23) in recordings of real
+programs.
+
+The programs' own code gives the expected IPs, not the recorder.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from rtit.scenario.model import PacketLine, PacketLineReader
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-Recorded = Callable[[str], tuple[Path, list[PacketLine]]]
+PacketRecorder = Callable[[str], tuple[Path, list[PacketLine]]]
 
 
 @pytest.fixture
-def recorded(program: ProgramBuilder, record: Recorder) -> Recorded:
-    """A program by name, and its packets without those of time."""
+def record_packets(program: ProgramBuilder, record: Recorder) -> PacketRecorder:
+    """Records a program by name; returns its path and its packets, without time packets."""
 
     def packets(name: str) -> tuple[Path, list[PacketLine]]:
         path = program(name)
@@ -33,8 +35,8 @@ def recorded(program: ProgramBuilder, record: Recorder) -> Recorded:
     return packets
 
 
-def code_at(path: Path, address: int, size: int) -> bytes:
-    """Bytes of a program without relocations, by the program headers of its ELF file."""
+def read_code(path: Path, address: int, size: int) -> bytes:
+    """Return code of a program without relocations, by the program headers of its ELF file."""
     data = path.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 32)
     entry_size, count = struct.unpack_from("<HH", data, 54)
@@ -47,8 +49,8 @@ def code_at(path: Path, address: int, size: int) -> bytes:
     raise ValueError(f"no code at {address:#x}")
 
 
-def event_ips(lines: list[PacketLine]) -> list[int]:
-    """The IPs of FUPs with which the kernel is entered."""
+def ips_of_kernel_entries(lines: list[PacketLine]) -> list[int]:
+    """Return the IPs of the FUPs that precede an entry into the kernel."""
     return [
         int(fup.values[0])
         for fup, end in pairwise(lines)
@@ -57,27 +59,30 @@ def event_ips(lines: list[PacketLine]) -> list[int]:
 
 
 @pytest.mark.spec("TAB23-003")
-def test_a_software_interrupt_is_at_its_own_instruction(recorded: Recorded) -> None:
-    """Five times INT3 and once INT 3; what is on the stack is the next instruction."""
-    path, lines = recorded("int3_own")
-    found = [code_at(path, ip, 2) for ip in event_ips(lines)]
+def test_software_interrupt_ip_is_the_int_instruction(record_packets: PacketRecorder) -> None:
+    """The program runs INT3 five times and INT 3 once; the IP on the stack would be the next
+    one.
+    """
+    path, lines = record_packets("int3_own")
+    found = [read_code(path, ip, 2) for ip in ips_of_kernel_entries(lines)]
     assert [code[:1] for code in found[:5]] == [b"\xcc"] * 5
     assert found[5:] == [b"\xcd\x03"]
 
 
 @pytest.mark.spec("TAB23-002")
-def test_a_fault_is_at_the_instruction_that_faults(recorded: Recorded) -> None:
-    path, lines = recorded("crash_ud2")
-    assert [code_at(path, ip, 2) for ip in event_ips(lines)] == [b"\x0f\x0b"]
+def test_fault_ip_is_the_faulting_instruction(record_packets: PacketRecorder) -> None:
+    path, lines = record_packets("crash_ud2")
+    assert [read_code(path, ip, 2) for ip in ips_of_kernel_entries(lines)] == [b"\x0f\x0b"]
 
 
 @pytest.mark.spec("TAB23-001")
-def test_an_interrupt_is_at_the_next_instruction(recorded: Recorded) -> None:
-    """There the program goes on when the handler of each of the three ticks has returned, of which
-    some may come in system calls.
+def test_interrupt_ip_is_the_next_instruction(record_packets: PacketRecorder) -> None:
+    """The program continues there after the handler of each of three ticks.
+
+    Some ticks may arrive in system calls.
     """
-    _, lines = recorded("signal_async")
-    ips = event_ips(lines)
+    _, lines = record_packets("signal_async")
+    ips = ips_of_kernel_entries(lines)
     assert 1 <= len(ips) <= 3
     for ip in ips:
         at = lines.index(PacketLine("FUP", (ip,)))

@@ -1,4 +1,6 @@
-"""`rtit convert --griffin`: logs made of recordings, by the structs of Griffin's kernel module."""
+"""`rtit convert --griffin` on logs that tests make of recordings, by the structs of
+Griffin's kernel module.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import InputError
-from rtit.perfdata.griffin import read_griffin_log
+from rtit.perfdata.griffin import read_log
 from rtit.trace import Trace
 from support.recordings import Recorder
 
@@ -23,36 +25,39 @@ PAGE = 4096
 HEAD = struct.pack("<II", 0x51C0FFEE, 1)
 
 
-def item(kind: int, *numbers: int, data: bytes = b"") -> bytes:
-    """struct pt_logitem_header (kind, size of all), u64 fields, data."""
+def log_item(kind: int, *numbers: int, data: bytes = b"") -> bytes:
+    """Return a struct pt_logitem_header (kind, total size), u64 fields, and data."""
     body = struct.pack(f"<{len(numbers)}Q", *numbers) + data
     return struct.pack("<II", kind, 8 + len(body)) + body
 
 
-def log_of(data: Path, size: int) -> bytes:
-    """What Griffin would have written of a recording without time: pages first, then buffers of
-    `size` bytes, not those of a thread in order; packets go on from one to the next.
+def griffin_log(recording: Path, size: int) -> bytes:
+    """Return the log that Griffin would write of a recording without time packets.
+
+    Pages come first, then buffers of `size` bytes, out of order; packets may cross buffers.
     """
     made = HEAD
-    with Trace(data) as trace:
+    with Trace(recording) as trace:
         for pid, mappings in trace.mappings().items():
-            made += item(PROCESS, pid, 5, data=b"/a/b\0\0")
+            made += log_item(PROCESS, pid, 5, data=b"/a/b\0\0")
             image = trace.images.image(pid)
             for each in mappings:
                 code = image.read(each.start, each.end - each.start)
-                made += item(XPAGE, pid, each.start, len(code), data=code)
+                made += log_item(XPAGE, pid, each.start, len(code), data=code)
         buffers = []
         for stream in trace.streams:
-            made += item(THREAD, stream.pid, stream.tid)
+            made += log_item(THREAD, stream.pid, stream.tid)
             packets = stream.read()
             for number, at in enumerate(range(0, len(packets), size)):
                 part = packets[at : at + size]
-                buffers.append(item(BUFFER, stream.pid, stream.tid, number, len(part), data=part))
-        made += item(UNMAP, 1, 0x1000) + item(IMAGE, 1, 0, 0, 0) + item(SECTION, 1)
+                buffers.append(
+                    log_item(BUFFER, stream.pid, stream.tid, number, len(part), data=part)
+                )
+        made += log_item(UNMAP, 1, 0x1000) + log_item(IMAGE, 1, 0, 0, 0) + log_item(SECTION, 1)
         return made + b"".join(buffers[1::2] + buffers[::2])
 
 
-def ips(path: Path) -> dict[int, list[int]]:
+def executed_ips(path: Path) -> dict[int, list[int]]:
     with Trace(path) as trace:
         return {
             each.tid: [int(ip) for part in each.instructions() for ip in part.ip]
@@ -61,32 +66,35 @@ def ips(path: Path) -> dict[int, list[int]]:
 
 
 @pytest.fixture
-def data(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
+def recording_path(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
     path = tmp_path / "perf.data"
     replay(record([program("threads")]).log, path, event="intel_pt/tsc=0,mtc=0/u")
     return path
 
 
-def test_the_same_path(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_converted_log_decodes_to_the_same_path(
+    recording_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No file of the program is needed, and threads keep their numbers."""
+    """The conversion needs no file of the program, and keeps thread ids."""
     log, made = tmp_path / "pt.log", tmp_path / "made"
-    log.write_bytes(log_of(data, 1001))
+    log.write_bytes(griffin_log(recording_path, 1001))
     assert main(["convert", "--griffin", str(log), "-o", str(made)]) == 0
-    expected = ips(data)
+    expected = executed_ips(recording_path)
     assert f"{len(expected):,} threads" in capsys.readouterr().out
-    assert ips(made) == expected
+    assert executed_ips(made) == expected
     with Trace(made) as trace:
         assert trace.comms[min(expected)] == "b"
         assert all(span.kind == "exact" for each in trace.streams for span in each.ledger())
 
 
-def test_a_process_that_was_forked_has_the_pages_of_its_parent(tmp_path: Path) -> None:
+def test_forked_process_has_the_pages_of_its_parent(tmp_path: Path) -> None:
     code = bytes.fromhex("90").ljust(PAGE, b"\x90")
-    made = HEAD + item(XPAGE, 5, 0x1000, PAGE, data=code) + item(FORK, 5, 5, 6, 6)
+    made = HEAD + log_item(XPAGE, 5, 0x1000, PAGE, data=code) + log_item(FORK, 5, 5, 6, 6)
     log = tmp_path / "log"
-    log.write_bytes(made + item(BUFFER, 6, 6, 0, 16, data=b"\x02\x82" * 8))
+    log.write_bytes(made + log_item(BUFFER, 6, 6, 0, 16, data=b"\x02\x82" * 8))
     assert main(["convert", "--griffin", str(log), "-o", str(tmp_path / "made")]) == 0
     with Trace(tmp_path / "made") as trace:
         assert trace.images.image(6).read(0x1000, PAGE) == code
@@ -94,12 +102,14 @@ def test_a_process_that_was_forked_has_the_pages_of_its_parent(tmp_path: Path) -
         assert (stream.pid, stream.tid, stream.size) == (6, 6, 16)
 
 
-def test_a_log_that_is_cut(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_log_gives_beginnings_of_paths_and_exit_code_3(
+    recording_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log, made = tmp_path / "pt.log", tmp_path / "made"
-    log.write_bytes(log_of(data, 1 << 20)[:-5])
+    log.write_bytes(griffin_log(recording_path, 1 << 20)[:-5])
     assert main(["convert", "--griffin", str(log), "-o", str(made)]) == 3
     assert "is incomplete: it ends within an item at offset" in capsys.readouterr().err
-    found, expected = ips(made), ips(data)
+    found, expected = executed_ips(made), executed_ips(recording_path)
     assert found
     assert all(expected[tid] == path for tid, path in found.items())
 
@@ -108,17 +118,17 @@ def test_a_log_that_is_cut(data: Path, tmp_path: Path, capsys: pytest.CaptureFix
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"PERFILE2", "not a log of Griffin"),
+        (b"PERFILE2", "no log of Griffin"),
         (struct.pack("<II", 0x51C0FFEE, 2), "unknown version"),
         (HEAD + struct.pack("<II", 0, 4), "bad size of an item"),
-        (HEAD + item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),
-        (HEAD + item(BUFFER, 5), "bad item of kind 0"),
-        (HEAD + item(THREAD, 0, 5), "is not the id of a process or thread"),
-        (HEAD + item(THREAD, 1 << 40, 5), "is not the id of a process or thread"),
-        (HEAD + item(XPAGE, 5, (1 << 64) - 1, 8, data=bytes(8)), "pages at"),
+        (HEAD + log_item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),
+        (HEAD + log_item(BUFFER, 5), "bad item of kind 0"),
+        (HEAD + log_item(THREAD, 0, 5), "no process or thread has the number"),
+        (HEAD + log_item(THREAD, 1 << 40, 5), "no process or thread has the number"),
+        (HEAD + log_item(XPAGE, 5, (1 << 64) - 1, 8, data=bytes(8)), "pages at"),
     ],
 )
-def test_bad_logs(
+def test_malformed_log_is_an_error(
     content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "log").write_bytes(content)
@@ -129,9 +139,9 @@ def test_bad_logs(
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(body: bytes) -> None:
+def test_arbitrary_bytes_raise_input_error_or_are_read(body: bytes) -> None:
     try:
-        log = read_griffin_log(memoryview(HEAD + body), "log")
+        log = read_log(memoryview(HEAD + body), "log")
     except InputError as error:
         assert error.offset is not None  # noqa: PT017 - either of both is right
     else:
@@ -139,6 +149,6 @@ def test_any_bytes(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [["--raw", "x"], ["--maps", "x"], ["--split", "x"], ["file"]])
-def test_options_that_do_not_go_together(more: list[str], tmp_path: Path) -> None:
+def test_conflicting_options_are_a_usage_error(more: list[str], tmp_path: Path) -> None:
     assert main(["convert", "--griffin", "log", "-o", str(tmp_path / "made"), *more]) == 2
     assert main(["convert", "--griffin", "log"]) == 2

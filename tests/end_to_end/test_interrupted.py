@@ -1,4 +1,4 @@
-"""Programs and recorders stopped half-way: what was recorded so far stays and is right."""
+"""If a program or its recorder is stopped midway, the recording so far remains and is exact."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture
-def endless(program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A recording under way of a program that does not end, in a process group of its own."""
+def endless_recording(program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A recorder of a program that never ends, in a process group of its own."""
     options = ["--backend", "ptrace", "-q", "--truth", "truth"]
-    command = [*RTIT, "record", *options, "--", str(program("endless"))]
+    words = [*RTIT, "record", *options, "--", str(program("endless"))]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+        words, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
     ) as recorder:
         assert recorder.stdout is not None
         assert recorder.stdout.read(8) == b"running\n"
@@ -40,7 +40,9 @@ def wait_for_growth(path: Path) -> None:
         time.sleep(0.05)
 
 
-def is_right(folder: Path, capsys: pytest.CaptureFixture[str], *, whole: bool = True) -> None:
+def assert_verified(
+    folder: Path, capsys: pytest.CaptureFixture[str], *, whole: bool = True
+) -> None:
     code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
     assert code == (0 if whole else 3), printed
@@ -48,39 +50,39 @@ def is_right(folder: Path, capsys: pytest.CaptureFixture[str], *, whole: bool = 
     assert int(printed.splitlines()[-1].split()[1].replace(",", "")) > 1000
 
 
-def test_ctrl_c(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_keeps_an_exact_recording(
+    endless_recording: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    os.killpg(endless.pid, signal.SIGINT)
-    assert endless.wait(timeout=300) == 128 + signal.SIGINT
-    is_right(tmp_path, capsys)
+    os.killpg(endless_recording.pid, signal.SIGINT)
+    assert endless_recording.wait(timeout=300) == 128 + signal.SIGINT
+    assert_verified(tmp_path, capsys)
 
 
-def test_terminated(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_sigterm_keeps_an_exact_recording(
+    endless_recording: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    endless.terminate()
-    assert endless.wait(timeout=300) == 128 + signal.SIGTERM
-    is_right(tmp_path, capsys)
+    endless_recording.terminate()
+    assert endless_recording.wait(timeout=300) == 128 + signal.SIGTERM
+    assert_verified(tmp_path, capsys)
 
 
-def test_hung_up(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_sighup_keeps_an_exact_recording(
+    endless_recording: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    endless.send_signal(signal.SIGHUP)
-    assert endless.wait(timeout=300) == 128 + signal.SIGHUP
-    is_right(tmp_path, capsys)
+    endless_recording.send_signal(signal.SIGHUP)
+    assert endless_recording.wait(timeout=300) == 128 + signal.SIGHUP
+    assert_verified(tmp_path, capsys)
 
 
 HANGS_UP = ["/bin/sh", "-c", "kill -HUP $PPID; echo goes on"]
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-@pytest.mark.parametrize("verb", ["record", "stat"])
-def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: Path) -> None:
-    """The shell is the recorder's child."""
+@pytest.mark.parametrize("command", ["record", "stat"])
+def test_hangup_of_recorder_reaches_program(command: str, backend: str, tmp_path: Path) -> None:
+    """The shell is a child of the recorder."""
     require_backend(backend)
-    words = [*RTIT, verb, "--backend", backend, "--"]
+    words = [*RTIT, command, "--backend", backend, "--"]
     script = "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; while :; do sleep 0.1; done"
     waits = [*HANGS_UP[:2], script]
     ended = subprocess.run(
@@ -89,11 +91,11 @@ def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: P
     assert (ended.returncode, ended.stdout) == (3, b"hung up\n")
 
 
-@pytest.mark.parametrize("verb", ["record", "stat"])
-def test_nohup_keeps_recorder_and_program(verb: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["record", "stat"])
+def test_nohup_keeps_recorder_and_program(command: str, tmp_path: Path) -> None:
     require_backend("qemu")
     ended = subprocess.run(
-        [*RTIT, verb, "--", *HANGS_UP],
+        [*RTIT, command, "--", *HANGS_UP],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         check=False,
@@ -103,25 +105,25 @@ def test_nohup_keeps_recorder_and_program(verb: str, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, b"goes on\n")
 
 
-def test_program_killed(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_kill_of_program_keeps_an_exact_recording(
+    endless_recording: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    children = Path(f"/proc/{endless.pid}/task")
+    children = Path(f"/proc/{endless_recording.pid}/task")
     program = [
         int(child)
         for task in children.iterdir()
         for child in (task / "children").read_text().split()
     ]
     os.kill(program[0], signal.SIGKILL)
-    assert endless.wait(timeout=300) == 128 + signal.SIGKILL
-    is_right(tmp_path, capsys)
+    assert endless_recording.wait(timeout=300) == 128 + signal.SIGKILL
+    assert_verified(tmp_path, capsys)
 
 
-def test_recorder_killed(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_kill_of_recorder_keeps_an_incomplete_but_exact_recording(
+    endless_recording: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    endless.kill()
-    assert endless.wait(timeout=300) == -signal.SIGKILL
-    is_right(tmp_path, capsys, whole=False)
+    endless_recording.kill()
+    assert endless_recording.wait(timeout=300) == -signal.SIGKILL
+    assert_verified(tmp_path, capsys, whole=False)
     assert main(["report", str(tmp_path / "perf.data")]) == 3
     assert "incomplete" in capsys.readouterr().out

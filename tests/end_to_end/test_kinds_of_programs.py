@@ -1,6 +1,4 @@
-"""Programs of many kinds behave under each back end as they do without one, and what is decoded is
-what ran.
-"""
+"""Programs of many kinds behave under each back end as natively, and decode as executed."""
 
 from __future__ import annotations
 
@@ -20,22 +18,23 @@ from support.processes import wait_until
 from support.recordings import RTIT, require_backend
 
 KINDS = SOURCES / "kinds"
-CANNOT = 77
-BOTH = ("qemu", "ptrace")
+EXIT_NEEDS_ROOT = 77
+BOTH_BACKENDS = ("qemu", "ptrace")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`command` gives the program and its arguments, built in a folder; `lints` is False for a
-    recording of many megabytes, for which lint takes minutes.
+    """A kind of program: `command` builds it in a folder and returns its arguments.
+
+    `lints` is False for recordings of many megabytes, which lint takes minutes for.
     """
 
     command: Callable[[Path], list[str]]
-    backends: tuple[str, ...] = BOTH
+    backends: tuple[str, ...] = BOTH_BACKENDS
     lints: bool = True
 
 
-def tool(name: str) -> str:
+def find_tool(name: str) -> str:
     return shutil.which(name) or pytest.skip(f"{name} is not installed")
 
 
@@ -51,28 +50,28 @@ def c_program(source: str, *words: str, flags: tuple[str, ...] = C_LIBRARY) -> K
     return Kind(command)
 
 
-def go(folder: Path) -> list[str]:
+def build_go(folder: Path) -> list[str]:
     program, cache = folder / "loop", os.environ.get("GOCACHE", str(folder / "cache"))
     subprocess.run(
-        [tool("go"), "build", "-o", program, KINDS / "loop.go"],
+        [find_tool("go"), "build", "-o", program, KINDS / "loop.go"],
         env={**os.environ, "GOCACHE": cache, "GO111MODULE": "off"},
         check=True,
     )
     return [str(program)]
 
 
-def java(folder: Path) -> list[str]:
-    subprocess.run([tool("javac"), "-d", folder, KINDS / "Loop.java"], check=True)
-    return [tool("java"), "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", str(folder), "Loop"]
+def build_java(folder: Path) -> list[str]:
+    subprocess.run([find_tool("javac"), "-d", folder, KINDS / "Loop.java"], check=True)
+    return [find_tool("java"), "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", str(folder), "Loop"]
 
 
-def node(_: Path) -> list[str]:
-    # Else it runs over its whole snapshot first.
-    return [tool("node"), "--no-verify-snapshot-checksum", str(KINDS / "loop.js")]
+def node_command(_: Path) -> list[str]:
+    # Otherwise node checksums its whole snapshot first.
+    return [find_tool("node"), "--no-verify-snapshot-checksum", str(KINDS / "loop.js")]
 
 
-def luajit(_: Path) -> list[str]:
-    return [tool("luajit"), str(KINDS / "loop.lua")]
+def luajit_command(_: Path) -> list[str]:
+    return [find_tool("luajit"), str(KINDS / "loop.lua")]
 
 
 PROGRAMS = {
@@ -82,14 +81,14 @@ PROGRAMS = {
     "exec of a file in memory": c_program("exec_kinds.c", "memory"),
     "exec by the path of an open file": c_program("exec_kinds.c", "by_path"),
     "exec after a change of user": c_program("exec_kinds.c", "dropped"),
-    "go": Kind(go),
-    "luajit": Kind(luajit),
-    # Their start takes hours of single steps; they are attached to instead, see below.
-    "java": Kind(java, backends=("qemu",), lints=False),
-    "node": Kind(node, backends=("qemu",), lints=False),
+    "go": Kind(build_go),
+    "luajit": Kind(luajit_command),
+    # Single-stepping their start takes hours; a test below attaches to them instead.
+    "java": Kind(build_java, backends=("qemu",), lints=False),
+    "node": Kind(node_command, backends=("qemu",), lints=False),
 }
 UNRECORDED = {("exec after a change of user", "qemu")}
-"""Where the recorder is out of the new program's reach."""
+"""Programs and back ends where the new program cannot reach the recorder."""
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_program_behaves_as_natively_and_is_decoded_as_executed(
     kind = PROGRAMS[name]
     command = kind.command(tmp_path)
     native = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
-    if native.returncode == CANNOT:
+    if native.returncode == EXIT_NEEDS_ROOT:
         pytest.skip("only root may do this")
     options = ["--backend", backend, "-q", "--truth", "truth"]
     recorded = subprocess.run(
@@ -127,19 +126,19 @@ def test_program_behaves_as_natively_and_is_decoded_as_executed(
         assert main(["lint", data]) == 0, capsys.readouterr().out
 
 
-def waiting_java(folder: Path) -> list[str]:
-    subprocess.run([tool("javac"), "-d", folder, KINDS / "Waiting.java"], check=True)
+def build_waiting_java(folder: Path) -> list[str]:
+    subprocess.run([find_tool("javac"), "-d", folder, KINDS / "Waiting.java"], check=True)
     # The compiler's threads would take most of the single steps.
     options = ["-Xint", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-    return [tool("java"), *options, "-cp", str(folder), "Waiting"]
+    return [find_tool("java"), *options, "-cp", str(folder), "Waiting"]
 
 
-def waiting_node(_: Path) -> list[str]:
-    return [tool("node"), str(KINDS / "waiting.js")]
+def waiting_node_command(_: Path) -> list[str]:
+    return [find_tool("node"), str(KINDS / "waiting.js")]
 
 
 def is_attached(pid: int) -> bool:
-    """Return whether a tracer has all threads of a process."""
+    """Return whether a tracer has attached to all threads of a process."""
     statuses = Path(f"/proc/{pid}/task").glob("*/status")
     return not any("TracerPid:\t0\n" in status.read_text() for status in statuses)
 
@@ -148,8 +147,8 @@ def is_attached(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("program", "output", "exit_code"),
     [
-        pytest.param(waiting_java, b"328350\n", 3, id="java"),
-        pytest.param(waiting_node, b"41541750\n", -signal.SIGKILL, id="node"),
+        pytest.param(build_waiting_java, b"328350\n", 3, id="java"),
+        pytest.param(waiting_node_command, b"41541750\n", -signal.SIGKILL, id="node"),
     ],
 )
 def test_attached_runtime_behaves_as_natively_and_is_decoded_as_executed(

@@ -1,5 +1,7 @@
-"""A loop of direct jumps that a signal ends makes no packet: its rounds are in the totals of our
-own recordings, and every subcommand that counts says that no packet gives their number.
+"""A loop of direct jumps that a signal ends makes no packet.
+
+The totals of rtit's own recordings include its iterations, and every command that counts
+reports that no packet gives their number.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import require_backend, thread_ends
 
-Spinning = Callable[[str], Recording]
-UNKNOWN = "how often it went round is not known"
+SpinningRecorder = Callable[[str], Recording]
+UNKNOWN_COUNT = "how often it went round is not known"
 
 
 @pytest.fixture(scope="module")
-def spinning(tmp_path_factory: pytest.TempPathFactory) -> Spinning:
-    """Records the program under a back end, with a PSB each 2 KB."""
+def record_spinning(tmp_path_factory: pytest.TempPathFactory) -> SpinningRecorder:
+    """Records the spinning program under a back end, with a PSB every 2 KB; once each."""
     made: dict[str, Recording] = {}
 
     def recorded(backend: str) -> Recording:
@@ -51,9 +53,9 @@ def spinning(tmp_path_factory: pytest.TempPathFactory) -> Spinning:
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 def test_totals_are_those_of_the_recorder(
-    backend: str, spinning: Spinning, capsys: pytest.CaptureFixture[str]
+    backend: str, record_spinning: SpinningRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = spinning(backend)
+    recording = record_spinning(backend)
     assert recording.exit_code == 128 + signal.SIGALRM
     [(_, executed, _)] = thread_ends(recording.path.parent / "truth").values()
     assert recording.instructions == executed
@@ -63,8 +65,8 @@ def test_totals_are_those_of_the_recorder(
     further = executed - sum(told["functions"].values())
     assert further > 0
     [loop, number] = told["missing"]
-    assert UNKNOWN in loop
-    assert number.startswith(f"{further:,} instructions of further iterations")
+    assert UNKNOWN_COUNT in loop
+    assert number.startswith(f"{further:,} instructions of further rounds")
     assert main(["report", "--json", str(recording.path)]) == 3
     told = json.loads(capsys.readouterr().out)
     assert (told["instructions"], told["missing"]) == (executed, further)
@@ -84,23 +86,23 @@ def test_totals_are_those_of_the_recorder(
     ],
     ids=lambda words: words[0],
 )
-def test_command_has_one_sentence_a_loop_and_exit_code_3(
-    words: list[str], spinning: Spinning, capsys: pytest.CaptureFixture[str]
+def test_command_prints_one_line_for_each_loop_and_exits_3(
+    words: list[str], record_spinning: SpinningRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = spinning("qemu")
+    recording = record_spinning("qemu")
     assert main([*words, str(recording.path)]) == 3
     printed = capsys.readouterr()
-    assert (printed.out + printed.err).count(UNKNOWN) == 1
+    assert (printed.out + printed.err).count(UNKNOWN_COUNT) == 1
 
 
-def test_diff_of_other_numbers_of_rounds_has_exit_code_3(
-    spinning: Spinning, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_diff_of_different_iteration_counts_exits_3(
+    record_spinning: SpinningRecorder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    first = spinning("qemu")
+    first = record_spinning("qemu")
     with Trace(first.path) as trace:
         argv = trace.command_line[2:]
     second = record(argv, backend="qemu", output=tmp_path / "d")
     same = first.instructions == second.instructions
     assert main(["diff", str(first.path), str(second.path)]) == (0 if same else 3)
-    assert capsys.readouterr().out.count(UNKNOWN) == (0 if same else 2)
+    assert capsys.readouterr().out.count(UNKNOWN_COUNT) == (0 if same else 2)
     assert main(["diff", str(first.path), str(first.path)]) == 0

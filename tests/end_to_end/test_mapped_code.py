@@ -1,5 +1,6 @@
-"""Code whose file is another to the recorder, is gone at once, or was moved: it is recorded as the
-program had it, under both back ends, and no other file's code or names are taken for it.
+"""Code that the recorder finds at no path: in another mount namespace, deleted, or moved.
+
+Both back ends record it as the program had it, and take no other file's code or names for it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from programs.build import SOURCES
 from rtit.cli.main import main
 from support.recordings import RTIT, require_backend
 
-CANNOT = 77
+EXIT_NO_NAMESPACE = 77
 
-TOOL = """
+TOOL_SOURCE = """
 #include <unistd.h>
 __attribute__((noinline)) static int NAME(int rounds) {
     int sum = 0;
@@ -39,10 +40,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the programs."""
+def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the compiled programs."""
     compiler = shutil.which("gcc") or pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("built")
+    folder = tmp_path_factory.mktemp("programs")
     flags = ["-O1", "-static", "-D_GNU_SOURCE", "-Wl,--build-id"]
     sources = [SOURCES / f"{name}.c" for name in ("namespace", "unpacked", "moved_text")]
     for source in sources:
@@ -53,12 +54,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for suffix, more in (("", []), (".bare", ["-Wl,--build-id=none"])):
             command = [compiler, *flags, *more, f"-DNAME={name}", f"-DSTEP={step}"]
             command += ["-x", "c", "-", "-o", folder / (name + suffix)]
-            subprocess.run(command, input=TOOL, text=True, check=True)
+            subprocess.run(command, input=TOOL_SOURCE, text=True, check=True)
     return folder
 
 
-class Recording:
-    """Recorded in a folder of its own."""
+class MappedCodeRecording:
+    """A recording in a folder of its own."""
 
     def __init__(self, backend: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -67,94 +68,103 @@ class Recording:
         self._data, self._truth = str(folder / "perf.data"), str(folder / "truth")
 
     def record(self, *command: str | Path) -> None:
-        """The program behaves as without a recorder, and nothing is missing."""
+        """Record a program; it must behave as natively and cause no warning."""
         folder = self.folder
         options = ["--backend", self._backend, "-q", "-o", self._data, "--truth", self._truth]
         ended = subprocess.run(
             [*RTIT, "record", *options, "--", *command],
             cwd=folder, capture_output=True, check=False, timeout=300,
         )  # fmt: skip
-        if ended.returncode == CANNOT:
+        if ended.returncode == EXIT_NO_NAMESPACE:
             pytest.skip("no mount namespace of our own")
         native = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=60)
         assert (ended.returncode, ended.stdout) == (native.returncode, native.stdout)
         assert ended.stderr == b""
 
-    def text(self, *words: str) -> str:
+    def run_command(self, *words: str) -> str:
         code = main([*words[:1], self._data, *words[1:]])
         printed = self._capsys.readouterr()
         assert (code, printed.err) == (0, ""), printed
         return printed.out
 
-    def is_right(self) -> None:
-        """Decoded as executed, of a file without mistakes, with nothing to say of files."""
-        printed = self.text("verify", "--truth", self._truth)
+    def assert_exact(self) -> None:
+        """Check that the recording decodes as executed, passes lint, and lacks no code."""
+        printed = self.run_command("verify", "--truth", self._truth)
         assert "image:" not in printed
-        self.text("lint")
+        self.run_command("lint")
 
-    def functions(self) -> dict[str, int]:
-        """Instructions of each."""
-        rows = re.findall(r"^ *([\d,]+) +[\d.]+% +(.+)$", self.text("report"), re.MULTILINE)
+    def instructions_by_function(self) -> dict[str, int]:
+        """Return the number of instructions of each function."""
+        rows = re.findall(r"^ *([\d,]+) +[\d.]+% +(.+)$", self.run_command("report"), re.MULTILINE)
         return {name: int(count.replace(",", "")) for count, name in rows}
 
 
 @pytest.fixture
-def recording(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Recording:
-    return Recording(backend, tmp_path, capsys)
+def recording(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> MappedCodeRecording:
+    return MappedCodeRecording(backend, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
     ("how", "suffix"), [("bind", ""), ("bind", ".bare"), ("tmpfs", ""), ("overlay", "")]
 )
-def test_other_file_at_the_path_in_mount_namespace(
-    how: str, suffix: str, built: Path, recording: Recording
+def test_program_at_a_path_that_differs_by_mount_namespace(
+    how: str, suffix: str, programs_folder: Path, recording: MappedCodeRecording
 ) -> None:
-    """The recorder has `ours` at the path that is `others` to the program; `.bare` are files
-    without build ids.
+    """The recorder sees `ours` at the path where the program sees `others`.
+
+    Files with suffix `.bare` have no build id.
     """
     (recording.folder / "folder").mkdir()
     (recording.folder / "scratch").mkdir()
     ours = recording.folder / "folder" / "tool"
-    shutil.copy(built / f"ours{suffix}", ours)
+    shutil.copy(programs_folder / f"ours{suffix}", ours)
     os.utime(ours, (1, 1))
-    recording.record(built / "namespace", how, built / f"others{suffix}")
-    recording.is_right()
-    listed = recording.functions()
+    recording.record(programs_folder / "namespace", how, programs_folder / f"others{suffix}")
+    recording.assert_exact()
+    listed = recording.instructions_by_function()
     assert not any(name.startswith(("ours", "main (tool)")) for name in listed), listed
     assert listed["tool"] > 1500
 
 
 @pytest.mark.parametrize("how", ["unlinked", "later", "overwritten", "beyond 4 GB"])
-def test_library_of_a_temporary_file(how: str, built: Path, recording: Recording) -> None:
+def test_code_of_a_temporary_library_is_decoded(
+    how: str, programs_folder: Path, recording: MappedCodeRecording
+) -> None:
     path = recording.folder / "unpacked"
-    recording.record(built / "unpacked", path, how)
-    recording.is_right()
-    listed = recording.functions()
-    # under QEMU it has lost its name when its code first runs
+    recording.record(programs_folder / "unpacked", path, how)
+    recording.assert_exact()
+    listed = recording.instructions_by_function()
+    # under QEMU the file is already deleted when its code first runs
     found = sum(listed.get(name, 0) for name in ("unpacked", "unpacked (deleted)"))
     rounds = [100, -(-101 // 3), 102, -(-103 // 3)]
     assert found == sum(1 + 3 * each + 1 for each in rounds)
 
 
-def test_text_moved_to_anonymous_memory_keeps_its_names(built: Path, recording: Recording) -> None:
-    recording.record(built / "moved_text", "move")
-    recording.is_right()
-    assert recording.functions()["hot (moved_text)"] > 2 * 5 * 1000
-
-
-def test_other_code_in_the_place_of_text_has_not_its_names(
-    built: Path, recording: Recording
+def test_text_moved_to_anonymous_memory_keeps_symbols(
+    programs_folder: Path, recording: MappedCodeRecording
 ) -> None:
-    recording.record(built / "moved_text", "other")
-    recording.is_right()
-    listed = recording.functions()
+    recording.record(programs_folder / "moved_text", "move")
+    recording.assert_exact()
+    assert recording.instructions_by_function()["hot (moved_text)"] > 2 * 5 * 1000
+
+
+def test_other_code_in_place_of_text_does_not_get_its_symbols(
+    programs_folder: Path, recording: MappedCodeRecording
+) -> None:
+    recording.record(programs_folder / "moved_text", "other")
+    recording.assert_exact()
+    listed = recording.instructions_by_function()
     assert 5 * 1000 < listed["hot (moved_text)"] < 8 * 1000
     assert listed["anon"] == 1 + 2 * 500 + 1
 
 
-def test_file_really_called_deleted_keeps_its_names(built: Path, recording: Recording) -> None:
+def test_file_named_deleted_keeps_symbols(
+    programs_folder: Path, recording: MappedCodeRecording
+) -> None:
     program = recording.folder / "x (deleted)"
-    shutil.copy(built / "ours", program)
+    shutil.copy(programs_folder / "ours", program)
     recording.record(program)
-    recording.is_right()
-    assert recording.functions()["ours (x (deleted))"] > 3 * 300
+    recording.assert_exact()
+    assert recording.instructions_by_function()["ours (x (deleted))"] > 3 * 300

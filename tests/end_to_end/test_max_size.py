@@ -1,5 +1,6 @@
-"""A recording that stops at a size: the file is whole, holds the beginning of what ran, and the
-program runs on to its end.
+"""A recording that stops at a size is valid and holds the beginning of the path.
+
+The program runs on to its end.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from support.recordings import RTIT, record_to_end, require_backend
 ProgramBuilder = Callable[[str], Path]
 
 SIZE = 16 * 1024
-CLOSING = 4096
-"""For what is written when the file is closed: its index and features."""
+TRAILER_SIZE = 4096
+"""Room for the index and the features, which are written when the file is closed."""
 
 
 @pytest.fixture(params=["qemu", "ptrace"])
@@ -35,7 +36,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def recorded(
+def run_record(
     backend: str, folder: Path, *program: object, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     command = [*RTIT, "record", "--backend", backend, "--max-size=16K", "--truth", "truth",
@@ -45,17 +46,17 @@ def recorded(
     )
 
 
-def test_the_beginning_is_there(
+def test_recording_that_reaches_max_size_holds_the_beginning(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # CYCs and uncompressed returns: more than 16 KB, also of a program that single steps bear.
+    # CYCs and uncompressed returns give more than 16 KB in few enough instructions to single-step.
     options = ("-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
-    ended = recorded(backend, tmp_path, program("crash_late"), options=options)
+    ended = run_record(backend, tmp_path, program("crash_late"), options=options)
     assert ended.returncode == 139, ended.stderr
     assert ended.stdout == "running\nvalue 65533\n"
     assert "stopped at a size of 16K" in ended.stderr
     data = tmp_path / "perf.data"
-    assert SIZE / 2 < data.stat().st_size < SIZE + CLOSING
+    assert SIZE / 2 < data.stat().st_size < SIZE + TRAILER_SIZE
     assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
     printed = capsys.readouterr().out
     decoded = int(printed.splitlines()[-1].split()[1].replace(",", ""))
@@ -76,46 +77,45 @@ def test_the_beginning_is_there(
     assert theirs == ips
 
 
-def test_what_starts_afterwards_runs_too(
+def test_processes_started_after_max_size_run_unrecorded(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Threads, processes and programs that begin when the file has its size."""
     require_backend("qemu")
     script = f"{program('crash_late')}; echo $(echo one two | /usr/bin/tr o 0); exit 3"
-    ended = recorded("qemu", tmp_path, "/bin/sh", "-c", script)
+    ended = run_record("qemu", tmp_path, "/bin/sh", "-c", script)
     assert ended.returncode == 3, ended.stderr
     assert ended.stdout == "running\nvalue 65533\n0ne tw0\n"
     data = tmp_path / "perf.data"
-    assert data.stat().st_size < SIZE + CLOSING
+    assert data.stat().st_size < SIZE + TRAILER_SIZE
     assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
 
 
-def test_a_program_that_replaces_itself_runs_on(
+def test_exec_after_max_size_runs_on(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
-    ended = recorded(backend, tmp_path, program("crash_late"), "and", "again", options=options)
+    ended = run_record(backend, tmp_path, program("crash_late"), "and", "again", options=options)
     assert ended.returncode == 139, ended.stderr
     assert ended.stdout == 2 * "running\nvalue 65533\n"
     data = tmp_path / "perf.data"
-    assert data.stat().st_size < SIZE + CLOSING
+    assert data.stat().st_size < SIZE + TRAILER_SIZE
     assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
 
 
-def test_a_small_program_is_there_as_a_whole(
+def test_program_below_max_size_is_recorded_completely(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = recorded(backend, tmp_path, program("fork"))
+    ended = run_record(backend, tmp_path, program("fork"))
     assert ended.returncode == 0
     assert "stopped" not in ended.stderr
     assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
     assert "more were executed" not in capsys.readouterr().out
 
 
-def test_nearly_full_disk_stops_the_recording_and_not_the_program(
+def test_nearly_full_disk_stops_the_recording_but_not_the_program(
     backend: str, program: ProgramBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 GB of 100 GB is less than 1 GiB."""
+    """1 GB of 100 GB is less than the reserve of 1 GiB."""
 
     def disk(file: OutputFile) -> tuple[int, int]:
         return 50 * 10**9 if file.offset < SIZE else 10**9, 10**11
@@ -135,8 +135,8 @@ def test_nearly_full_disk_stops_the_recording_and_not_the_program(
         assert [each.exit_status.signal for each in trace.endings] == [11]
 
 
-def test_disk_with_more_than_the_reserve_does_not_stop_a_recording(tmp_path: Path) -> None:
-    """A small disk has a small reserve: a twentieth of it."""
+def test_recording_stops_only_below_the_disk_reserve(tmp_path: Path) -> None:
+    """The reserve of a small disk is a twentieth of it."""
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as writer:
         writer.disk_space = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
         store = FileStore(writer)

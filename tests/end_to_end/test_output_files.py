@@ -1,4 +1,4 @@
-"""The files that a recording writes: whose they are, and that each is one of its own."""
+"""The files that `rtit record` writes: permissions, links, and older files at their paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     before = os.umask(0o022)
     yield
@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_only_the_owner_reads_what_was_executed(backend: str, program: ProgramBuilder) -> None:
+def test_output_files_are_readable_by_the_owner_only(backend: str, program: ProgramBuilder) -> None:
     require_backend(backend)
     files = ["-o", "data", "--truth", "truth"]
     files += ["--events", "events"] if backend == "ptrace" else []
@@ -44,7 +44,9 @@ def test_only_the_owner_reads_what_was_executed(backend: str, program: ProgramBu
     ],
     ids=" ".join,
 )
-def test_two_files_are_not_one(files: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_file_for_two_outputs_is_a_usage_error(
+    files: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     Path("x").write_text("older")
     Path("link").symlink_to("x")
     assert main(["record", "-q", "--backend", "ptrace", *files, "--", "true"]) == 2
@@ -52,14 +54,14 @@ def test_two_files_are_not_one(files: list[str], capfd: pytest.CaptureFixture[st
     assert Path("x").read_text() == "older"
 
 
-def test_a_device_may_be_several(program: ProgramBuilder) -> None:
+def test_one_device_may_take_several_outputs(program: ProgramBuilder) -> None:
     null = "/dev/null"
     words = ["--backend", "ptrace", "--truth", null, "--events", null, "--json", null]
     assert main(["record", "-q", *words, "--", str(program("endings"))]) == 3
 
 
-def test_a_filter_on_what_is_no_elf_file(capfd: pytest.CaptureFixture[str]) -> None:
-    """Our own failure to record, not the program's exit code."""
+def test_filter_on_non_elf_file_exits_125(capfd: pytest.CaptureFixture[str]) -> None:
+    """125 means that rtit failed to record, as opposed to an exit code of the program."""
     Path("text").write_text("no program")
     words = ["--backend", "ptrace", "--filter", "filter main @ text"]
     assert main(["record", "-q", *words, "--", "true"]) == 125
@@ -70,7 +72,7 @@ def test_a_filter_on_what_is_no_elf_file(capfd: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 @pytest.mark.parametrize("bad", ["no/truth", "nowhere"])
-def test_what_does_not_start_leaves_everything_as_it_was(
+def test_recording_that_cannot_start_changes_no_file(
     backend: str, bad: str, program: ProgramBuilder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     require_backend(backend)
@@ -87,10 +89,9 @@ def test_what_does_not_start_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize("option", ["--truth", "--events", "--json"])
-def test_a_link_to_nothing_is_not_followed(
+def test_dangling_link_is_an_error_before_the_program_runs(
     option: str, program: ProgramBuilder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor is the program run then."""
     Path("link").symlink_to("elsewhere")
     words = ["--backend", "ptrace", option, "link", "--", str(program("endings"))]
     assert main(["record", "-q", *words]) == 125
@@ -99,7 +100,7 @@ def test_a_link_to_nothing_is_not_followed(
 
 
 @pytest.mark.parametrize("option", ["--events", "--json"])
-def test_a_link_to_a_file_is(option: str, program: ProgramBuilder) -> None:
+def test_link_to_a_file_is_followed(option: str, program: ProgramBuilder) -> None:
     Path("file").write_text("older" * 100_000)
     Path("link").symlink_to("file")
     words = ["--backend", "ptrace", option, "link", "--", str(program("endings"))]
@@ -109,7 +110,7 @@ def test_a_link_to_a_file_is(option: str, program: ProgramBuilder) -> None:
 
 
 @pytest.mark.parametrize("option", ["--events", "--json"])
-def test_one_that_cannot_be_written_is_known_before_the_program_runs(
+def test_unwritable_output_is_an_error_before_the_program_runs(
     option: str, program: ProgramBuilder
 ) -> None:
     words = ["--backend", "ptrace", option, "no/file", "--", "/bin/sh", "-c", ": >ran"]
@@ -119,8 +120,7 @@ def test_one_that_cannot_be_written_is_known_before_the_program_runs(
 
 @pytest.mark.parametrize("option", ["--events", "--json"])
 @pytest.mark.parametrize("older", [None, "older"])
-def test_what_is_not_written_stays(option: str, older: str | None) -> None:
-    """The program is not there."""
+def test_nonexistent_program_leaves_output_files_unchanged(option: str, older: str | None) -> None:
     if older is not None:
         Path("file").write_text(older)
     assert main(["record", "-q", "--backend", "ptrace", option, "file", "--", "/no/program"]) == 127
@@ -128,7 +128,7 @@ def test_what_is_not_written_stays(option: str, older: str | None) -> None:
     assert older is None or Path("file").read_text() == older
 
 
-def test_one_that_starts_keeps_the_last_alone(program: ProgramBuilder) -> None:
+def test_new_recording_keeps_one_older_recording(program: ProgramBuilder) -> None:
     Path("perf.data").write_text("last")
     Path("perf.data.old").write_text("older")
     assert main(["record", "-q", "--backend", "ptrace", "--", str(program("endings"))]) == 3
@@ -136,7 +136,7 @@ def test_one_that_starts_keeps_the_last_alone(program: ProgramBuilder) -> None:
     assert Path("perf.data.old").read_text() == "last"
 
 
-def test_a_link_to_nothing_is_moved_aside(program: ProgramBuilder) -> None:
+def test_dangling_link_at_perf_data_is_moved_aside(program: ProgramBuilder) -> None:
     Path("perf.data").symlink_to("elsewhere")
     assert main(["record", "-q", "--backend", "ptrace", "--", str(program("endings"))]) == 3
     assert not Path("elsewhere").exists()

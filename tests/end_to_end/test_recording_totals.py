@@ -1,4 +1,4 @@
-"""The numbers of the closing line are those of the decoded path."""
+"""The totals that `record` returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from support.recordings import require_backend
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 @pytest.mark.parametrize("name", ["pointers", "returns", "fork", "far"])
-def test_numbers(backend: str, name: str, program: Callable[[str], Path], tmp_path: Path) -> None:
+def test_totals_of_a_recording_equal_those_of_the_decoded_path(
+    backend: str, name: str, program: Callable[[str], Path], tmp_path: Path
+) -> None:
     require_backend(backend)
     if backend == "qemu" and name == "far":
         pytest.skip("QEMU does not run it: far transfers in user mode")

@@ -1,7 +1,7 @@
-"""How a program ended, as its recording tells it: the same under both back ends.
+"""A recording states how its program ended, the same under both back ends.
 
-Expected are the signals and the siginfo that the kernel gives for what the program does
-(sigaction(2)), at labels that the program has there.
+Expected are the signals and the siginfo that the kernel gives for each failure (sigaction(2)),
+at labels in the test program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.processes import wait_until
 from support.recordings import finish_recording, record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
-THERE = 0xDEAD0010
+UNMAPPED_ADDRESS = 0xDEAD0010
 SI_KERNEL, SEGV_MAPERR, FPE_INTDIV, ILL_ILLOPN, BUS_ADRERR = 0x80, 1, 1, 2, 2
 PAGE = 0x20000010
 
@@ -38,7 +38,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def recorded(argv: list[str], backend: str, folder: Path) -> Recording:
+def record_program(argv: list[str], backend: str, folder: Path) -> Recording:
     return record_to_end(
         start_recording(RecordRequest(argv, backend=backend, output=folder / "data"))
     )
@@ -46,8 +46,10 @@ def recorded(argv: list[str], backend: str, folder: Path) -> Recording:
 
 @dataclass(frozen=True)
 class Case:
-    """The argument, the signal, the label at which it comes, its si_code and si_addr (None: that
-    label).
+    """A failure: argument of the program, signal, label of the instruction, si_code and
+    si_addr.
+
+    An `address` of None means that si_addr is the label.
     """
 
     argument: str
@@ -58,7 +60,7 @@ class Case:
 
 
 CASES = [
-    Case("write", signal.SIGSEGV, "write_there", SEGV_MAPERR, THERE),
+    Case("write", signal.SIGSEGV, "write_there", SEGV_MAPERR, UNMAPPED_ADDRESS),
     Case("stop", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
     Case("both", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
     Case("far", signal.SIGSEGV, "far_there", SI_KERNEL, 0),
@@ -71,26 +73,28 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.argument))
-def test_signals(case: Case, backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_deadly_signal_is_recorded_with_its_fault(
+    case: Case, backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
     exe = program("endings")
-    recording = recorded([str(exe), case.argument], backend, tmp_path)
+    recording = record_program([str(exe), case.argument], backend, tmp_path)
     assert recording.exit_code == 128 + case.number
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
         [stream] = trace.streams
         assert (ended.pid, ended.tid) == (stream.pid, stream.tid)
         assert ended.time >= 1_000_000_000 + recording.instructions
-    assert (ended.exit_status.signal, ended.exit_status.exit_code) == (case.number, None)
-    assert ended.exit_status.took_signal
-    assert recording.ending == ended.exit_status
+    assert (ended.ending.signal, ended.ending.exit_code) == (case.number, None)
+    assert ended.ending.took_signal
+    assert recording.ending == ended.ending
     if case.label is None:
-        assert ended.exit_status.fault is None
+        assert ended.ending.fault is None
         return
     symbols = FileSymbols(exe)
-    [label] = symbols.find_by_name(case.label)
+    [label] = symbols.named(case.label)
     place = symbols.address(label.offset)
     address = place if case.address is None else case.address
-    assert ended.exit_status.fault == Fault(place, case.code, address)
+    assert ended.ending.fault == Fault(place, case.code, address)
 
 
 DEADLY = sorted(
@@ -98,43 +102,47 @@ DEADLY = sorted(
     - {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
     - {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 )
-"""Those that end a process unless it says otherwise (signal(7)); QEMU numbers the real-time ones
-otherwise.
+"""The signals that end a process by default (signal(7)), without real-time ones, which QEMU numbers
+differently.
 """
 
 
 @pytest.mark.parametrize("number", DEADLY, ids=lambda number: signal.Signals(number).name)
-def test_a_signal_that_is_sent(
+def test_sent_signal_has_no_fault(
     number: int, backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    """No instruction causes it, though one may cause the same."""
-    recording = recorded([str(program("endings")), f"x{number}"], backend, tmp_path)
+    """No instruction causes the signal, although one could cause the same one."""
+    recording = record_program([str(program("endings")), f"x{number}"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert recording.ending == ended.exit_status
-    assert (ended.exit_status.signal, ended.exit_status.fault) == (number, None)
-    # by SIGKILL all threads end, and none takes it
-    assert ended.exit_status.took_signal == (number != signal.SIGKILL)
+    assert recording.ending == ended.ending
+    assert (ended.ending.signal, ended.ending.fault) == (number, None)
+    # SIGKILL ends all threads; no thread takes it
+    assert ended.ending.took_signal == (number != signal.SIGKILL)
     assert recording.exit_code == 128 + number
-    if number != signal.SIGKILL:  # of which QEMU is not told
+    if number != signal.SIGKILL:  # QEMU does not see SIGKILL
         assert not recording.warnings
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.argument))
-def test_what_ran_before_it(case: Case, program: ProgramBuilder, tmp_path: Path) -> None:
-    """An instruction that failed is not among it."""
+def test_path_before_the_signal_is_the_same_in_both_back_ends(
+    case: Case, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """The path does not include the instruction that faulted."""
     ran = []
     for backend in ("qemu", "ptrace"):
         require_backend(backend)
-        recorded([str(program("endings")), case.argument], backend, tmp_path)
+        record_program([str(program("endings")), case.argument], backend, tmp_path)
         with Trace(tmp_path / "data") as trace:
             [stream] = trace.streams
             ran.append([ip for batch in stream.instructions() for ip in batch.ip.tolist()])
     assert ran[0] == ran[1]
 
 
-def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    """No instruction causes it, wherever it comes."""
+def test_signal_from_another_process_has_no_fault(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """No instruction causes the signal, wherever it arrives."""
     for _ in range(3):
         request = RecordRequest(
             [str(program("endless"))], backend=backend, output=tmp_path / "data"
@@ -147,49 +155,51 @@ def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: 
         assert (ending.signal, ending.fault) == (signal.SIGSEGV, None)
 
 
-def test_a_jump_to_nowhere(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    recorded([str(program("endings")), "jump"], backend, tmp_path)
+def test_jump_to_unmapped_address_is_a_fault_there(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    record_program([str(program("endings")), "jump"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.exit_status.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
+    assert ended.ending.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
 
 
-def test_an_exit_code(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    recording = recorded([str(program("endings"))], backend, tmp_path)
+def test_exit_code_is_recorded(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    recording = record_program([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert (recording.exit_code, ended.exit_status.exit_code, ended.exit_status.signal) == (
-        3,
-        3,
-        None,
-    )
-    assert recording.ending == ended.exit_status
+    assert (recording.exit_code, ended.ending.exit_code, ended.ending.signal) == (3, 3, None)
+    assert recording.ending == ended.ending
 
 
-def test_a_child_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    recording = recorded([str(program("endings")), "child"], backend, tmp_path)
+def test_crash_of_child_is_recorded_beside_exit_of_parent(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    recording = record_program([str(program("endings")), "child"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         child, parent = trace.endings
     assert recording.exit_code == 7
-    assert (parent.exit_status.exit_code, recording.ending) == (7, parent.exit_status)
+    assert (parent.ending.exit_code, recording.ending) == (7, parent.ending)
     assert child.pid != parent.pid
-    assert child.exit_status.signal == signal.SIGSEGV
-    assert child.exit_status.fault is not None
-    assert child.exit_status.fault.address == THERE
+    assert child.ending.signal == signal.SIGSEGV
+    assert child.ending.fault is not None
+    assert child.ending.fault.address == UNMAPPED_ADDRESS
 
 
-def test_the_thread_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
-    recorded([str(program("crash_thread"))], backend, tmp_path)
+def test_crash_names_the_thread_that_faulted(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    record_program([str(program("crash_thread"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
         titles = {stream.tid: stream.pid for stream in trace.streams}
     assert ended.tid != ended.pid
     assert titles == {ended.pid: ended.pid, ended.tid: ended.pid}
-    assert ended.exit_status.fault is not None
-    assert ended.exit_status.fault.address == THERE
+    assert ended.ending.fault is not None
+    assert ended.ending.fault.address == UNMAPPED_ADDRESS
 
 
-def test_a_file_that_is_full_says_it_too(
+def test_full_file_still_records_the_crash(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     request = RecordRequest(
@@ -203,10 +213,10 @@ def test_a_file_that_is_full_says_it_too(
     assert recording.stopped is not None
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.exit_status.signal == signal.SIGSEGV
+    assert ended.ending.signal == signal.SIGSEGV
 
 
-def test_record_and_report_say_it(
+def test_record_and_report_print_the_crash(
     backend: str,
     program: ProgramBuilder,
     tmp_path: Path,
@@ -218,19 +228,19 @@ def test_record_and_report_say_it(
     said = capfd.readouterr()
     found = json.loads(said.out.removeprefix("ending\n"))
     assert (found["exit_code"], found["signal"]) == (128 + signal.SIGSEGV, signal.SIGSEGV)
-    assert found["fault"]["address"] == THERE
-    assert f"; ended by SIGSEGV at address {THERE:#x}, instruction " in said.err
+    assert found["fault"]["address"] == UNMAPPED_ADDRESS
+    assert f"; ended by SIGSEGV at address {UNMAPPED_ADDRESS:#x}, instruction " in said.err
     main(["report", data])
-    assert f"SIGSEGV at address {THERE:#x}, instruction " in capfd.readouterr().out
+    assert f"SIGSEGV at address {UNMAPPED_ADDRESS:#x}, instruction " in capfd.readouterr().out
     main(["report", data, "--json"])
     [ended] = json.loads(capfd.readouterr().out)["endings"]
-    assert (ended["signal"], ended["fault"]["address"]) == (signal.SIGSEGV, THERE)
+    assert (ended["signal"], ended["fault"]["address"]) == (signal.SIGSEGV, UNMAPPED_ADDRESS)
     assert main(["record", *words, "-q", "--json", str(tmp_path / "said"), "--", exe]) == 3
     assert capfd.readouterr() == ("ending\n", "")
     assert json.loads((tmp_path / "said").read_text())["exit_code"] == 3
 
 
-def test_json_that_cannot_be_written_is_an_error_before_the_program_runs(
+def test_unwritable_json_is_an_error_before_the_program_runs(
     program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--backend", "ptrace", "-o", str(tmp_path / "data")]
@@ -241,12 +251,12 @@ def test_json_that_cannot_be_written_is_an_error_before_the_program_runs(
     assert not (tmp_path / "data").exists()
 
 
-def test_executed_is_more_than_traced(
+def test_totals_of_filtered_recording_count_all_executed_instructions(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    """The summary's numbers are those of everything that ran, and it says so."""
+    """The recording is marked as partial."""
     argv = [str(program("recursion"))]
-    whole = recorded(argv, backend, tmp_path)
+    whole = record_program(argv, backend, tmp_path)
     request = RecordRequest(
         argv, backend=backend, output=tmp_path / "data", filters=[f"filter main @ {argv[0]}"]
     )
@@ -259,11 +269,11 @@ def test_executed_is_more_than_traced(
 @pytest.mark.parametrize(
     ("backend", "phrase"), [("ptrace", "one clock for all threads"), ("qemu", "a clock a thread")]
 )
-def test_help_and_file_agree_on_the_clocks(
+def test_help_and_recording_describe_the_same_clock(
     backend: str, phrase: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     require_backend(backend)
-    recorded([str(program("endings"))], backend, tmp_path)
+    record_program([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         assert phrase in trace.data.facts["time"]
     help_text = " ".join(_EPILOG.split())

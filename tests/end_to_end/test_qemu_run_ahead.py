@@ -1,5 +1,6 @@
-"""A program of one thread runs ahead of who makes its packets, if there are two CPUs: they are the
-same packets, and nothing is lost, however it ends.
+"""With two CPUs, a program of one thread runs ahead of the thread that makes its packets.
+
+The packets stay the same, and none is lost, however the program ends.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from support.large_programs import write_text_lines
 from support.processes import wait_until
 from support.recordings import finish_recording, record_to_end
 
-AT_ONCE = "0000000"
-# Blocks in a chunk of the ring: with few the two threads meet all the time. The program sees these
-# words: they are as long as one another.
-FEW = ["0000001", "0000007"]
-AHEAD = ["0000050", "1000000"]
+WITHOUT_RUN_AHEAD = "0000000"
+# Blocks in a chunk of the ring: with few blocks the two threads synchronize often. The values have
+# equal lengths, since the program sees them in its environment.
+SMALL_CHUNKS = ["0000001", "0000007"]
+LARGE_CHUNKS = ["0000050", "1000000"]
 EVENTS = ["intel_pt//u", "intel_pt/cyc=1/u", "intel_pt/mtc_period=0,psb_period=0/u"]
 ProgramBuilder = Callable[[str], Path]
 
@@ -42,8 +43,8 @@ def qemu() -> QemuInstallation:
     return found
 
 
-class Recorder:
-    """Records in one folder, each time anew."""
+class RunAheadRecorder:
+    """Records into one folder, with a given chunk size."""
 
     def __init__(
         self, found: QemuInstallation, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,26 +63,30 @@ class Recorder:
         request = RecordRequest(argv, output=self.data, event=event, truth=wanted)
         return record_to_end(start_qemu(request, installation=self.found))
 
-    def packets(self) -> list[str]:
-        """A hash of each thread's."""
+    def packet_hashes(self) -> list[str]:
+        """Return a hash of the packets of each thread."""
         with Trace(self.data) as trace:
             return [hashlib.sha256(stream.read()).hexdigest() for stream in trace.streams]
 
-    def verified(self) -> bool:
+    def is_verified(self) -> bool:
         return main(["verify", str(self.data), "--truth", str(self.truth)]) == 0
 
 
 @pytest.fixture
-def record(qemu: QemuInstallation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    return Recorder(qemu, tmp_path, monkeypatch)
+def record(
+    qemu: QemuInstallation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> RunAheadRecorder:
+    return RunAheadRecorder(qemu, tmp_path, monkeypatch)
 
 
-def compare(record: Recorder, argv: list[str], event: str, ways: list[str]) -> int:
-    """The number of instructions."""
-    at_once, packets = record(argv, AT_ONCE, event), record.packets()
-    for ahead in ways:
+def assert_same_packets(
+    record: RunAheadRecorder, argv: list[str], event: str, chunk_sizes: list[str]
+) -> int:
+    """Compare recordings with and without run-ahead; return the number of instructions."""
+    at_once, packets = record(argv, WITHOUT_RUN_AHEAD, event), record.packet_hashes()
+    for ahead in chunk_sizes:
         found = record(argv, ahead, event)
-        assert record.packets() == packets, ahead
+        assert record.packet_hashes() == packets, ahead
         assert (found.instructions, found.branches) == (at_once.instructions, at_once.branches)
         assert (found.exit_code, found.warnings) == (at_once.exit_code, at_once.warnings)
     return at_once.instructions
@@ -89,20 +94,27 @@ def compare(record: Recorder, argv: list[str], event: str, ways: list[str]) -> i
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("name", ALIKE)
-def test_the_same_packets(name: str, event: str, record: Recorder, program: ProgramBuilder) -> None:
-    assert compare(record, [str(program(name))], event, FEW + AHEAD[1:]) > 100
+def test_run_ahead_does_not_change_packets(
+    name: str, event: str, record: RunAheadRecorder, program: ProgramBuilder
+) -> None:
+    assert (
+        assert_same_packets(record, [str(program(name))], event, SMALL_CHUNKS + LARGE_CHUNKS[1:])
+        > 100
+    )
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_the_same_packets_of_a_long_run(event: str, record: Recorder) -> None:
+def test_run_ahead_does_not_change_packets_of_a_long_run(
+    event: str, record: RunAheadRecorder
+) -> None:
     if shutil.which("gzip") is None:
         pytest.skip("gzip is not installed")
     script = f"exec gzip -c {write_text_lines(record.folder, 300)} > /dev/null"
-    assert compare(record, ["/bin/sh", "-c", script], event, AHEAD) > 1_000_000
+    assert assert_same_packets(record, ["/bin/sh", "-c", script], event, LARGE_CHUNKS) > 1_000_000
 
 
-@pytest.mark.parametrize("ahead", [AT_ONCE, *AHEAD])
-def test_processes_and_signals(ahead: str, record: Recorder) -> None:
+@pytest.mark.parametrize("ahead", [WITHOUT_RUN_AHEAD, *LARGE_CHUNKS])
+def test_processes_and_signals_are_verified(ahead: str, record: RunAheadRecorder) -> None:
     script = (
         "trap 'echo trapped' USR1; for i in 1 2 3; do seq 1 300 | sort -rn | wc -l; done;"
         "kill -USR1 $$; sh -c 'kill -SEGV $$'; (exit 3); exit 4"
@@ -110,13 +122,13 @@ def test_processes_and_signals(ahead: str, record: Recorder) -> None:
     found = record(["/bin/sh", "-c", script], ahead, truth=True)
     assert (found.exit_code, found.warnings) == (4, ())
     assert found.threads > 9
-    assert record.verified()
+    assert record.is_verified()
 
 
-@pytest.mark.parametrize("ahead", [AT_ONCE, *AHEAD])
+@pytest.mark.parametrize("ahead", [WITHOUT_RUN_AHEAD, *LARGE_CHUNKS])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_program_that_is_killed(
-    number: signal.Signals, ahead: str, record: Recorder, program: ProgramBuilder
+def test_killed_program_is_verified(
+    number: signal.Signals, ahead: str, record: RunAheadRecorder, program: ProgramBuilder
 ) -> None:
     record.monkeypatch.setenv(RUN_AHEAD, ahead)
     request = RecordRequest([str(program("endless"))], output=record.data, truth=record.truth)
@@ -125,22 +137,24 @@ def test_a_program_that_is_killed(
         session.signal(number)
         recording = finish_recording(session)
     assert recording.exit_code == 128 + number
-    # Nobody can say more when it is killed; otherwise nothing is missing.
+    # After SIGKILL the end may be missing, which is a warning; otherwise nothing is missing.
     assert bool(recording.warnings) == (number == signal.SIGKILL)
-    assert record.verified()
+    assert record.is_verified()
 
 
-@pytest.mark.parametrize(("ahead", "more"), [(AT_ONCE, 0), ("1000000", 1)])
-def test_one_more_thread_where_it_pays(
-    ahead: str, more: int, record: Recorder, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("ahead", "more"), [(WITHOUT_RUN_AHEAD, 0), ("1000000", 1)])
+def test_run_ahead_adds_one_thread(
+    ahead: str, more: int, record: RunAheadRecorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """QEMU has two itself."""
+    """QEMU itself has two threads."""
     loop = "i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done"
     record(["/bin/sh", "-c", f"{loop}; set -- /proc/$$/task/*; echo $#"], ahead)
     assert int(capfd.readouterr().out) == 2 + more
 
 
-def test_one_cpu_is_not_enough(record: Recorder, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_ahead_is_off_on_one_cpu(
+    record: RunAheadRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
     cpus = os.sched_getaffinity(0)
     loop = "i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done"
     os.sched_setaffinity(0, {min(cpus)})

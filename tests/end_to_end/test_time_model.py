@@ -1,4 +1,6 @@
-"""The model of time: N instructions at CPI c and core clock f take N * c / f, in both back ends."""
+"""The time model: N instructions at CPI c and core clock f take N * c / f, in both back
+ends.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(("cpi", "core_hz"), CLOCKS)
-def test_instructions_take_their_time(
+def test_executed_instructions_advance_time_by_the_model(
     backend: str,
     cpi: int,
     core_hz: int,
@@ -39,7 +41,7 @@ def test_instructions_take_their_time(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each run begins when the instructions before it have taken their time, and CYCs add up."""
+    """A run begins after the time of all earlier instructions, and CYCs add up."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     recording = record_to_end(
         start_recording(
@@ -66,7 +68,7 @@ def test_instructions_take_their_time(
         assert trace.data.info.max_nonturbo_ratio == TSC_HZ // 100_000_000
         assert trace.data.time_conversion is not None
         assert trace.data.time_conversion.to_tsc(123_456_789) == 123_456_789
-        # A run's time is that of the last CYC before it: of the first branch in the last TNT.
+        # The time of a run is that of the last CYC before it: of the first branch in the last TNT.
         rows = list(stream.rows())
         first, passed, late = int(rows[0].time[0]), 0, 0
         for some in rows:
@@ -82,7 +84,7 @@ def test_instructions_take_their_time(
             assert stream.counts().cycles == instructions * cpi
 
 
-def test_a_tick_lasts_until_the_tsc_has_gone_on() -> None:
+def test_instructions_per_tick_advance_the_tsc() -> None:
     for cpi, core_hz in [*CLOCKS, (1, 25_500_000_000), (7, 100_000_000)]:
         model = make_time_model(cpi=cpi, core_hz=core_hz)
         step = instructions_per_tick(model)
@@ -91,10 +93,10 @@ def test_a_tick_lasts_until_the_tsc_has_gone_on() -> None:
             assert any(model.tsc(clock + step - 1) == model.tsc(clock) for clock in range(1000))
 
 
-def test_fast_cores_see_new_code_in_time(
+def test_code_change_within_one_tsc_tick_is_decoded(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Many instructions in one tick of the TSC, and code that changes between two of them."""
+    """Many instructions retire in one tick of the TSC, and code changes between two of them."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     record_to_end(
         start_recording(
@@ -112,7 +114,7 @@ def test_fast_cores_see_new_code_in_time(
     assert code == 0, capsys.readouterr().out
 
 
-def test_the_report_tells_the_model(
+def test_report_states_the_time_model(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(tmp_path / "perf.data")
@@ -125,11 +127,11 @@ def test_the_report_tells_the_model(
     assert text in capsys.readouterr().out
 
 
-def test_what_is_usual_is_said_shortly() -> None:
+def test_default_time_model_has_a_short_description() -> None:
     assert describe_time_model(make_time_model()) == "modelled: 1 ns a retired instruction"
 
 
-def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> None:
+def test_time_of_last_instruction_agrees_with_perf(program: ProgramBuilder, tmp_path: Path) -> None:
     data = tmp_path / "perf.data"
     model = make_time_model(cpi=2, core_hz=3_200_000_000)
     argv = [str(program("recursion"))]

@@ -1,4 +1,7 @@
-"""How many bytes of a CPU's buffer are whose: the recorder that packs threads onto CPUs knows."""
+"""`rtit info` attributes the bytes of a CPU's buffer to threads.
+
+The recorder that assigns threads to CPUs knows the truth.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,22 @@ from rtit.capture.ptrace.session import replay
 from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import SwitchRecords, Writer
+from rtit.perfdata import Switches, Writer
 from rtit.trace import Trace
-from rtit.trace.recording.summary import summarize_recording
+from rtit.trace.recording.summary import contents
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
-Border = tuple[int, int, int]
-"""Bytes of a CPU before a switch and once the next thread runs, and the tid of that one."""
+SwitchBytes = tuple[int, int, int]
+"""Bytes of a CPU at a switch, bytes when the next thread runs, and its tid."""
 
 
 @pytest.fixture
-def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
-    """Of each CPU, as the recorder meets them."""
-    found: dict[int, list[Border]] = {}
+def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]]:
+    """The switches of each CPU, as the recorder makes them."""
+    found: dict[int, list[SwitchBytes]] = {}
     written: Counter[int] = Counter()
-    place, write, switch = (
-        SharedCpuRecorder._schedule_thread,
-        SharedCpuRecorder._write_slot,
-        Writer.switch,
-    )
+    place, write, switch = SharedCpuRecorder._place, SharedCpuRecorder._write, Writer.switch
     machines: list[SharedCpuRecorder] = []
 
     def size(number: int) -> int:
@@ -60,14 +59,14 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
         found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", placed)
-    monkeypatch.setattr(SharedCpuRecorder, "_write_slot", wrote)
+    monkeypatch.setattr(SharedCpuRecorder, "_place", placed)
+    monkeypatch.setattr(SharedCpuRecorder, "_write", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found
 
 
-def recorded(
-    live: RecordedProgram, data: Path, switches: SwitchRecords, event: str = "intel_pt//u"
+def record_on_two_cpus(
+    live: RecordedProgram, data: Path, switches: Switches, event: str = "intel_pt//u"
 ) -> Path:
     replay(live.log, data, event=event, cpus=2, switches=switches)
     return data
@@ -75,26 +74,29 @@ def recorded(
 
 @pytest.mark.parametrize("name", ["threads", "fork"])
 @pytest.mark.parametrize(("event", "cyc"), [("intel_pt//u", 0), ("intel_pt/cyc,psb_period=0/u", 2)])
-def test_tracing_that_is_off_at_a_switch(
+def test_bytes_by_thread_are_exact_where_tracing_pauses_at_switches(
     name: str,
     event: str,
     cyc: int,
     program: ProgramBuilder,
     record: Recorder,
-    borders: dict[int, list[Border]],
+    switch_bytes: dict[int, list[SwitchBytes]],
     tmp_path: Path,
 ) -> None:
-    """As perf traces threads. A trace unit that is turned on says the time: to the byte, but for
-    the CYC that it wrote last, of two bytes here: what that says is good to a sixteenth.
+    """As perf traces threads: a trace unit that is turned on writes the time.
+
+    The bytes are exact, except for the last CYC before a switch (two bytes here).
     """
-    data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.THREADS, event)
+    data = record_on_two_cpus(
+        record([program(name)]), tmp_path / "perf.data", Switches.THREADS, event
+    )
     with Trace(data) as trace:
-        found = summarize_recording(trace).buffers
+        found = contents(trace).buffers
         ran = {stream.tid for stream in trace.threads}
     assert len(found) == 2
     for each in found:
         truth: Counter[int] = Counter()
-        rows = [*borders[each.cpu], (each.size, each.size, -1)]
+        rows = [*switch_bytes[each.cpu], (each.size, each.size, -1)]
         for (start, _, tid), (end, _, _) in itertools.pairwise(rows):
             truth[tid] += end - start
         found_so = Counter({row.tid or 0: row.size for row in each.threads})
@@ -106,27 +108,27 @@ def test_tracing_that_is_off_at_a_switch(
 
 
 @pytest.mark.parametrize("name", ["threads", "fork"])
-def test_tracing_that_stays_on(
+def test_bytes_by_thread_are_within_bounds_where_tracing_continues_over_switches(
     name: str,
     program: ProgramBuilder,
     record: Recorder,
-    borders: dict[int, list[Border]],
+    switch_bytes: dict[int, list[SwitchBytes]],
     tmp_path: Path,
 ) -> None:
-    """As perf traces CPUs: what comes while nobody is in user code may be either's."""
-    data = recorded(record([program(name)]), tmp_path / "perf.data", SwitchRecords.CPU_WIDE)
+    """As perf traces CPUs: packets between two threads in user code may belong to either."""
+    data = record_on_two_cpus(record([program(name)]), tmp_path / "perf.data", Switches.WIDE)
     with Trace(data) as trace:
-        found = summarize_recording(trace).buffers
+        found = contents(trace).buffers
     for each in found:
         least: Counter[int] = Counter()
         most: Counter[int] = Counter()
-        rows = [*borders[each.cpu], (each.size, each.size, -1)]
+        rows = [*switch_bytes[each.cpu], (each.size, each.size, -1)]
         for number, ((start, runs, tid), (end, next_runs, _)) in enumerate(
             itertools.pairwise(rows)
         ):
             least[tid] += end - runs if tid else 0
             most[tid] += next_runs - start
-            if not tid:  # told before its time has come
+            if not tid:  # reported before the switch
                 most[rows[number - 1][2]] += end - start
         sizes = {row.tid: row.size for row in each.threads}
         assert sum(sizes.values()) == each.size
@@ -135,10 +137,10 @@ def test_tracing_that_stays_on(
         assert len(sizes) > 1
 
 
-def test_as_people_and_programs_read_it(
+def test_info_lists_bytes_by_thread_as_text_and_json(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = recorded(record([program("fork")]), tmp_path / "perf.data", SwitchRecords.THREADS)
+    data = record_on_two_cpus(record([program("fork")]), tmp_path / "perf.data", Switches.THREADS)
     assert main(["info", "--json", str(data)]) == 0
     buffers = json.loads(capsys.readouterr().out)["buffers"]
     assert main(["info", str(data)]) == 0
@@ -152,14 +154,13 @@ def test_as_people_and_programs_read_it(
     assert sizes >= {f"{row['size']:,}" for each in buffers for row in each["threads"]}
 
 
-def many(path: Path, threads: int) -> Path:
-    """One CPU where so many threads take turns; the trace of each is a group and a number of
-    PADs.
+def write_many_threads(path: Path, threads: int) -> Path:
+    """Write a recording of one CPU that runs `threads` threads.
+
+    Thread N has a PSB, a TSC, a PSBEND and N PADs.
     """
     group = b"".join((encode("PSB"), encode("TSC", tsc=0), encode("PSBEND")))
-    with Writer(
-        path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
-    ) as out:
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
         packets = []
         for tid in range(1, threads + 1):
             out.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
@@ -171,10 +172,12 @@ def many(path: Path, threads: int) -> Path:
     return path
 
 
-def test_of_thousands_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = many(tmp_path / "perf.data", 3008)
+def test_largest_threads_are_listed_and_the_rest_summed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_many_threads(tmp_path / "perf.data", 3008)
     with Trace(data) as trace:
-        (buffer,) = summarize_recording(trace).buffers
+        (buffer,) = contents(trace).buffers
     *own, rest = buffer.threads
     # PSB, TSC and PSBEND are 26 bytes
     assert [(each.tid, each.size) for each in own] == [(n, 26 + n) for n in range(3008, 2944, -1)]
@@ -186,9 +189,9 @@ def test_of_thousands_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert more.split()[0] == f"{sum(26 + number for number in range(1, 2997)):,}"
 
 
-def test_where_nothing_tells(tmp_path: Path) -> None:
-    """Before the first TSC, and without any, nobody's turn is known."""
-    one = many(tmp_path / "one", 3)
+def test_bytes_before_the_first_tsc_belong_to_no_known_thread(tmp_path: Path) -> None:
+    """Without any TSC no byte is attributed."""
+    one = write_many_threads(tmp_path / "one", 3)
     with Trace(one) as trace:
         whole = trace.streams[0].read()
     for number, (packets, unknown) in enumerate(
@@ -198,16 +201,14 @@ def test_where_nothing_tells(tmp_path: Path) -> None:
         ]
     ):
         data = tmp_path / f"{number}.data"
-        with Writer(
-            data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
-        ) as to:
+        with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
             for tid in (1, 2, 3):
                 to.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
                 to.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))
             to.auxtrace(-1, -1, packets, None, 5000, cpu=0)
         with Trace(data) as trace:
-            (buffer,) = summarize_recording(trace).buffers
+            (buffer,) = contents(trace).buffers
         assert sum(each.size for each in buffer.threads) == len(packets)
         (found,) = [each for each in buffer.threads if each.tid == -1]
         assert found.size == unknown
-        assert found.title == "unknown thread"
+        assert found.title == "not known whose"
