@@ -1,4 +1,4 @@
-"""`rtit events`: what happened, a line each."""
+"""`rtit events`: one line for each event."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from support.recordings import Recorder
 
 
 @pytest.fixture
-def data(record: Recorder) -> Path:
+def echo_recording(record: Recorder) -> Path:
     return record([Path("/bin/echo"), "hello"]).data
 
 
-def test_text(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["events", str(data)]) == 0
+def test_text_has_a_line_for_each_event(
+    echo_recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["events", str(echo_recording)]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.startswith("# thread ")
     assert any(" enabled ip=0x" in line for line in lines)
@@ -26,8 +28,10 @@ def test_text(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.endswith(" why=context") for line in lines)
 
 
-def test_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["events", "--json", str(data)]) == 0
+def test_json_pairs_enabled_and_disabled_events(
+    echo_recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["events", "--json", str(echo_recording)]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     enabled = [each for each in found if each["event"] == "enabled"]
     disabled = [each for each in found if each["event"] == "disabled"]
@@ -38,17 +42,17 @@ def test_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert times == sorted(times)
 
 
-def test_a_part(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The options of the other verbs: when, where, how many."""
-
-    def printed(*words: str) -> list[dict[str, Any]]:
+def test_selection_options_select_events(
+    echo_recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_json(*words: str) -> list[dict[str, Any]]:
         capsys.readouterr()
-        assert main(["events", "--json", str(data), *words]) == 0
+        assert main(["events", "--json", str(echo_recording), *words]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    whole = printed()
-    assert printed("--head", "3") == whole[:3]
-    assert printed("--tail", "2") == whole[-2:]
+    whole = run_json()
+    assert run_json("--head", "3") == whole[:3]
+    assert run_json("--tail", "2") == whole[-2:]
     first, last = whole[4]["nanoseconds"], whole[-5]["nanoseconds"]
     between = [each for each in whole if first <= each["nanoseconds"] <= last]
     assert printed("--time", f"{first},{last}") == between

@@ -16,16 +16,16 @@ from rtit.cli.commands import COMMANDS, GROUPS, command_parser
 from rtit.cli.main import main
 from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
 
-OTHERS = ("help", "completion")
+EXTRA_COMMANDS = ("help", "completion")
 
 
 @pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing limits the width but help itself."""
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only help itself limits the width."""
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def help_text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     try:
         code = main(words)
     except SystemExit as ended:
@@ -35,38 +35,38 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return said.out
 
 
-def test_the_overview_lists_all_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--help")
-    assert text == shown(capsys, "help") == shown(capsys, "-h")
+def test_overview_lists_all_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_text(capsys, "--help")
+    assert text == help_text(capsys, "help") == help_text(capsys, "-h")
     listed = re.findall(r"^  ([a-z]+) {2,}\S", text, re.MULTILINE)
-    assert listed == [*COMMANDS, *OTHERS]
+    assert listed == [*COMMANDS, *EXTRA_COMMANDS]
     assert all(f"\n{title}:\n" in text for title in GROUPS)
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_no_command_is_the_overview_and_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_prints_the_overview_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert capsys.readouterr().out == help_pages.overview() + "\n"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "completion"])
 @pytest.mark.parametrize("option", ["--help", "--help-all"])
-def test_help_of_a_command_fits_and_has_examples(
+def test_help_of_a_command_fits_100_columns_and_has_examples(
     command: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = shown(capsys, command, option)
+    text = help_text(capsys, command, option)
     assert text.startswith(f"usage: rtit {command} [options]")
     assert max(map(len, text.splitlines())) <= 100
     assert re.search(rf"^Examples?:\n  rtit {command}\b", text, re.MULTILINE)
     if option == "--help":
-        assert shown(capsys, "help", command) == text
+        assert help_text(capsys, "help", command) == text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_rare_options_appear_in_help_all_only(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short, full = shown(capsys, command, "--help"), shown(capsys, command, "--help-all")
+    short, full = help_text(capsys, command, "--help"), help_text(capsys, command, "--help-all")
     parser = command_parser(command)
     for action in parser._actions:
         names = action.option_strings
@@ -81,7 +81,7 @@ def test_rare_options_appear_in_help_all_only(
 def test_every_option_in_help_all_is_parsed(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = shown(capsys, command, "--help-all")
+    text = help_text(capsys, command, "--help-all")
     listed = re.findall(r"^  (-.*?)(?:  |$)", text, re.MULTILINE)
     names = {name for line in listed for name in re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", line)}
     assert {"-h", "--help"} <= names
@@ -106,22 +106,22 @@ def test_every_field_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_exit_codes_have_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "3  incomplete" in shown(capsys, "help", "exit-codes")
+    assert "3  incomplete" in help_text(capsys, "help", "exit-codes")
 
 
-def test_an_unknown_page_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_help_page_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "exit-code"]) == 2
     assert "no page 'exit-code'; did you mean 'exit-codes'?" in capsys.readouterr().err
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "--version")
+def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_text(capsys, "--version")
     assert re.fullmatch(r"rtit \d+\.\d+\.\d+\n", text)
-    assert shown(capsys, "-V") == text
+    assert help_text(capsys, "-V") == text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_accepts_its_completion_script(shell: str, tmp_path: Path) -> None:
+def test_shell_accepts_its_completion_script(shell: str, tmp_path: Path) -> None:
     pytest.importorskip("shtab")
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")

@@ -1,4 +1,4 @@
-"""`rtit info`: what a recording is, and what it lacks."""
+"""`rtit info` describes a recording and what it lacks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from rtit.perfdata import SwitchRecords, TimeConversion, Writer
 HASE = "hase/loopy-skylake.perf.data"
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
+def info_output(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     assert main(["info", *words]) == code
     return capsys.readouterr().out
 
 
-def test_a_file_of_perf(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `perf report --header-only` has it."""
-    text = told(capsys, 3, str(traces / HASE))
+def test_recording_by_perf_is_described_as_by_perf_report(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The expected values are those of `perf report --header-only`."""
+    text = info_output(capsys, 3, str(traces / HASE))
     assert "processor:   GenuineIntel,6,94,3" in text
     assert "switches:    SWITCH_CPU_WIDE, of all threads" in text
     assert "user code, a buffer a CPU" in text
@@ -33,28 +35,34 @@ def test_a_file_of_perf(traces: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--map RECORDED=LOCAL" in text
 
 
-def test_found_by_map(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(told(capsys, 3, "--json", str(traces / HASE)))
+def test_map_option_locates_a_missing_file(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(info_output(capsys, 3, "--json", str(traces / HASE)))
     missing = [each["path"] for each in found["files"] if each["problem"]]
     (loopy,) = [path for path in missing if "loopy" in path]
     mapping = f"{loopy}={traces / 'hase' / 'loopy.elf'}"
-    again = json.loads(told(capsys, 0, "--json", "--map", mapping, str(traces / HASE)))
+    again = json.loads(info_output(capsys, 0, "--json", "--map", mapping, str(traces / HASE)))
     assert [each["problem"] for each in again["files"] if each["path"] == loopy] == [None]
-    listed = told(capsys, 0, "--map", mapping, str(traces / HASE)).splitlines()
+    listed = info_output(capsys, 0, "--map", mapping, str(traces / HASE)).splitlines()
     assert any(line.strip().startswith(f"{loopy} (build id ") for line in listed)
     assert found["buffers"][0]["size"] == 1392
     assert found["buffers"][0]["first"] <= found["buffers"][0]["last"]
 
 
-def test_kernel_and_user(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, 3, str(traces / "chromeos" / "cpu-wide.perf.data"))
+def test_recording_of_kernel_and_user_code(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = info_output(capsys, 3, str(traces / "chromeos" / "cpu-wide.perf.data"))
     assert "user code and kernel, a buffer a CPU" in text
     assert "processor:   GenuineIntel,6,78,3" in text
     sizes = [line.split()[0] for line in text.splitlines() if " cpu " in line]
     assert sizes == ["12,240", "137,728"]
 
 
-def test_losses_and_emptiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_and_missing_psb_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "perf.data"
     with Writer(
         path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
@@ -62,7 +70,7 @@ def test_losses_and_emptiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         out.aux(1, 1, 5, 0, 8, 1)
         out.aux(1, 1, 5, 8, 8, 5)
         out.auxtrace(-1, -1, b"\x02\xf3" + b"\x99" * 6, None, 100, cpu=3)
-    text = told(capsys, 3, str(path))
+    text = info_output(capsys, 3, str(path))
     assert "2 times the AUX buffer was full" in text
     assert "1 times the AUX data before this has gaps of unknown size" in text
     assert "1 times the processor dropped packets (OVF)" in text
@@ -70,29 +78,36 @@ def test_losses_and_emptiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "record with a larger one" in text
 
 
-def test_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_without_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "perf.data"
     Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", cmdline=["rtit", "record"]).close()
-    text = told(capsys, 0, str(path))
+    text = info_output(capsys, 0, str(path))
     assert "command:     rtit record" in text
     assert "user code, a buffer a thread" in text
     assert "the buffers are empty" in text
 
 
-def test_a_time_in_each_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_option_converts_between_tsc_and_perf_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """ns = 1000 + (TSC * 3 >> 1)."""
     path = tmp_path / "perf.data"
     clock = TimeConversion(1, 3, 1000)
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", time=clock) as out:
         out.auxtrace(7, 7, bytes(8), None, 100)
-    assert told(capsys, 0, "--at", "0x10", str(path)) == "TSC    16 (0x10)\nperf   0.000001024 s\n"
-    assert json.loads(told(capsys, 0, "--at", "16", "--json", str(path))) == {
+    assert (
+        info_output(capsys, 0, "--at", "0x10", str(path))
+        == "TSC    16 (0x10)\nperf   0.000001024 s\n"
+    )
+    assert json.loads(info_output(capsys, 0, "--at", "16", "--json", str(path))) == {
         "tsc": 16,
         "nanoseconds": 1024,
     }
-    assert told(capsys, 0, "--at", "1024ns", str(path)).startswith("TSC    16 ")
-    assert told(capsys, 0, "--at", "0.000001024s", str(path)).startswith("TSC    16 ")
-    assert "clock:       perf's, in ns = 0x3e8 + (TSC * 3 >> 1)" in told(capsys, 0, str(path))
+    assert info_output(capsys, 0, "--at", "1024ns", str(path)).startswith("TSC    16 ")
+    assert info_output(capsys, 0, "--at", "0.000001024s", str(path)).startswith("TSC    16 ")
+    assert "clock:       perf's, in ns = 0x3e8 + (TSC * 3 >> 1)" in info_output(
+        capsys, 0, str(path)
+    )
     for wrong in ("1.5", "xs", "s", "-1", "1e99999999s", str(1 << 64), "nans"):
         assert main(["info", f"--at={wrong}", str(path)]) == 2
         assert capsys.readouterr().err.count("\n") == 2  # with the usage

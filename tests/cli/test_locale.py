@@ -1,6 +1,4 @@
-"""Names of files are bytes: what a locale makes of them does not show in a recording, nor in what
-is written of it.
-"""
+"""File names are bytes: recordings and results do not depend on the locale."""
 
 from __future__ import annotations
 
@@ -31,31 +29,31 @@ int climb(int n) __asm__("NAME");
 int climb(int n) { return n < 2 ? n : climb(n - 1) + 1; }
 int main(int count, char **words) { return climb(count + 3) & 0; }
 """
-VERBS = (
+PRINTING_COMMANDS = (
     *("report", "info", "info --json", "events", "edges --json", "packets --json", "diff {data}"),
     *("stat --per dso", "stat --per function", "stat --json"),
     *("instructions --function {function}@{program} --fields tid,comm,dso,sym,asm",),
 )
-FILES = (
+WRITING_COMMANDS = (
     *("stat --json", "profile --for callgrind", "profile --for pprof", "profile --for perf"),
     *("profile --for bolt --dso {program}", "coverage --dso {program}"),
     *(f"coverage --format {each}" for each in ("html", "lcov", "cobertura", "drcov", "afl")),
 )
 
 
-def told(locale: dict[str, str], *words: str | bytes) -> bytes:
+def run_in_locale(locale: dict[str, str], *words: str | bytes) -> bytes:
     environment = {**os.environ, **locale}
     ended = subprocess.run([*RTIT, *words], env=environment, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout + ended.stderr
 
 
-def run(*words: str) -> str:
-    return told(ASCII, *words).decode("ascii")
+def run_in_ascii(*words: str) -> str:
+    return run_in_locale(ASCII, *words).decode("ascii")
 
 
-class Recorded(NamedTuple):
-    """A program, its source and a function in it, all of one name; and a recording of it."""
+class RecordedProgram(NamedTuple):
+    """A program, its source and one function, all of one name; and a recording of it."""
 
     program: Path
     source: Path
@@ -63,9 +61,9 @@ class Recorded(NamedTuple):
     data: Path
 
 
-# in UTF-8 and in nothing
+# a name in UTF-8, and bytes that are no text
 @pytest.fixture(params=["prög€", os.fsdecode(b"pr\xffg")], ids=["utf-8", "bytes"])
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Recorded:
+def recorded_program(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedProgram:
     require_backend("qemu")
     name = request.param
     folder = tmp_path / name
@@ -76,70 +74,76 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Recorded:
     if compiler is None:
         pytest.skip("no C compiler")
     subprocess.run([compiler, "-g", "-O1", "-o", program, source], check=True)
-    told(ASCII, "record", "--backend", "qemu", "-o", str(data), "--", str(program))
-    # a name of a function is text
-    return Recorded(program, source, os.fsencode(name).decode(errors="replace"), data)
+    run_in_locale(ASCII, "record", "--backend", "qemu", "-o", str(data), "--", str(program))
+    # function names are text
+    return RecordedProgram(program, source, os.fsencode(name).decode(errors="replace"), data)
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-def test_names_that_are_not_ascii(
+def test_recording_keeps_names_that_are_not_ascii(
     backend: str, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     require_backend(backend)
-    # in UTF-8 and in nothing
+    # a name in UTF-8, and bytes that are no text
     for name in ("prög€", os.fsdecode(b"pr\xffg")):
         path, data = tmp_path / name, str(tmp_path / "data")
         shutil.copy(program("recursion"), path)
-        run("record", "--backend", backend, "-o", data, "--", str(path))
+        run_in_ascii("record", "--backend", backend, "-o", data, "--", str(path))
         with Trace(data) as trace:
             assert list(trace.comms.values()) == [name]
             (stream,) = trace.streams
             assert str(path) in {each.path for each in trace.images.mappings(stream.tid)}
             assert trace.image_problems == []
-        assert f"({shown(name, 'ascii')})" in run("report", data)
-        assert f"  {shown(name, 'ascii')}\n" in run("stat", "--per", "dso", "--", str(path))
+        assert f"({expected_text(name, 'ascii')})" in run_in_ascii("report", data)
+        assert f"  {expected_text(name, 'ascii')}\n" in run_in_ascii(
+            "stat", "--per", "dso", "--", str(path)
+        )
 
 
-def test_every_verb_tells_the_same_in_any_locale(recorded: Recorded) -> None:
-    program, source, function, data = recorded
+def test_every_command_gives_the_same_in_any_locale(recorded_program: RecordedProgram) -> None:
+    program, source, function, data = recorded_program
     given = {"program": program.name, "function": function, "data": str(data)}
-    for verb in VERBS:
-        words = [os.fsencode(word.format(**given)) for word in verb.split()]
-        ascii_, utf8 = (told(each, *words, str(data)) for each in LOCALES)
-        assert ascii_ == utf8.decode().encode("ascii", "backslashreplace"), verb
+    for command in PRINTING_COMMANDS:
+        words = [os.fsencode(word.format(**given)) for word in command.split()]
+        ascii_, utf8 = (run_in_locale(each, *words, str(data)) for each in LOCALES)
+        assert ascii_ == utf8.decode().encode("ascii", "backslashreplace"), command
     found: dict[str, bytes] = {}
-    for verb in FILES:
-        words = [os.fsencode(word.format(**given)) for word in verb.split()]
+    for command in WRITING_COMMANDS:
+        words = [os.fsencode(word.format(**given)) for word in command.split()]
         for each in LOCALES:
-            told(each, *words, "-o", f"{data}.out", str(data))
+            run_in_locale(each, *words, "-o", f"{data}.out", str(data))
             content = Path(f"{data}.out").read_bytes()
-            assert found.setdefault(verb, content) == content, verb
-    named = shown(str(source)).encode()
+            assert found.setdefault(command, content) == content, command
+    named = expected_text(str(source)).encode()
     assert b"SF:" + named + b"\nFN:3," + function.encode() in found["coverage --format lcov"]
-    lines = escape(shown(PROGRAM.replace("NAME", function))).split("\n")
+    lines = escape(expected_text(PROGRAM.replace("NAME", function))).split("\n")
     assert all(line.encode() in found["coverage --format html"] for line in lines)
     assert b" 2/2       100.0% " in found["coverage --dso {program}"].split(b"source\n")[1]
 
 
-def test_a_pack_is_that_of_any_locale(recorded: Recorded) -> None:
-    data = recorded.data
-    asked = [(locale, verb) for locale in LOCALES for verb in ("coverage", "instructions")]
-    expected = [told(locale, verb, str(data)) for locale, verb in asked]
+def test_pack_is_the_same_in_any_locale(recorded_program: RecordedProgram) -> None:
+    data = recorded_program.data
+    asked = [(locale, command) for locale in LOCALES for command in ("coverage", "instructions")]
+    expected = [run_in_locale(locale, command, str(data)) for locale, command in asked]
     for number, locale in enumerate(LOCALES):
-        told(locale, "pack", "-o", f"{data}.{number}", str(data))
-    recorded.program.unlink()
+        run_in_locale(locale, "pack", "-o", f"{data}.{number}", str(data))
+    recorded_program.program.unlink()
     for number in range(len(LOCALES)):
-        assert [told(locale, verb, f"{data}.{number}") for locale, verb in asked] == expected
+        assert [
+            run_in_locale(locale, command, f"{data}.{number}") for locale, command in asked
+        ] == expected
 
 
-def test_gdb_gets_the_name_of_the_program(recorded: Recorded) -> None:
+def test_gdb_gets_the_bytes_of_the_program_name(recorded_program: RecordedProgram) -> None:
     try:
         if not find_gdb().has_libipt:
             pytest.skip("gdb was built without libipt")
     except UnsupportedError as error:
         pytest.skip(str(error))
-    answer = told(ASCII, "gdb", "--batch", "--ex", "info inferiors", str(recorded.data))
-    assert os.fsencode(recorded.program) in answer
+    answer = run_in_locale(
+        ASCII, "gdb", "--batch", "--ex", "info inferiors", str(recorded_program.data)
+    )
+    assert os.fsencode(recorded_program.program) in answer
 
 
 @given(st.binary())
@@ -150,7 +154,7 @@ def test_names_are_text_where_their_bytes_are(name: bytes) -> None:
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_json_is_that_of_json(value: object) -> None:
+def test_json_text_parses_as_that_of_json_dumps(value: object) -> None:
     for indent in (None, 1):
         assert json.loads(format_json(value, indent)) == json.loads(json.dumps(value))
 
@@ -162,7 +166,9 @@ def test_json_is_printable_whatever_comes_with_it() -> None:
     assert json.loads(text) == ["\x7f", "\udcff"]
 
 
-def shown(name: str, encoding: str = "utf-8") -> str:
-    """As it is printed: bytes that are no text, and what the encoding does not have, escaped."""
+def expected_text(name: str, encoding: str = "utf-8") -> str:
+    """Return the name with bytes that are no text, and characters outside the encoding,
+    escaped.
+    """
     text = "".join(f"\\x{ord(c) & 0xFF:02x}" if "\udc80" <= c <= "\udcff" else c for c in name)
     return text.encode(encoding, "backslashreplace").decode(encoding)

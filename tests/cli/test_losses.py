@@ -1,4 +1,4 @@
-"""Losses of many streams: told whole, and kept for nobody."""
+"""Commands report all losses of many streams, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rtit.trace import Trace
 from rtit.views import spilled_lines
 from support.oversized import write_oversized
 
-VERBS = [["report"], ["report", "--json"], ["events"], ["edges"], ["instructions"]]
+COMMAND_LINES = [["report"], ["report", "--json"], ["events"], ["edges"], ["instructions"]]
 
-TAKES = """
+PEAK_MEMORY_SCRIPT = """
 import os, sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -30,28 +30,30 @@ print(code, words[words.index("VmHWM:") + 1], file=sys.stderr)
 """
 
 
-def lossy(folder: Path) -> Path:
-    """Hundreds of threads, each with hundreds of losses."""
+def write_lossy_recording(folder: Path) -> Path:
+    """Write a recording of hundreds of threads with hundreds of losses each."""
     return write_oversized(folder, "lossy-threads", 1)
 
 
-def peak(verb: list[str], path: Path) -> int:
-    """Megabytes at the peak of a process of its own."""
-    words = [sys.executable, "-c", TAKES, verb[0], str(path), *verb[1:]]
+def peak_megabytes(command: list[str], path: Path) -> int:
+    """Return the peak memory of a command in a process of its own."""
+    words = [sys.executable, "-c", PEAK_MEMORY_SCRIPT, command[0], str(path), *command[1:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     code, kilobytes = map(int, done.stderr.split())
     assert code == 3
     return kilobytes // 1024
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_memory_of_many_accounts(verb: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMAND_LINES, ids=" ".join)
+def test_losses_of_many_streams_take_bounded_memory(command: list[str], tmp_path: Path) -> None:
     one = write_oversized(tmp_path, "overflow", 1 << 10)
-    taken = peak(verb, lossy(tmp_path)) - peak(verb, one)
-    assert taken < 6, f"{taken} MB"
+    added_megabytes = peak_megabytes(command, write_lossy_recording(tmp_path)) - peak_megabytes(
+        command, one
+    )
+    assert added_megabytes < 6, f"{added_megabytes} MB"
 
 
-def test_each_is_told(
+def test_every_loss_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 1000)
@@ -70,8 +72,8 @@ def test_each_is_told(
     streams = json.loads(capfd.readouterr().out)["streams"]
     assert {each["title"]: each["losses"] for each in streams} == spans
     main(["report", str(path)])
-    told = capfd.readouterr().out
-    for of_one in spans.values():
-        first = "".join(f"  {span}\n" for span in of_one[:20])
-        rest = f"  ... and {len(of_one) - 20} more\n" if len(of_one) > 20 else ""
-        assert first + rest in told
+    printed = capfd.readouterr().out
+    for stream_losses in spans.values():
+        first = "".join(f"  {span}\n" for span in stream_losses[:20])
+        rest = f"  ... and {len(stream_losses) - 20} more\n" if len(stream_losses) > 20 else ""
+        assert first + rest in printed

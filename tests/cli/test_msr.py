@@ -12,26 +12,26 @@ from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
 
-def run(*words: str) -> int:
+def run_msr(*words: str) -> int:
     parser = CommandParser("rtit msr")
     msr.add_arguments(parser)
     return msr.run(parser.parse_args(words))
 
 
-def usage(*words: str) -> str:
+def usage_error(*words: str) -> str:
     with pytest.raises(UsageError) as caught:
-        run(*words)
+        run_msr(*words)
     assert caught.value.exit_code == 2
     return str(caught.value)
 
 
-def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    run(*words, "--json")
+def json_document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    run_msr(*words, "--json")
     return json.loads(capsys.readouterr().out)
 
 
-def test_set_fields_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("IA32_RTIT_CTL", "0x2401") == 0
+def test_each_set_field_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_msr("IA32_RTIT_CTL", "0x2401") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "IA32_RTIT_CTL (570H, section 33.2.8.2) = 0x2401"
     named = [line.split()[1] for line in lines[1:-1]]
@@ -41,19 +41,19 @@ def test_set_fields_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None
     assert "MTCEn" in lines[-1]
 
 
-def test_all_fields_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("CTL", "0", "--all") == 0
+def test_all_option_lists_zero_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_msr("CTL", "0", "--all") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 24
 
 
-def test_reserved_bits_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("570H", "0x840000") == 0
+def test_set_reserved_bits_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_msr("570H", "0x840000") == 0
     assert "reserved, yet set: bits 23, 18 (0x840000)" in capsys.readouterr().out
 
 
-def test_a_legal_write(capsys: pytest.CaptureFixture[str]) -> None:
-    # What perf writes on such a processor for intel_pt//u, with its ToPA output.
-    assert run("ctl", "0x300e709", "--profile", "skylake", "--current", "0x300e708") == 0
+def test_legal_write_exits_0_and_lists_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    # The value that perf writes on this processor for intel_pt//u, with ToPA output.
+    assert run_msr("ctl", "0x300e709", "--profile", "skylake", "--current", "0x300e708") == 0
     out = capsys.readouterr().out
     assert "on skylake WRMSR is legal" in out
     assert out.splitlines()[-1] == "  TraceEn: 0x0 -> 0x1"
@@ -74,34 +74,34 @@ def test_a_legal_write(capsys: pytest.CaptureFixture[str]) -> None:
         (("OUTPUT_BASE", "0x8000000000", "--profile", "alderlake"), "MAXPHYADDR = 39"),
     ],
 )
-def test_an_illegal_write_gives_one_and_says_why(
+def test_illegal_write_exits_1_with_the_reason(
     words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*words) == 1
+    assert run_msr(*words) == 1
     out = capsys.readouterr().out
     assert "WRMSR faults, #GP(0):" in out
     assert reason in out
 
 
-def test_the_same_value_may_be_written_while_tracing() -> None:
-    assert run("CTL", "0x2101", "--profile", "broadwell", "--current", "0x2101") == 0
+def test_write_of_the_same_value_while_tracing_is_legal() -> None:
+    assert run_msr("CTL", "0x2101", "--profile", "broadwell", "--current", "0x2101") == 0
 
 
-def test_bits_that_writes_do_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("571", "7", "--profile", "full", "--current", "2") == 0
+def test_read_only_bits_keep_their_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_msr("571", "7", "--profile", "full", "--current", "2") == 0
     assert "the MSR is then 0x2" in capsys.readouterr().out
-    assert run("561", "0", "--profile", "full") == 0
+    assert run_msr("561", "0", "--profile", "full") == 0
     assert "the MSR is then 0x7f" in capsys.readouterr().out
 
 
-def test_a_value_from_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    assert document(capsys, "CTL", "TraceEn=1", "mtcfreq=0x3")["value"] == "0xc001"
-    assert document(capsys, "OUTPUT_MASK_PTRS", "OutputOffset=5")["value"] == "0x50000007f"
-    assert document(capsys, "OUTPUT_MASK_PTRS")["value"] == "0x7f"
+def test_field_assignments_build_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json_document(capsys, "CTL", "TraceEn=1", "mtcfreq=0x3")["value"] == "0xc001"
+    assert json_document(capsys, "OUTPUT_MASK_PTRS", "OutputOffset=5")["value"] == "0x50000007f"
+    assert json_document(capsys, "OUTPUT_MASK_PTRS")["value"] == "0x7f"
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = document(capsys, "CTL", "0x44001")
+def test_json_has_fields_and_legality(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = json_document(capsys, "CTL", "0x44001")
     assert (plain["register"], plain["address"]) == ("IA32_RTIT_CTL", "0x570")
     assert plain["reserved"] == "0x40000"
     fields = {row["name"]: row for row in plain["fields"]}
@@ -109,11 +109,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert fields["MTCFreq"]["bits"] == "17:14"
     assert fields["MTCFreq"]["value"] == 1
     assert "write" not in plain
-    judged = document(capsys, "CTL", "0x44001", "--profile", "skylake")["write"]
+    judged = json_document(capsys, "CTL", "0x44001", "--profile", "skylake")["write"]
     assert judged["legal"] is False
     assert len(judged["faults"]) == 2
     assert judged["after"] is None
-    judged = document(capsys, "CTL", "0x101", "--profile", "skylake")["write"]
+    judged = json_document(capsys, "CTL", "0x101", "--profile", "skylake")["write"]
     assert judged == {
         "profile": "skylake",
         "legal": True,
@@ -126,24 +126,24 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--list") == 0
+def test_list_names_all_registers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_msr("--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 13
     assert lines[2].startswith("570H  IA32_RTIT_CTL ")
-    assert len(document(capsys, "--list")) == 13
+    assert len(json_document(capsys, "--list")) == 13
 
 
-def test_usage() -> None:
-    assert "valid: IA32_RTIT_CTL, " in usage("IA32_RTIT_CLT", "1")
-    assert "valid: skylake, " in usage("CTL", "1", "--profile", "skylke")
-    assert "valid: TraceEn, " in usage("CTL", "TracEn=1")
-    assert "no register given" in usage()
-    assert "is no number" in usage("CTL", "zwei")
-    assert "does not fit in 64 bits" in usage("CTL", "0x10000000000000000")
-    assert "does not fit in 4 bits" in usage("CTL", "MTCFreq=16")
-    assert "one number" in usage("CTL", "1", "2")
+def test_wrong_arguments_are_a_usage_error() -> None:
+    assert "valid: IA32_RTIT_CTL, " in usage_error("IA32_RTIT_CLT", "1")
+    assert "valid: skylake, " in usage_error("CTL", "1", "--profile", "skylke")
+    assert "valid: TraceEn, " in usage_error("CTL", "TracEn=1")
+    assert "no register given" in usage_error()
+    assert "is no number" in usage_error("CTL", "zwei")
+    assert "does not fit in 64 bits" in usage_error("CTL", "0x10000000000000000")
+    assert "does not fit in 4 bits" in usage_error("CTL", "MTCFreq=16")
+    assert "one number" in usage_error("CTL", "1", "2")
     for option in (("--current", "1"), ("--vmx",), ("--tracing",)):
-        assert "need --profile" in usage("CTL", "1", *option)
-    assert "--current" in usage("CTL", "1", "--profile", "full", "--tracing")
-    assert "is no number" in usage("CTL", "1", "--profile", "full", "--current", "x")
+        assert "need --profile" in usage_error("CTL", "1", *option)
+    assert "--current" in usage_error("CTL", "1", "--profile", "full", "--tracing")
+    assert "is no number" in usage_error("CTL", "1", "--profile", "full", "--current", "x")

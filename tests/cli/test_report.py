@@ -1,4 +1,4 @@
-"""The first lines of `rtit report`: what limits the figures below them."""
+"""The first lines of `rtit report` state what limits the figures below them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKETS = SYNC + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payloa
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
+def recording_without_program(tmp_path: Path) -> Path:
     """A recording of a program that does not exist."""
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as writer:
@@ -27,28 +27,28 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_missing_code_is_the_first_line_with_its_share_and_the_remedy(
-    recording: Path, capsys: pytest.CaptureFixture[str]
+    recording_without_program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(recording)]) == 3
+    assert main(["report", str(recording_without_program)]) == 3
     first, second, *rest = capsys.readouterr().out.splitlines()
     why = r"the code of /absent/program is missing \(file not found\)"
     share = re.fullmatch(rf"warning: (\d+\.\d%) of the trace was not decoded: {why}", first)
     assert share
-    # the account at the end has the rest
+    # the ledger at the end states the rest
     exact = re.search(r"bytes exact \((\d+\.\d%)\)", "\n".join(rest))
     assert exact
     assert float(share[1][:-1]) + float(exact[1][:-1]) == pytest.approx(100)
     assert second == "  give its new place:  rtit report --map /absent/program=PATH"
-    assert rest[0] == str(recording)
+    assert rest[0] == str(recording_without_program)
 
 
-def test_a_truncated_recording_says_so_first(
-    recording: Path, capsys: pytest.CaptureFixture[str]
+def test_truncated_recording_is_the_first_line(
+    recording_without_program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = recording.read_bytes()
+    whole = recording_without_program.read_bytes()
     cut = whole.index(PACKETS) + 5
-    recording.write_bytes(whole[:cut])
-    assert main(["report", str(recording)]) == 3
+    recording_without_program.write_bytes(whole[:cut])
+    assert main(["report", str(recording_without_program)]) == 3
     first, second, *_ = capsys.readouterr().out.splitlines()
     why = f"the file has {cut:,} bytes, its records end at byte "
     assert first.startswith(f"warning: the recording is incomplete: {why}")

@@ -13,7 +13,7 @@ from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
 # Table 33-55 rows 4 and 13; the FUP's address and a packet too many are wrong on purpose.
-WRONG = """# A jump and a fault.
+WRONG_SCENARIO = """# A jump and a fault.
 section 33.7
 ctl OS User BranchEn
 enable 0x1000
@@ -29,28 +29,28 @@ retire 0x3001
 """
 
 
-def run(*words: str) -> int:
+def run_scenario(*words: str) -> int:
     parser = CommandParser("rtit scenario")
     scenario.add_arguments(parser)
     return scenario.run(parser.parse_args(words))
 
 
-def usage(*words: str) -> str:
+def usage_error(*words: str) -> str:
     with pytest.raises(UsageError) as caught:
-        run(*words)
+        run_scenario(*words)
     assert caught.value.exit_code == 2
     return str(caught.value)
 
 
 @pytest.fixture
-def wrong(tmp_path: Path) -> str:
+def wrong_scenario(tmp_path: Path) -> str:
     path = tmp_path / "wrong.scenario"
-    path.write_text(WRONG)
+    path.write_text(WRONG_SCENARIO)
     return str(path)
 
 
-def test_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("table_33_55_row_09_far_cr3") == 0
+def test_scenario_with_expected_packets_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_scenario("table_33_55_row_09_far_cr3") == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "table_33_55_row_09_far_cr3: section 33.7, table 33-55 row 9"
     far = ["far", "0x1000", "0x2000", "cr3=0x45000", "PIP", "0", "0x45000"]
@@ -60,8 +60,10 @@ def test_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
     assert out[-1] == "as expected: 2 events, 9 packets"
 
 
-def test_what_differs_is_marked(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(wrong) == 1
+def test_different_packets_are_marked_with_exit_code_1(
+    wrong_scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_scenario(wrong_scenario) == 1
     out = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert out[:2] == ["wrong: section 33.7", "A jump and a fault."]
     assert "6 indirect_jump 0x1000 0x2000 TIP 0x2000" in out
@@ -71,18 +73,22 @@ def test_what_differs_is_marked(wrong: str, capsys: pytest.CaptureFixture[str]) 
     assert out[-1] == "DIFFERENT: 2 of 5 events"
 
 
-def test_quiet(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("-q", "table_33_10_begin") == 0
+def test_quiet_prints_only_differences(
+    wrong_scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_scenario("-q", "table_33_10_begin") == 0
     assert capsys.readouterr().out == ""
-    assert run("-q", wrong, "table_33_10_begin") == 1
+    assert run_scenario("-q", wrong_scenario, "table_33_10_begin") == 1
     out = capsys.readouterr().out
-    assert f"{wrong}:8:" in out
+    assert f"{wrong_scenario}:8:" in out
     assert "indirect_jump" not in out
     assert out.endswith("2 scenarios: 1 differ\n")
 
 
-def test_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(wrong, "table_33_10_begin", "--json") == 1
+def test_json_has_expected_and_actual_packets(
+    wrong_scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_scenario(wrong_scenario, "table_33_10_begin", "--json") == 1
     document = json.loads(capsys.readouterr().out)
     first, second = document["scenarios"]
     assert (first["as_expected"], second["as_expected"]) == (False, True)
@@ -93,14 +99,16 @@ def test_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert fault["expected"] == ["FUP 0x2008", "TIP 0x3000", "CBR 10"]
 
 
-def test_a_malformed_file_stops_no_other(
-    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_malformed_file_does_not_stop_other_scenarios(
+    wrong_scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.scenario"
     bad.write_text("jmup 1 2\n")
     late = tmp_path / "late.scenario"
     late.write_text("ctl User BranchEn\nenable 0x1000\n    ...\nrsm\n")
-    assert run(str(bad), str(late), str(tmp_path / "none.scenario"), "table_33_10_begin") == 1
+    assert (
+        run_scenario(str(bad), str(late), str(tmp_path / "none.scenario"), "table_33_10_begin") == 1
+    )
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         f"rtit scenario: {bad}:1: there is no event or setting 'jmup'; did you mean jump?",
@@ -109,43 +117,49 @@ def test_a_malformed_file_stops_no_other(
     ]
     assert "TIP.PGE 0x1000" in printed.out
     assert printed.out.endswith("4 scenarios: 3 cannot be run\n")
-    assert run("--json", str(late)) == 1
+    assert run_scenario("--json", str(late)) == 1
     assert "no SMI" in json.loads(capsys.readouterr().out)["scenarios"][0]["error"]
 
 
-def test_another_processor_and_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_and_parameter_options_change_the_packets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     # Broadwell sends effective IPs (33.3.1.1); `none` leaves all of an IP in the packet.
-    assert run("table_33_55_row_04_indirect", "--set", "ip_compression=none", "--json") == 0
+    assert (
+        run_scenario("table_33_55_row_04_indirect", "--set", "ip_compression=none", "--json") == 0
+    )
     steps = json.loads(capsys.readouterr().out)["scenarios"][0]["events"]
     assert steps[1]["raw"] == "cd0020000000000000"
-    assert run("ip_linear") == 0
-    assert run("ip_linear", "--profile", "broadwell") == 1
-    assert run("table_33_55_row_04_indirect", "--profile", "skylake") == 0
+    assert run_scenario("ip_linear") == 0
+    assert run_scenario("ip_linear", "--profile", "broadwell") == 1
+    assert run_scenario("table_33_55_row_04_indirect", "--profile", "skylake") == 0
 
 
-def test_raw(tmp_path: Path) -> None:
+def test_raw_option_writes_the_packets(tmp_path: Path) -> None:
     out = tmp_path / "out.pt"
-    assert run("--raw", str(out), "table_33_10_begin") == 0
+    assert run_scenario("--raw", str(out), "table_33_10_begin") == 0
     # PSB, CBR 10, MODE.TSX, PSBEND, MODE.Exec 64, TIP.PGE 1000H, and what Table 33-10 has.
     psb_plus = bytes.fromhex("0282" * 8 + "02030a00" + "9920" + "0223")
     assert out.read_bytes() == psb_plus + bytes.fromhex("9901 310010 06 9921 3d1010")
 
 
-def test_list(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--list") == 0
+def test_list_groups_scenarios_by_section(
+    wrong_scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_scenario("--list") == 0
     out = capsys.readouterr().out
     assert "\n33.4.2.6  FUP\n  fup_current_ip" in out
     assert out.index("\n33.4.2.9  ") < out.index("\n33.4.2.10  ")
-    assert run("--list", str(tmp_path)) == 0
+    assert run_scenario("--list", str(tmp_path)) == 0
     assert capsys.readouterr().out == (
         "33.7  packet generation scenarios\n  wrong\n      A jump and a fault.\n"
     )
-    assert run("--list", "--json", wrong) == 0
+    assert run_scenario("--list", "--json", wrong_scenario) == 0
     assert json.loads(capsys.readouterr().out)["scenarios"][0]["name"] == "wrong"
 
 
-def test_format(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--syntax") == 0
+def test_syntax_describes_the_file_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_scenario("--syntax") == 0
     out = capsys.readouterr().out
     assert "`#GP` and `#UD` for faults" in out
     assert "\\n" not in out
@@ -155,13 +169,13 @@ def test_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cpl=" not in out
 
 
-def test_usage(tmp_path: Path) -> None:
-    assert "no scenario given" in usage()
-    assert "did you mean table_33_10_begin" in usage("table_33_10_begn")
-    assert "no .scenario file" in usage(str(tmp_path))
-    assert "give one FILE" in usage("--raw", "x", "acm", "getsec")
-    assert "NAME=VALUE" in usage("acm", "--set", "tnt_form")
-    assert "the unit has no 'tnt_from'; did you mean tnt_form" in usage(
+def test_wrong_arguments_are_a_usage_error(tmp_path: Path) -> None:
+    assert "no scenario given" in usage_error()
+    assert "did you mean table_33_10_begin" in usage_error("table_33_10_begn")
+    assert "no .scenario file" in usage_error(str(tmp_path))
+    assert "give one FILE" in usage_error("--raw", "x", "acm", "getsec")
+    assert "NAME=VALUE" in usage_error("acm", "--set", "tnt_form")
+    assert "the unit has no 'tnt_from'; did you mean tnt_form" in usage_error(
         "acm", "--set", "tnt_from=1"
     )
-    assert "there is no profile 'skylak'" in usage("acm", "--profile", "skylak")
+    assert "there is no profile 'skylak'" in usage_error("acm", "--profile", "skylak")

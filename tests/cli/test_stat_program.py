@@ -1,4 +1,4 @@
-"""Whether `rtit stat` reads a recording or runs a program."""
+"""`rtit stat` reads a recording or runs a program, depending on its first argument."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from rtit.cli.commands import command_parser
 
 
-def parsed(*words: str) -> Any:
+def parse_stat(*words: str) -> Any:
     return command_parser("stat").parse_args(words)
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a recording named as a program of PATH, and PATH with this program."""
+def folder_with_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a recording that has the name of a program in PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("list", "perf.data"):
@@ -38,28 +38,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["./bin/list"], ["./bin/list"]),
     ],
 )
-def test_an_executable_word_begins_a_program(
-    words: list[str], program: list[str], here: Path
+def test_executable_argument_begins_a_program(
+    words: list[str], program: list[str], folder_with_programs: Path
 ) -> None:
-    found = parsed(*words)
+    found = parse_stat(*words)
     assert (found.program, found.file) == (program, None)
     assert found.json == ("--json" in words)
 
 
 @pytest.mark.parametrize("name", ["perf.data", "absent.data", "bin", "-"])
-def test_other_words_name_a_recording(name: str, here: Path) -> None:
-    found = parsed("--tid", "1", name, "--tid", "2", "--per", "dso")
+def test_non_executable_argument_names_a_recording(name: str, folder_with_programs: Path) -> None:
+    found = parse_stat("--tid", "1", name, "--tid", "2", "--per", "dso")
     assert (found.program, found.file) == (None, name)
     assert (found.tid, found.per) == (["1", "2"], "dso")
 
 
-def test_no_word_is_the_default_recording(here: Path) -> None:
-    assert (parsed("--json").program, parsed("--json").file) == (None, None)
+def test_no_argument_means_the_default_recording(folder_with_programs: Path) -> None:
+    assert (parse_stat("--json").program, parse_stat("--json").file) == (None, None)
 
 
-def test_a_word_after_a_recording_is_an_error(
-    here: Path, capsys: pytest.CaptureFixture[str]
+def test_argument_after_a_recording_is_an_error(
+    folder_with_programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        parsed("perf.data", "more")
+        parse_stat("perf.data", "more")
     assert "unexpected argument 'more'" in capsys.readouterr().err

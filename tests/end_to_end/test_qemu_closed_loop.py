@@ -1,6 +1,6 @@
-"""A program under QEMU: what the plugin's units wrote decodes to what was executed.
+"""Packets of the QEMU plugin decode to what was executed.
 
-The truth is that of a callback at each instruction, which knows nothing of blocks.
+The truth comes from a callback at each instruction, which does not depend on blocks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from support.recordings import finish_recording, record_to_end
 ProgramBuilder = Callable[[str], Path]
 
 # QEMU itself does not run it: far transfers in user mode.
-LACKING = {"far", "narrow"}
-ENDING = [name for name, program in PROGRAMS.items() if program.ends and name not in LACKING]
+NOT_RUN_BY_QEMU = {"far", "narrow"}
+TERMINATING_PROGRAMS = [
+    name for name, program in PROGRAMS.items() if program.ends and name not in NOT_RUN_BY_QEMU
+]
 
 
-class Recorder:
-    """Records into one folder and verifies."""
+class VerifyingRecorder:
+    """Records into one folder and verifies the recording."""
 
     def __init__(
         self, found: QemuInstallation, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -55,8 +57,8 @@ class Recorder:
         )
         return record_to_end(session)
 
-    def verified(self) -> int:
-        """Run `rtit verify`; the number of instructions that it compared."""
+    def verified_instructions(self) -> int:
+        """Run `rtit verify`, and return the number of instructions that it compared."""
         code = main(["verify", str(self.data), "--truth", str(self.truth)])
         printed = self.capsys.readouterr().out
         assert code == 0, printed
@@ -66,19 +68,23 @@ class Recorder:
 
 
 @pytest.fixture
-def record(qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Recorder:
-    return Recorder(qemu, tmp_path, capsys)
+def record(
+    qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> VerifyingRecorder:
+    return VerifyingRecorder(qemu, tmp_path, capsys)
 
 
-@pytest.mark.parametrize("name", ENDING)
-def test_programs(name: str, program: ProgramBuilder, record: Recorder) -> None:
+@pytest.mark.parametrize("name", TERMINATING_PROGRAMS)
+def test_test_program_decodes_as_executed(
+    name: str, program: ProgramBuilder, record: VerifyingRecorder
+) -> None:
     wanted = PROGRAMS[name]
     recording = record([program(name), *wanted.arguments])
     if recording.exit_code in wanted.may_exit:
         pytest.skip("this machine cannot show the situation")
     status = wanted.status if wanted.status >= 0 else 128 - wanted.status
     assert (recording.exit_code, recording.warnings) == (status, ())
-    assert record.verified() == recording.instructions > 40
+    assert record.verified_instructions() == recording.instructions > 40
 
 
 @pytest.mark.parametrize(
@@ -90,10 +96,12 @@ def test_programs(name: str, program: ProgramBuilder, record: Recorder) -> None:
     ],
 )
 @pytest.mark.parametrize("by_instruction", [True, False])
-def test_system_programs(argv: list[str], by_instruction: bool, record: Recorder) -> None:
+def test_system_program_decodes_as_executed(
+    argv: list[str], by_instruction: bool, record: VerifyingRecorder
+) -> None:
     recording = record(argv, by_instruction=by_instruction)
     assert recording.exit_code == (3 if "-c" in argv else 0)
-    assert record.verified() == recording.instructions > 50_000
+    assert record.verified_instructions() == recording.instructions > 50_000
 
 
 EVENTS = [
@@ -104,12 +112,14 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_settings(event: str, program: ProgramBuilder, record: Recorder) -> None:
+def test_packet_settings_decode_as_executed(
+    event: str, program: ProgramBuilder, record: VerifyingRecorder
+) -> None:
     recording = record([program("signal_nested")], event=event)
-    assert record.verified() == recording.instructions
+    assert record.verified_instructions() == recording.instructions
 
 
-def test_a_script_and_its_children(record: Recorder, tmp_path: Path) -> None:
+def test_script_and_its_children_are_recorded(record: VerifyingRecorder, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.write_text("#!/bin/sh\necho inner $1 > result\n")
     outer = tmp_path / "outer"
@@ -119,13 +129,13 @@ def test_a_script_and_its_children(record: Recorder, tmp_path: Path) -> None:
     recording = record([outer])
     assert (recording.exit_code, recording.threads) == (0, 2)
     assert (tmp_path / "result").read_text() == "inner b\n"
-    assert record.verified() == recording.instructions
+    assert record.verified_instructions() == recording.instructions
 
 
-def test_the_loaders_variables_reach_the_guest_alone(
-    record: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_loader_variables_reach_only_the_program(
+    record: VerifyingRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The dynamic loader of QEMU would fail over the second.
+    # The second would make the dynamic loader of QEMU fail.
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere,either")
     monkeypatch.setenv("LD_PRELOAD", "/nowhere.so")
     result = tmp_path / "result"
@@ -136,17 +146,20 @@ def test_the_loaders_variables_reach_the_guest_alone(
     assert not [name for name in names if name.startswith(("RTIT_QEMU_F", "RTIT_GUEST"))]
 
 
-def test_a_program_that_closes_every_file(record: Recorder) -> None:
+def test_program_that_closes_every_file_is_recorded(record: VerifyingRecorder) -> None:
     code = "import os; os.closerange(3, 4096); os.execv('/bin/true', ['true'])"
     recording = record([os.path.realpath(sys.executable), "-I", "-S", "-c", code],
                        by_instruction=False)  # fmt: skip
     assert (recording.exit_code, recording.warnings) == (0, ())
-    assert record.verified() == recording.instructions
+    assert record.verified_instructions() == recording.instructions
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_program_that_is_killed(
-    number: signal.Signals, qemu: QemuInstallation, program: ProgramBuilder, record: Recorder
+def test_killed_program_is_verified(
+    number: signal.Signals,
+    qemu: QemuInstallation,
+    program: ProgramBuilder,
+    record: VerifyingRecorder,
 ) -> None:
     argv = [str(program("endless"))]
     session = start_qemu(
@@ -157,18 +170,20 @@ def test_a_program_that_is_killed(
         session.signal(number)
         recording = finish_recording(session)
     assert recording.exit_code == 128 + number
-    # Nobody can say more when it is killed; otherwise nothing is missing.
+    # After SIGKILL the end may be missing, which is a warning; otherwise nothing is missing.
     assert bool(recording.warnings) == (number == signal.SIGKILL)
-    assert record.verified() > 100_000
+    assert record.verified_instructions() > 100_000
 
 
-def test_threads_that_run_when_the_process_ends(record: Recorder, tmp_path: Path) -> None:
+def test_threads_running_at_process_exit_are_verified(
+    record: VerifyingRecorder, tmp_path: Path
+) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no C compiler")
     source = tmp_path / "busy.c"
     source.write_text(
         "#include <pthread.h>\n#include <unistd.h>\n"
         "static volatile long n[3];\n"
-        # The conditional branch: PT does not count the rounds of a loop that has none.
+        # The conditional branch lets PT count the iterations.
         "static void *run(void *p) { volatile long *n = p; for (;;) if (++*n % 7 == 0) *n += 2; }\n"
         "int main(int c, char **v) { pthread_t t;\n"
         " for (int i = 0; i < 3; i++) pthread_create(&t, 0, run, (void *)&n[i]);\n"
@@ -180,4 +195,4 @@ def test_threads_that_run_when_the_process_ends(record: Recorder, tmp_path: Path
     for arguments, code in (([], 7), (["crash"], 139)):
         recording = record([busy, *arguments], by_instruction=False)
         assert (recording.exit_code, recording.threads, recording.warnings) == (code, 4, ())
-        assert record.verified() == recording.instructions
+        assert record.verified_instructions() == recording.instructions

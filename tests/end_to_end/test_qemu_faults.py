@@ -1,7 +1,7 @@
-"""Where an instruction fails, what ran is told exactly: it did not, and nothing behind it did.
+"""An instruction that faults, and those after it in its block, are not in the path.
 
-The expected path is that of single steps, and the number of times that an instruction runs which
-fails is what the program's code says. The plugin's own truth does not count here.
+Single steps give the expected path, and the source of the program gives the number of
+executions of each faulting instruction. The plugin's own truth is not used.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 
-AT_ONCE, ONE_BLOCK, FEW_BLOCKS, AS_EVER = "0000000", "0000001", "0000007", "1000000"
-"""Blocks that a thread may run ahead."""
+NO_RUN_AHEAD, ONE_BLOCK, FEW_BLOCKS, UNLIMITED = "0000000", "0000001", "0000007", "1000000"
+"""Values of RTIT_QEMU_RUN_AHEAD: blocks that a thread may run ahead."""
 NODEFER, RESETHAND, ONSTACK, SIGINFO = 0x40000000, 0x80000000, 0x08000000, 4
 MODES = {
     "none": (0, "s", ONE_BLOCK),
-    "none, leaps": (0, "l", AS_EVER),
-    "none, mends": (0, "m", AT_ONCE),
-    "none, mends, threads": (0, "m t", AS_EVER),
+    "none, leaps": (0, "l", UNLIMITED),
+    "none, mends": (0, "m", NO_RUN_AHEAD),
+    "none, mends, threads": (0, "m t", UNLIMITED),
     "resethand": (RESETHAND, "s", FEW_BLOCKS),
-    "resethand, leaps, threads": (RESETHAND, "l t", AS_EVER),
+    "resethand, leaps, threads": (RESETHAND, "l t", UNLIMITED),
     "nodefer, mends": (NODEFER, "m", FEW_BLOCKS),
-    "nodefer and resethand": (NODEFER | RESETHAND, "s", AS_EVER),
+    "nodefer and resethand": (NODEFER | RESETHAND, "s", UNLIMITED),
     "siginfo, mends": (SIGINFO, "m", ONE_BLOCK),
-    "siginfo and resethand, leaps": (SIGINFO | RESETHAND, "l", AS_EVER),
+    "siginfo and resethand, leaps": (SIGINFO | RESETHAND, "l", UNLIMITED),
     "onstack, leaps": (ONSTACK, "l", FEW_BLOCKS),
-    "onstack and siginfo": (ONSTACK | SIGINFO, "s", AT_ONCE),
+    "onstack and siginfo": (ONSTACK | SIGINFO, "s", NO_RUN_AHEAD),
 }
 
 
-def built(name: str, *more: str) -> Path:
+def build_program(name: str, *more: str) -> Path:
     flags = [*COMMON, *BARE, f"-I{SOURCES}"]
     header = (SOURCES / "start.h").read_bytes()
     sources = [str(SOURCES / f"{name}.c"), *more]
@@ -52,14 +52,14 @@ def built(name: str, *more: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def faulting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def faulting_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = tmp_path_factory.mktemp("faulting") / "cases.s"
     code.write_text(assembly(cases()))
-    return built("faulting", str(code))
+    return build_program("faulting", str(code))
 
 
-def paths(argv: list[str], backend: str, data: Path) -> list[NDArray[np.uint64]]:
-    """What each thread executed, those that processes begin with first."""
+def record_paths(argv: list[str], backend: str, data: Path) -> list[NDArray[np.uint64]]:
+    """Return the path of each thread; initial threads of processes come first."""
     require_backend(backend)
     recording = record_to_end(start_recording(RecordRequest(argv, backend=backend, output=data)))
     assert (recording.exit_code, recording.warnings) == (0, ())
@@ -71,12 +71,12 @@ def paths(argv: list[str], backend: str, data: Path) -> list[NDArray[np.uint64]]
         ]
 
 
-def times(ips: NDArray[np.uint64]) -> dict[int, int]:
-    """How often each instruction ran."""
+def count_executions(ips: NDArray[np.uint64]) -> dict[int, int]:
+    """Return how often each instruction ran."""
     return dict(zip(*(each.tolist() for each in np.unique(ips, return_counts=True)), strict=True))
 
 
-def places(exe: Path, names: list[str]) -> Iterator[int]:
+def function_addresses(exe: Path, names: list[str]) -> Iterator[int]:
     symbols = FileSymbols(exe)
     for name in names:
         [symbol] = symbols.find_by_name(name)
@@ -84,30 +84,34 @@ def places(exe: Path, names: list[str]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_everywhere_in_blocks(
-    mode: str, faulting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_fault_anywhere_in_a_block_ends_the_path_before_it(
+    mode: str, faulting_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags, how, ahead = MODES[mode]
     monkeypatch.setenv(RUN_AHEAD, ahead)
-    argv = [str(faulting), str(flags), *how.split()]
-    found, expected = (paths(argv, each, tmp_path / each) for each in ("qemu", "ptrace"))
-    ran = times(found[0])
+    argv = [str(faulting_program), str(flags), *how.split()]
+    found, expected = (record_paths(argv, each, tmp_path / each) for each in ("qemu", "ptrace"))
+    ran = count_executions(found[0])
     wanted = [case for case in cases() if flags & ONSTACK or not case.needs_stack]
-    for case, place in zip(wanted, places(faulting, [case.name for case in wanted]), strict=True):
+    for case, place in zip(
+        wanted, function_addresses(faulting_program, [case.name for case in wanted]), strict=True
+    ):
         assert ran.get(place, 0) == case.executed["m" in how], case
     assert all(map(np.array_equal, found, expected))
 
 
-@pytest.mark.parametrize("ahead", [AT_ONCE, ONE_BLOCK, FEW_BLOCKS, AS_EVER])
-def test_what_is_sent_stops_no_instruction(
+@pytest.mark.parametrize("ahead", [NO_RUN_AHEAD, ONE_BLOCK, FEW_BLOCKS, UNLIMITED])
+def test_sent_signal_interrupts_no_instruction(
     ahead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes between two blocks, also where the next one is the same again."""
+    """The signal arrives between two blocks, also where the next block is the same one."""
     monkeypatch.setenv(RUN_AHEAD, ahead)
-    exe = built("sent_in_loops")
-    ran = times(np.concatenate(paths([str(exe)], "qemu", tmp_path / "data")))
+    exe = build_program("sent_in_loops")
+    ran = count_executions(np.concatenate(record_paths([str(exe)], "qemu", tmp_path / "data")))
     for kind in ("taken", "jump", "return"):
-        rounds, loops = (ran[place] for place in places(exe, [f"round_{kind}", f"loop_{kind}"]))
+        rounds, loops = (
+            ran[place] for place in function_addresses(exe, [f"round_{kind}", f"loop_{kind}"])
+        )
         assert loops == 1000 * rounds
-    [handler] = places(exe, ["on_signal_sent"])
+    [handler] = function_addresses(exe, ["on_signal_sent"])
     assert ran[handler] > 20

@@ -1,5 +1,6 @@
-"""Address filters under QEMU: what was selected is what section 33.2.5.3 says, and what the
-reference unit makes of the same program under single steps.
+"""Address filters under QEMU select what section 33.2.5.3 says.
+
+The reference trace unit selects the same of the same program under single steps.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FILTERED = [
 UNTIMED = "intel_pt/tsc=0,mtc=0/u"
 
 
-def recorded(
+def record_filtered(
     found: QemuInstallation,
     argv: list[str],
     folder: Path,
@@ -56,22 +57,22 @@ def recorded(
             filters=filters,
             event=event,
         ),
-        installation=found,
+        found=found,
         truth_by_instruction=truth_by_instruction,
     )
     return record_to_end(session)
 
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
-    """Run `rtit verify`; the number of instructions that it compared."""
+    """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(folder / "data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
     assert code == 0, printed
     return int(printed.splitlines()[-1].split()[1].replace(",", ""))
 
 
-def paths(data: Path) -> list[list[int]]:
-    """The decoded addresses of each thread."""
+def decoded_paths(data: Path) -> list[list[int]]:
+    """Return the decoded addresses of each thread."""
     with Trace(data) as trace:
         return sorted(
             [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -80,7 +81,7 @@ def paths(data: Path) -> list[list[int]]:
 
 
 def branch_packets(data: Path) -> list[tuple[str, bytes]]:
-    """All that is neither time nor in a PSB+."""
+    """Return all packets that are neither time packets nor in a PSB+."""
     inside, found = False, []
     with Trace(data) as trace:
         for stream in trace.streams:
@@ -95,7 +96,7 @@ def branch_packets(data: Path) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("name", "filters"), FILTERED)
 @pytest.mark.parametrize("by_instruction", [False, True])
-def test_selected_as_under_single_steps(
+def test_filters_select_the_same_path_as_under_single_steps(
     name: str,
     filters: list[str],
     by_instruction: bool,
@@ -106,39 +107,39 @@ def test_selected_as_under_single_steps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
-    recording = recorded(qemu, argv, tmp_path, filters, truth_by_instruction=by_instruction)
+    recording = record_filtered(qemu, argv, tmp_path, filters, truth_by_instruction=by_instruction)
     assert recording.warnings == ()
     part = verified(tmp_path, capsys)
     assert 0 < part < recording.instructions
     stepped = tmp_path / "stepped"
     replay(record(argv).log, stepped, filters=[f"{each} @ {argv[0]}" for each in filters])
-    assert paths(tmp_path / "data") == paths(stepped)
+    assert decoded_paths(tmp_path / "data") == decoded_paths(stepped)
 
 
 @pytest.fixture(scope="module")
-def steps(record: Recorder, program: ProgramBuilder) -> RecordedProgram:
+def stepped_recording(record: Recorder, program: ProgramBuilder) -> RecordedProgram:
     return record([str(program("recursion"))])
 
 
 @pytest.mark.parametrize("cut", range(0, 40, 3))
 @pytest.mark.parametrize("action", ["filter", "tracestop"])
-def test_an_edge_anywhere_in_a_block(
+def test_filter_range_may_begin_and_end_anywhere_in_a_block(
     action: str,
     cut: int,
     qemu: QemuInstallation,
-    steps: RecordedProgram,
+    stepped_recording: RecordedProgram,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # Wherever the range begins and ends: in the middle of blocks, of instructions, at targets.
-    exe = steps.argv[0]
-    [even] = FileSymbols(exe).find_by_name("even")
+    # The range begins and ends in the middle of blocks, of instructions, and at branch targets.
+    exe = stepped_recording.argv[0]
+    [even] = FileSymbols(exe).named("even")
     where = f"{action} {even.offset + cut:#x}/{3 + cut:#x} @ {exe}"
-    recorded(qemu, [exe], tmp_path, [where], event=UNTIMED)
+    record_filtered(qemu, [exe], tmp_path, [where], event=UNTIMED)
     stepped = tmp_path / "stepped"
-    replay(steps.log, stepped, filters=[where], event=UNTIMED)
+    replay(stepped_recording.log, stepped, filters=[where], event=UNTIMED)
     assert branch_packets(tmp_path / "data") == branch_packets(stepped)
-    assert paths(tmp_path / "data") == paths(stepped)
+    assert decoded_paths(tmp_path / "data") == decoded_paths(stepped)
     main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")])
     # A range where no branch lands selects nothing.
     printed = capsys.readouterr().out
@@ -146,7 +147,7 @@ def test_an_edge_anywhere_in_a_block(
 
 
 @pytest.mark.parametrize("name", ["threads", "exec_from_thread"])
-def test_threads(
+def test_filter_applies_to_all_threads(
     name: str,
     qemu: QemuInstallation,
     program: ProgramBuilder,
@@ -154,25 +155,27 @@ def test_threads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wanted = {"threads": "filter work", "exec_from_thread": "filter main"}[name]
-    recording = recorded(qemu, [str(program(name))], tmp_path, [wanted])
+    recording = record_filtered(qemu, [str(program(name))], tmp_path, [wanted])
     assert 0 < verified(tmp_path, capsys) < recording.instructions
 
 
-def test_a_library_that_is_mapped_later(
+def test_filter_selects_library_mapped_later(
     qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["/bin/sh", "-c", "ls / | cat > /dev/null; exec /bin/true"]
-    recording = recorded(qemu, argv, tmp_path, ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"])
+    recording = record_filtered(
+        qemu, argv, tmp_path, ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"]
+    )
     assert (recording.exit_code, recording.warnings) == (0, ())
     assert 1000 < verified(tmp_path, capsys) < recording.instructions
 
 
-def test_a_program_in_the_place_of_another(
+def test_filter_does_not_select_next_program_at_the_same_addresses(
     qemu: QemuInstallation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # QEMU loads both at the same addresses: the filter means the first.
     argv = ["/bin/sh", "-c", "exec /bin/ls /"]
-    recorded(qemu, argv, tmp_path, ["filter * @ /bin/sh"])
+    record_filtered(qemu, argv, tmp_path, ["filter * @ /bin/sh"])
     part = verified(tmp_path, capsys)
     assert part > 100
     with Trace(tmp_path / "data") as trace:
@@ -180,11 +183,13 @@ def test_a_program_in_the_place_of_another(
         assert stream.counts().instructions == part
 
 
-def test_nothing_selected(qemu: QemuInstallation, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_filter_that_selects_nothing_leaves_no_branch_packets(
+    qemu: QemuInstallation, program: ProgramBuilder, tmp_path: Path
+) -> None:
     argv = [str(program("pointers"))]
-    recording = recorded(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
+    recording = record_filtered(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
     assert recording.instructions > 1000
-    assert paths(tmp_path / "data") == [[]]
+    assert decoded_paths(tmp_path / "data") == [[]]
     assert branch_packets(tmp_path / "data") == []
 
 
@@ -195,7 +200,7 @@ def test_verify_without_traced_instructions_has_nothing_to_compare(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     argv = [str(program("pointers"))]
-    recorded(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
+    record_filtered(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
     assert main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")]) == 1
     printed = capsys.readouterr().out
     assert printed.endswith("\nnothing to compare: no instruction was traced\n")

@@ -1,5 +1,5 @@
-"""Large real programs under QEMU: they behave as they do without, and what is decoded is what was
-executed, to the last instruction.
+"""Large real programs under QEMU behave as natively and decode as executed, to the last
+instruction.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from support.large_programs import LARGE_PROGRAMS, LargeRecorder, write_text_lin
 from support.processes import wait_until
 from support.recordings import finish_recording, record_to_end, thread_ends
 
-K = 0x9E3779B97F4A7C15
-WORD = (1 << 64) - 1
+CHAIN_FACTOR = 0x9E3779B97F4A7C15
+MASK_64 = (1 << 64) - 1
 
 
-def verdicts(data: Path, truth: Path) -> list[Verdict]:
+def verify_threads(data: Path, truth: Path) -> list[Verdict]:
     with Trace(data) as trace:
         return verify(trace, str(truth))
 
 
 @pytest.mark.parametrize("name", LARGE_PROGRAMS)
-def test_decoded_is_executed(name: str, large: LargeRecorder) -> None:
+def test_large_program_behaves_as_natively_and_decodes_as_executed(
+    name: str, large: LargeRecorder
+) -> None:
     run = large(name)
     assert run.native.code == LARGE_PROGRAMS[name].code
     assert run.recorded == run.native, run.stderr
-    found = verdicts(run.data, run.truth)
+    found = verify_threads(run.data, run.truth)
     assert [each for each in found if not each.identical] == []
     assert sum(each.instructions for each in found) >= LARGE_PROGRAMS[name].instructions
-    # A killed thread's last packets and truth are sent one after the other; all others are whole.
+    # A killed thread may lack the last part of its packets or truth; all others are complete.
     whole = {each.tid for each in found if not each.shortfall}
     assert set(thread_ends(run.truth)) <= whole
     # A hash each 2^20 instructions, or where packets are sent: less than a byte for 1000.
     assert run.truth.stat().st_size < 10_000 + sum(each.instructions for each in found) / 1000
 
 
-def quiet(argv: list[str]) -> list[str]:
+def without_output(argv: list[str]) -> list[str]:
     return ["/bin/sh", "-c", 'exec "$@" > /dev/null', "sh", *argv]
 
 
-# What does the same in every run, whatever its pid.
+# Programs that execute the same instructions in every run, with any pid.
 DETERMINISTIC: dict[str, Callable[[Path], list[str]]] = {
     "gzip": lambda at: ["gzip", "-c", str(write_text_lines(at, 2000))],
     "sort": lambda at: ["sort", "-n", str(write_text_lines(at, 2000))],
@@ -60,7 +62,7 @@ DETERMINISTIC: dict[str, Callable[[Path], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
-def test_blocks_and_instructions_tell_the_same_truth(
+def test_truths_by_block_and_by_instruction_are_equal(
     name: str, qemu: QemuInstallation, tmp_path: Path
 ) -> None:
     if shutil.which(name) is None:
@@ -72,37 +74,41 @@ def test_blocks_and_instructions_tell_the_same_truth(
         data = tmp_path / "data"
         record_to_end(
             start_qemu(
-                RecordRequest(quiet(argv), output=data, truth=truth),
+                RecordRequest(without_output(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
-                installation=qemu,
+                found=qemu,
             )
         )
         paths.append(list(thread_ends(truth).values()))
-        assert all(each.identical for each in verdicts(data, truth))
+        assert all(each.identical for each in verify_threads(data, truth))
     assert paths[0] == paths[1]
     assert paths[0][0][1] > 1_000_000
 
 
-def test_threads_that_are_killed(qemu: QemuInstallation, tmp_path: Path) -> None:
+def test_killed_threads_are_verified(qemu: QemuInstallation, tmp_path: Path) -> None:
     if shutil.which("xz") is None:
         pytest.skip("xz is not installed")
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
     with start_qemu(
-        RecordRequest(quiet(argv), output=data, truth=truth), installation=qemu
+        RecordRequest(without_output(argv), output=data, truth=truth), found=qemu
     ) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)
         recording = finish_recording(session)
     assert (recording.exit_code, recording.threads) == (128 + signal.SIGKILL, 3)
-    found = verdicts(data, truth)
+    found = verify_threads(data, truth)
     assert [each.identical for each in found] == [True] * 3
     assert sum(each.instructions for each in found) > 50_000_000
     assert all(abs(each.shortfall) < 2_000_000 for each in found)
 
 
-def test_verify_says_in_which_window_the_paths_part(large: LargeRecorder, tmp_path: Path) -> None:
-    """A truth whose hash of one stretch was changed, with all that follows from it."""
+def test_verify_reports_the_window_where_paths_diverge(
+    large: LargeRecorder, tmp_path: Path
+) -> None:
+    """The test changes the hash of one window of the truth, and the hashes that depend on
+    it.
+    """
     run = large("gzip")
     (tid,) = thread_ends(run.truth)
     content = bytearray(run.truth.read_bytes())
@@ -118,14 +124,14 @@ def test_verify_says_in_which_window_the_paths_part(large: LargeRecorder, tmp_pa
                     changed = executed
                     last = executed + instructions - 1
                     struct.pack_into("<Q", content, row + 16, value)
-                chain = (chain * pow(K, instructions, 1 << 64) + value) & WORD
+                chain = (chain * pow(CHAIN_FACTOR, instructions, 1 << 64) + value) & MASK_64
                 executed += instructions
         if kind in (3, 4):
             struct.pack_into("<Q", content, at + 24, chain)
         at += 8 + size
     truth = tmp_path / "truth"
     truth.write_bytes(content)
-    (verdict,) = verdicts(run.data, truth)
+    (verdict,) = verify_threads(run.data, truth)
     assert changed is not None
     assert (verdict.tid, verdict.identical, verdict.instructions) == (tid, False, changed)
     # The comparison goes on to where both paths have a boundary.

@@ -1,6 +1,6 @@
-"""A static program executes the same instructions under QEMU as on the machine.
+"""A static program executes the same instructions under QEMU as natively.
 
-Two tracers that share no code but the table of instruction classes: their truths must agree.
+The two tracers share only the table of instruction classes; their truths must agree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rtit.capture.request import RecordRequest
 from rtit.trace import Trace
 from support.recordings import Recorder, record_to_end, require_backend, thread_ends
 
-# Without a C library, so at fixed addresses, without choices by CPU features, and without timing.
+# Programs without a C library: at fixed addresses, and independent of CPU features and of timing.
 NAMES = [
     "altstack_longjmp",
     "crash",
@@ -42,7 +42,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same(
+def test_truths_of_qemu_and_ptrace_are_equal(
     name: str,
     program: Callable[[str], Path],
     record: Recorder,
@@ -59,8 +59,8 @@ def test_same(
     assert sorted(thread_ends(truth).values()) == paths != []
 
 
-def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> None:
-    """Its libraries choose functions by what the processor can do; its own code does not."""
+def test_main_image_path_of_a_dynamic_program_is_the_same_in_both_back_ends(tmp_path: Path) -> None:
+    """Libraries select functions by CPU features; the code of the program itself does not."""
     require_backend("qemu")
     source = Path(__file__).parent.parent / "programs" / "sorting.c"
     try:
@@ -78,7 +78,7 @@ def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> No
 
 
 def main_image_path(data: Path, path: str) -> NDArray[np.uint64]:
-    """Offsets in a program's file of what one thread executed of it, in order."""
+    """Return the executed offsets in a program's file, in order, of its only thread."""
     with Trace(data) as trace:
         (stream,) = trace.streams
         (image,) = [each for each in trace.images.mappings(stream.pid) if each.path == path]

@@ -1,4 +1,4 @@
-"""QEMU that cannot be started, and a kill, which reaches what is recorded and nobody else."""
+"""QEMU that cannot be started, and kills, which end recorded processes and no others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from support.recordings import RTIT, finish_recording
 pytestmark = pytest.mark.usefixtures("qemu")
 
 PYTHON = sys.executable
-# Daemons close every file that they have. Of a process that is not dumpable /proc tells nothing.
-STUBBORN = r"""
+# Daemons close all their files. /proc does not show the files of a process that is not dumpable.
+DAEMON_SCRIPT = r"""
 import ctypes, os, signal, sys, time
 for kind in sys.argv[1:]:
     if os.fork() == 0:
@@ -53,21 +53,19 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def request(folder: Path, *argv: str) -> RecordRequest:
+def make_request(folder: Path, *argv: str) -> RecordRequest:
     return RecordRequest(argv, backend="qemu", output=folder / "perf.data")
 
 
-def running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
     except OSError:
         return False
 
 
-def say(session: QemuSession, kind: int, pid: int) -> None:
-    """What a plugin whose process has the number `pid` says first: another number, perhaps, than
-    we know it by.
-    """
+def send_event(session: QemuSession, kind: int, pid: int) -> None:
+    """Send the first event of a plugin in a process that claims the number `pid`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as plugin:
         plugin.connect(f"{session.folder}/socket")
         plugin.send(EVENT_RECORD.pack(kind, 0, 0, pid, pid, 0, 0, 0) + b"x")
@@ -75,21 +73,23 @@ def say(session: QemuSession, kind: int, pid: int) -> None:
             session.step(0.1)
 
 
-def test_a_number_does_not_make_a_process_ours(
+def test_kill_spares_process_with_a_pid_that_a_plugin_claims(
     tmp_path: Path, bystander: subprocess.Popen[bytes]
 ) -> None:
-    with start_qemu(request(tmp_path, "sleep", "1000")) as session:
+    with start_qemu(make_request(tmp_path, "sleep", "1000")) as session:
         while session.totals.threads < 1:
             session.step(0.1)
-        say(session, EventKind.THREAD, bystander.pid)
+        send_event(session, EventKind.THREAD, bystander.pid)
         session.kill()
         session.kill()
         finish_recording(session)
     assert bystander.poll() is None
 
 
-def test_nobody_is_waited_for_who_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with start_qemu(request(tmp_path, "sleep", "1000")) as session:
+def test_session_does_not_wait_for_a_dead_qemu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_qemu(make_request(tmp_path, "sleep", "1000")) as session:
         while session.totals.threads < 1:
             session.step(0.1)
         select, waited = session._selector.select, []
@@ -106,9 +106,9 @@ def test_nobody_is_waited_for_who_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     assert waited[-1] == 0
 
 
-def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
-    """Nor does one whose whole group is killed."""
-    # a socket's path is short
+def test_killed_recorder_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    """The kill reaches the whole process group of the recorder."""
+    # the path of a socket must be short
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     with subprocess.Popen(
         [*RTIT, "record", "-q", "--backend", "qemu", "--", "/bin/sh", "-c", "echo; sleep 1000"],
@@ -131,8 +131,19 @@ def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kinds", [["plain", "closes", "hides"], ["closes hides"]])
-def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) -> None:
-    command = [*RTIT, "record", "--backend", "qemu", "-q", "--", PYTHON, "-c", STUBBORN, *kinds]
+def test_second_signal_kills_recorded_processes(tmp_path: Path, kinds: list[str]) -> None:
+    command = [
+        *RTIT,
+        "record",
+        "--backend",
+        "qemu",
+        "-q",
+        "--",
+        PYTHON,
+        "-c",
+        DAEMON_SCRIPT,
+        *kinds,
+    ]
     pids: list[int] = []
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
@@ -143,19 +154,21 @@ def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) ->
             send_signal_and_wait(recorder, signal.SIGTERM)
             send_signal_and_wait(recorder, signal.SIGTERM)
             assert recorder.wait(300) == 128 + signal.SIGTERM
-            if kinds != ["closes hides"]:  # nothing proves that one ours: it is left alone
+            if kinds != [
+                "closes hides"
+            ]:  # nothing proves that this one was recorded: it is left alone
                 deadline = time.monotonic() + 300
-                while any(map(running, pids)):
+                while any(map(is_running, pids)):
                     assert time.monotonic() < deadline
                     time.sleep(0.05)
         finally:
             recorder.kill()
-            for pid in filter(running, pids):
+            for pid in filter(is_running, pids):
                 os.kill(pid, signal.SIGKILL)
 
 
-def refused(folder: Path, script: str, preexec: Callable[[], None] | None = None) -> str:
-    """What a recording by this code ends with, which cannot begin."""
+def start_error(folder: Path, script: str, preexec: Callable[[], None] | None = None) -> str:
+    """Return the error line of a recording that cannot start."""
     text = f"from rtit.cli.main import main\n{script}\n"
     ended = subprocess.run(
         [PYTHON, "-c", text],
@@ -171,22 +184,22 @@ def refused(folder: Path, script: str, preexec: Callable[[], None] | None = None
     return ended.stderr
 
 
-def test_arguments_that_qemu_has_no_room_for(tmp_path: Path) -> None:
+def test_too_long_arguments_exit_125(tmp_path: Path) -> None:
     def small_stack() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, resource.RLIM_INFINITY))
 
     script = "exit(main(['record', '--backend', 'qemu', '--', '/bin/true', *['x' * 100_000] * 3]))"
-    assert "Argument list too long" in refused(tmp_path, script, small_stack)
+    assert "Argument list too long" in start_error(tmp_path, script, small_stack)
 
 
-@pytest.mark.parametrize("what", ["-o", "--truth"])
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, what: str) -> None:
-    """QEMU runs by then, but not the program."""
+@pytest.mark.parametrize("option", ["-o", "--truth"])
+def test_unwritable_output_leaves_no_files_and_no_processes(tmp_path: Path, option: str) -> None:
+    """QEMU already runs at this point, but not the program."""
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     before = tmp_path / "perf.data"
     before.write_bytes(b"a recording")
     ended = subprocess.run(
-        [*RTIT, "record", "--backend", "qemu", what, "nowhere/file", "--", "/bin/mkdir", "ran"],
+        [*RTIT, "record", "--backend", "qemu", option, "nowhere/file", "--", "/bin/mkdir", "ran"],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(temporary)},
         capture_output=True,
@@ -208,8 +221,8 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, what: str)
             continue
 
 
-def test_a_temporary_folder_that_cannot_be(tmp_path: Path) -> None:
-    """Another is taken, as everywhere in Python."""
+def test_impossible_tmpdir_is_replaced_by_another(tmp_path: Path) -> None:
+    """Python's tempfile does the same."""
     script = """
 import os
 os.environ["TMPDIR"] = "/tmp/" + "a" * 300
@@ -220,13 +233,13 @@ exit(main(["record", "-q", "--backend", "qemu", "--", "/bin/true"]))
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("of", [str, os.fsencode])
-def test_a_temporary_folder_that_a_program_chose(
-    of: Callable[[str], str | bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("convert_path", [str, os.fsencode])
+def test_tempfile_tempdir_takes_precedence_over_tmpdir(
+    convert_path: Callable[[str], str | bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As everywhere in Python, whatever the environment says."""
+    """Python's tempfile does the same."""
     temporary = tempfile.mkdtemp(prefix="t", dir="/tmp")
-    monkeypatch.setattr("tempfile.tempdir", of(temporary))
+    monkeypatch.setattr("tempfile.tempdir", convert_path(temporary))
     monkeypatch.setenv("TMPDIR", "/var/tmp")
     folder = RecordingFolder()
     assert Path(folder.name).parent == Path(tempfile.gettempdirb().decode()) == Path(temporary)
@@ -234,42 +247,42 @@ def test_a_temporary_folder_that_a_program_chose(
     Path(temporary).rmdir()
 
 
-def test_counting_that_cannot_begin_leaves_nothing_behind(
+def test_counting_that_cannot_start_kills_qemu_and_removes_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """QEMU runs by then."""
+    """QEMU already runs at this point."""
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     started = []
 
-    class Seen(subprocess.Popen[bytes]):
+    class RecordedPopen(subprocess.Popen[bytes]):
         def __init__(self, *arguments: object, **options: object) -> None:
             super().__init__(*arguments, **options)  # type: ignore[call-overload]
             started.append(self)
 
-    def none_left() -> None:
+    def fail_with_emfile() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("rtit.capture.qemu.qemu_process.subprocess.Popen", Seen)
-    monkeypatch.setattr("rtit.capture.qemu.session.selectors.DefaultSelector", none_left)
+    monkeypatch.setattr("rtit.capture.qemu.qemu_process.subprocess.Popen", RecordedPopen)
+    monkeypatch.setattr("rtit.capture.qemu.session.selectors.DefaultSelector", fail_with_emfile)
     with pytest.raises(OSError, match="Too many open files"):
-        start_counting(request(tmp_path, "/bin/true"), lambda file: {})
+        start_counting(make_request(tmp_path, "/bin/true"), lambda file: {})
     assert started[-1].returncode == -signal.SIGKILL
     temporary.rmdir()  # it is empty
 
 
-@pytest.mark.parametrize("what", ["mkdir", "mkfifo", "write_text", "write_bytes"])
-def test_a_temporary_folder_that_is_full(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("call", ["mkdir", "mkfifo", "write_text", "write_bytes"])
+def test_full_temporary_folder_exits_125(tmp_path: Path, call: str) -> None:
     script = f"""
 import os, pathlib
 
 def full(*_, **__):
     raise OSError(28, "No space left on device")
 for holder in (os, pathlib.Path):
-    if hasattr(holder, "{what}"):
-        setattr(holder, "{what}", full)
+    if hasattr(holder, "{call}"):
+        setattr(holder, "{call}", full)
 exit(main(["record", "--backend", "qemu", "--", "/bin/true"]))
 """
-    said = refused(tmp_path, script)
+    said = start_error(tmp_path, script)
     assert "No space left on device" in said
     assert "temporary" in said

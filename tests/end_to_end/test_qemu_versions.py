@@ -1,6 +1,6 @@
-"""The plugin takes each version of QEMU's plugin interface as that version is declared.
+"""The plugin works with each version of QEMU's plugin interface.
 
-A stand-in for QEMU plays two blocks of its own code; QEMUs of several versions are seldom at hand.
+A stand-in for QEMU executes two blocks of its own code, since few machines have several QEMUs.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from support.recordings import RTIT, record_to_end
 
-# What QEMU itself speaks, and the oldest that it takes: 7.2, 9.0, 9.1, 9.2, 10.1, 11.0, 11.1.
+# Interface version and oldest accepted version of QEMU 7.2, 9.0, 9.1, 9.2, 10.1, 11.0, 11.1.
 VERSIONS = [(1, 0), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 7)]
 
 
-def build(folder: Path, spoken: int, least: int) -> Path:
+def build_qemu_stand_in(folder: Path, version: int, oldest_version: int) -> Path:
     compiler = shutil.which("gcc") or pytest.skip("no C compiler")
     path = folder / "qemu"
     flags = ["-O1", "-fno-omit-frame-pointer", "-no-pie", "-rdynamic"]
-    defined = [f"-DSPOKEN={spoken}", f"-DLEAST={least}"]
+    defined = [f"-DSPOKEN={version}", f"-DLEAST={oldest_version}"]
     source = SOURCES / "stand_in_qemu.c"
     subprocess.run([compiler, *flags, *defined, "-o", path, source, "-ldl"], check=True)
     return path
 
 
-@pytest.mark.parametrize(("spoken", "least"), VERSIONS)
-def test_each_version(
-    spoken: int,
-    least: int,
+@pytest.mark.parametrize(("version", "oldest_version"), VERSIONS)
+def test_plugin_works_with_interface_version(
+    version: int,
+    oldest_version: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("RTIT_QEMU", str(build(tmp_path, spoken, least)))
+    monkeypatch.setenv("RTIT_QEMU", str(build_qemu_stand_in(tmp_path, version, oldest_version)))
     found = find_qemu()
     if isinstance(found, str) and "is not installed" in found:
         pytest.skip(found)
@@ -56,8 +56,10 @@ def test_each_version(
     assert "identical: 10 instructions" in capsys.readouterr().out
 
 
-def test_a_version_to_come_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RTIT_QEMU", str(build(tmp_path, 9, 8)))
+def test_future_interface_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RTIT_QEMU", str(build_qemu_stand_in(tmp_path, 9, 8)))
     ended = subprocess.run(
         [*RTIT, "record", "--backend", "qemu", "--", "/bin/true"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Threads and processes of a recording on a few CPUs: each one's path comes back."""
+"""Threads and processes of a recording on a few CPUs decode as executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtit.capture.events import EventKind
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
-from rtit.perfdata import SwitchRecords
+from rtit.perfdata import Switches
 from rtit.trace import Trace
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -21,12 +21,8 @@ from support.recordings import RecordedProgram, Recorder
 ProgramBuilder = Callable[[str], Path]
 
 
-def packed(
-    live: RecordedProgram,
-    tmp_path: Path,
-    cpus: int,
-    switches: SwitchRecords,
-    event: str = "intel_pt//u",
+def replay_on_cpus(
+    live: RecordedProgram, tmp_path: Path, cpus: int, switches: Switches, event: str = "intel_pt//u"
 ) -> Path:
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event, cpus=cpus, switches=switches)
@@ -40,38 +36,38 @@ def verified(data: Path, live: RecordedProgram, capsys: pytest.CaptureFixture[st
     assert printed.splitlines()[-1].startswith("identical: ")
 
 
-def threads_of(live: RecordedProgram) -> set[int]:
+def recorded_threads(live: RecordedProgram) -> set[int]:
     return {event.tid for event in live.log.events() if event.kind == EventKind.THREAD}
 
 
-@pytest.mark.parametrize("switches", [SwitchRecords.THREADS, SwitchRecords.CPU_WIDE])
+@pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 @pytest.mark.parametrize("name", ["threads", "fork", "vfork_exec"])
-def test_every_path_comes_back(
+def test_threads_on_shared_cpus_decode_as_executed(
     name: str,
     cpus: int,
-    switches: SwitchRecords,
+    switches: Switches,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = record([program(name)])
-    data = packed(live, tmp_path, cpus, switches)
+    data = replay_on_cpus(live, tmp_path, cpus, switches)
     verified(data, live, capsys)
     with Trace(data) as trace:
         cpus_used = [stream.cpu for stream in trace.streams]
         assert len(set(cpus_used)) == len(cpus_used) <= cpus
         assert len(cpus_used) > 1 or cpus == 1
-        assert {stream.tid for stream in trace.threads} == threads_of(live)
-        on = Counter(stream.tid for stream in trace.threads)
+        assert {stream.tid for stream in trace.threads} == recorded_threads(live)
+        streams_by_thread = Counter(stream.tid for stream in trace.threads)
     if cpus > 1 and name == "threads":
-        assert max(on.values()) > 1, "nobody migrated"
+        assert max(streams_by_thread.values()) > 1, "no thread migrated"
 
 
 @pytest.mark.parametrize("name", ["self_modify", "exec_chain", "signal_nested", "exec_from_thread"])
 @pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt/cyc,noretcomp,psb_period=0/u"])
-def test_what_happens_to_code(
+def test_code_changes_on_shared_cpus_decode_as_executed(
     name: str,
     event: str,
     program: ProgramBuilder,
@@ -80,47 +76,51 @@ def test_what_happens_to_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = record([program(name)])
-    verified(packed(live, tmp_path, 2, SwitchRecords.THREADS, event), live, capsys)
+    verified(replay_on_cpus(live, tmp_path, 2, Switches.THREADS, event), live, capsys)
 
 
 @pytest.mark.parametrize("name", ["threads", "fork"])
-def test_the_stream_of_a_cpu_has_all_of_its_threads(
+def test_rows_of_a_cpu_are_those_of_its_threads(
     name: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    """The CPU's rows, put apart by their thread, are those of the thread's own streams."""
+    """Split by thread, the rows of a CPU equal the rows of the threads' own streams."""
     live = record([program(name)])
-    data = packed(live, tmp_path, 2, SwitchRecords.THREADS)
+    data = replay_on_cpus(live, tmp_path, 2, Switches.THREADS)
     with Trace(data) as trace:
-        of_cpus: dict[tuple[int, int], list[tuple[object, ...]]] = {}
+        rows_of_cpus: dict[tuple[int, int], list[tuple[object, ...]]] = {}
         for stream in trace.streams:
             for rows in stream.blocks():
-                whose = set(zip(rows.tid.tolist(), rows.pid.tolist(), strict=True))
-                for (tid, pid), row in zip([*whose] * len(rows), rows, strict=True):
+                threads_of_rows = set(zip(rows.tid.tolist(), rows.pid.tolist(), strict=True))
+                for (tid, pid), row in zip([*threads_of_rows] * len(rows), rows, strict=True):
                     assert trace.images.pid(tid) == pid
-                    of_cpus.setdefault((stream.cpu, tid), []).append(tuple(row))
+                    rows_of_cpus.setdefault((stream.cpu, tid), []).append(tuple(row))
             assert all(span.kind == "exact" for span in stream.ledger())
-        own = {
+        rows_of_threads = {
             (stream.cpu, stream.tid): [tuple(row) for row in stream.blocks().rows()]
             for stream in trace.threads
         }
         kinds = {span.kind for stream in trace.threads for span in stream.ledger()}
         table = trace.instructions().columns()
-    assert own == of_cpus
+    assert rows_of_threads == rows_of_cpus
     assert kinds == {"exact", "elsewhere"}
     counted = Counter(table["tid"].tolist())
     assert counted == {
-        tid: sum(row[1] for (_, each), rows in own.items() if each == tid for row in rows)
-        for tid in threads_of(live)
+        tid: sum(
+            row[1] for (_, each), rows in rows_of_threads.items() if each == tid for row in rows
+        )
+        for tid in recorded_threads(live)
     }
     assert_interpreter_agrees(data)
     assert lint_findings(data) == []
 
 
 @pytest.mark.parametrize("cpus", [1, 3])
-def test_recorded_so(
+def test_record_with_cpus_decodes_as_executed(
     cpus: int, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`record --cpus N`: the threads on N CPUs, each path as it ran; perf's switches of all."""
+    """`record --cpus N` writes N CPUs, with the context switches of all threads as perf
+    does.
+    """
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     words = ["--cpus", str(cpus), "-q", "--truth", str(truth), "-o", str(data)]
     assert main(["record", *words, "--", str(program("threads"))]) == 0
@@ -129,7 +129,7 @@ def test_recorded_so(
     with Trace(data) as trace:
         assert {stream.cpu for stream in trace.streams} == set(range(cpus))
         assert trace.data.info is not None
-        assert trace.data.info.have_sched_switch == SwitchRecords.CPU_WIDE
+        assert trace.data.info.have_sched_switch == Switches.WIDE
         assert len({stream.tid for stream in trace.threads}) > 1
 
 
@@ -144,17 +144,19 @@ def test_recorded_so(
         ["--cpus", "2", "--start-at", "main"],
     ],
 )
-def test_what_does_not_go_with_cpus(options: list[str], tmp_path: Path) -> None:
+def test_options_that_conflict_with_cpus_are_a_usage_error(
+    options: list[str], tmp_path: Path
+) -> None:
     words = ["record", *options, "-o", str(tmp_path / "perf.data"), "--", "/bin/true"]
     assert main(words) == 2
     assert not (tmp_path / "perf.data").exists()
 
 
-def test_without_time_nobody_can_be_told_apart(
+def test_shared_cpu_without_time_packets_is_an_error(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = packed(live, tmp_path, 1, SwitchRecords.THREADS, "intel_pt/tsc=0,mtc=0/u")
+    data = replay_on_cpus(live, tmp_path, 1, Switches.THREADS, "intel_pt/tsc=0,mtc=0/u")
     with Trace(data) as trace:
         (stream,) = trace.threads
         assert any(stream.packets())
@@ -164,16 +166,16 @@ def test_without_time_nobody_can_be_told_apart(
     assert "several threads share a CPU" in capfd.readouterr().err
 
 
-def test_a_report_of_cpus(
+def test_report_lists_threads_of_shared_cpus(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = packed(live, tmp_path, 2, SwitchRecords.CPU_WIDE)
+    data = replay_on_cpus(live, tmp_path, 2, Switches.WIDE)
     assert main(["report", str(data)]) == 0
     report = capsys.readouterr().out
-    for tid in threads_of(live):
+    for tid in recorded_threads(live):
         assert f"thread {tid} (" in report
-    root = min(threads_of(live))
+    root = min(recorded_threads(live))
     assert main(["instructions", "--tid", str(root), "--fields", "tid,ip", str(data)]) == 0
     lines = capsys.readouterr().out.splitlines()
     with Trace(data) as trace:

@@ -1,5 +1,6 @@
-"""Snapshots: the last packets of each thread are the end of what it executed, instruction for
-instruction, however the program ends; those that are asked for before are a part of it.
+"""Snapshots hold the last packets of each thread: the end of its path, to the instruction.
+
+The program may end in any way; snapshots on request hold earlier parts of the path.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
-SMALL = "intel_pt/psb_period=0,noretcomp/u"
+FREQUENT_PSBS = "intel_pt/psb_period=0,noretcomp/u"
 """A PSB every 2 KB, so that a small ring has one."""
 
 
@@ -32,8 +33,8 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def command(backend: str, *options: str, program: object) -> list[str]:
-    return [*RTIT, "record", "--backend", backend, "-q", "-e", SMALL, "--truth", "truth",
+def record_command(backend: str, *options: str, program: object) -> list[str]:
+    return [*RTIT, "record", "--backend", backend, "-q", "-e", FREQUENT_PSBS, "--truth", "truth",
             *options, "--", *str(program).split()]  # fmt: skip
 
 
@@ -45,8 +46,8 @@ def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith("thread")]
 
 
-def ours(data: Path) -> dict[int, list[int]]:
-    """Addresses by thread, with those of all its snapshots."""
+def executed_ips(data: Path) -> dict[int, list[int]]:
+    """Return the addresses by thread, over all snapshots."""
     ips: dict[int, list[int]] = {}
     with Trace(data) as trace:
         for stream in trace.streams:
@@ -55,32 +56,32 @@ def ours(data: Path) -> dict[int, list[int]]:
     return ips
 
 
-def perf_agrees(data: Path) -> None:
+def assert_perf_agrees(data: Path) -> None:
     try:
         theirs, errors = perf.instructions(data)
     except perf.PerfMissingError:
-        return  # the differential tests say so
+        return  # the differential tests report a missing perf
     assert errors == []
-    assert theirs == ours(data)
+    assert theirs == executed_ips(data)
 
 
-def test_what_led_to_a_crash(
+def test_snapshot_at_a_crash_holds_the_last_instructions(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--snapshot=4K"]
     ended = subprocess.run(
-        command(backend, *options, program=program("crash_late")),
+        record_command(backend, *options, program=program("crash_late")),
         cwd=tmp_path, check=False, timeout=300, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 128 + signal.SIGSEGV, ended.stderr
     [line] = verified(tmp_path, capsys)
     assert line.endswith("end of what was executed")
     data = tmp_path / "perf.data"
-    [ips] = ours(data).values()
+    [ips] = executed_ips(data).values()
     with Trace(data) as trace:
         [stream] = trace.streams
         [pieces] = trace.data.auxtrace_buffers().values()
-        # Some of it went; the ring is used as far as whole PSB periods fill it.
+        # The ring dropped old packets; it holds as many whole PSB periods as fit.
         assert pieces[0].aux_offset > 4096
         assert 2048 - 256 <= stream.size <= 4096
         assert {span.kind for span in stream.ledger()} == {"exact"}
@@ -89,16 +90,16 @@ def test_what_led_to_a_crash(
             stream.tid, np.array([when], np.uint64), np.array([ips[-1]], np.uint64)
         )
         assert trace.symbols.table[int(name[0])][0] == "main"
-    perf_agrees(data)
+    assert_perf_agrees(data)
 
 
 @pytest.fixture
-def endless(
+def endless_recorder(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A recorder of a program that does not end, with a ring that has been filled."""
+    """A recorder of a program that never ends, with a filled ring."""
     options = ["--snapshot=4K"]
-    words = command(backend, *options, program=f"{program('crash_late')} on")
+    words = record_command(backend, *options, program=f"{program('crash_late')} on")
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as recorder:
         assert recorder.stdout is not None
         assert recorder.stdout.read(8) == b"running\n"
@@ -106,14 +107,14 @@ def endless(
         recorder.kill()
 
 
-def program_of(recorder: subprocess.Popen[bytes]) -> int:
+def recorded_pid(recorder: subprocess.Popen[bytes]) -> int:
     tasks = Path(f"/proc/{recorder.pid}/task").iterdir()
     [child] = [int(one) for task in tasks for one in (task / "children").read_text().split()]
     return child
 
 
-def ask(recorder: subprocess.Popen[bytes], data: Path) -> None:
-    """A snapshot, written when this returns."""
+def request_snapshot(recorder: subprocess.Popen[bytes], data: Path) -> None:
+    """Request a snapshot, and return when it is written."""
     before = data.stat().st_size
     deadline = time.monotonic() + 300
     while data.stat().st_size < before + 2048 - 256:
@@ -122,40 +123,39 @@ def ask(recorder: subprocess.Popen[bytes], data: Path) -> None:
         time.sleep(0.3)
 
 
-def test_on_request_and_killed(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_requested_snapshots_and_kill_of_program_are_verified(
+    endless_recorder: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "perf.data"
-    ask(endless, data)
-    ask(endless, data)
-    os.kill(program_of(endless), signal.SIGKILL)
-    assert endless.wait(timeout=300) == 128 + signal.SIGKILL
+    request_snapshot(endless_recorder, data)
+    request_snapshot(endless_recorder, data)
+    os.kill(recorded_pid(endless_recorder), signal.SIGKILL)
+    assert endless_recorder.wait(timeout=300) == 128 + signal.SIGKILL
     lines = verified(tmp_path, capsys)
-    # Nothing of the stream but its snapshots is there.
+    # The stream consists of the snapshots only.
     with Trace(data) as trace:
         pieces = [piece for own in trace.data.auxtrace_buffers().values() for piece in own]
         assert len(pieces) >= 3
         assert all(piece.size <= 4096 for piece in pieces)
         streams = len(trace.streams)
     assert len(lines) == streams
-    perf_agrees(data)
+    assert_perf_agrees(data)
 
 
-def test_terminated_recorder(
-    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_terminated_recorder_writes_a_last_snapshot(
+    endless_recorder: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ask(endless, tmp_path / "perf.data")
-    endless.send_signal(signal.SIGTERM)
-    assert endless.wait(timeout=300) == 128 + signal.SIGTERM
+    request_snapshot(endless_recorder, tmp_path / "perf.data")
+    endless_recorder.send_signal(signal.SIGTERM)
+    assert endless_recorder.wait(timeout=300) == 128 + signal.SIGTERM
     lines = verified(tmp_path, capsys)
     assert lines[-1].endswith("end of what was executed")
 
 
-def test_another_path_is_refused(
+def test_verify_fails_on_one_changed_branch_in_a_snapshot(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One branch the other way near the end of the path, and it is not accepted."""
-    words = command(backend, "--snapshot=4K", program=program("crash_late"))
+    words = record_command(backend, "--snapshot=4K", program=program("crash_late"))
     subprocess.run(words, cwd=tmp_path, check=False, timeout=300, capture_output=True)
     assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
     data = tmp_path / "perf.data"
@@ -176,10 +176,10 @@ def test_another_path_is_refused(
 def test_many_short_threads_take_bounded_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rings of processes that have ended give way; the recording says how many are gone."""
+    """The recorder drops rings of ended processes, and the recording states their number."""
     require_backend("qemu")
     script = "for i in 1 2 3 4 5 6; do /bin/true; done"
-    words = command("qemu", "--snapshot=4K", program="/bin/sh -c")
+    words = record_command("qemu", "--snapshot=4K", program="/bin/sh -c")
     subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=300, capture_output=True)
     lines = verified(tmp_path, capsys)
     with Trace(tmp_path / "perf.data") as trace:
@@ -201,7 +201,9 @@ def test_many_short_threads_take_bounded_memory(
         (["--core-clock=1.25GHz"], "a multiple of 100 MHz"),
     ],
 )
-def test_wrong_sizes(options: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_size_options_are_a_usage_error(
+    options: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["record", *options, "--", "/bin/true"]) == 2
     error = capfd.readouterr().err
     assert said in error

@@ -1,5 +1,6 @@
-"""Programs of many threads, of threads that wait, and with timers run as they do by themselves, and
-their recordings are exact and legal.
+"""Programs of many threads, of waiting threads, and with timers run as natively.
+
+Their recordings are exact and legal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FLAGS = [*COMMON, "-static", "-pthread"]
 
 @dataclass(frozen=True)
 class Case:
-    """A program that is recorded; single steps take tens of microseconds each."""
+    """A program to record; single steps take tens of microseconds each."""
 
     name: str
     backend: str
@@ -38,12 +39,12 @@ class Case:
         return [str(path), *self.arguments]
 
 
-WAITING = [
+WAITING_CASES = [
     Case("threads_waiting", "qemu", ("50", "100000")),
     Case("threads_waiting", "ptrace", ("5", "10000")),
 ]
 CASES = [
-    *WAITING,
+    *WAITING_CASES,
     Case("timers", "qemu"),
     Case("timers", "ptrace"),
     Case("threads_many", "qemu", ("3000",)),
@@ -51,8 +52,8 @@ CASES = [
 ]
 
 
-def recorded(case: Case, folder: Path) -> tuple[int, bytes]:
-    """Exit code and output of the program as it is recorded."""
+def record_case(case: Case, folder: Path) -> tuple[int, bytes]:
+    """Record the program, and return its exit code and output."""
     words = ["record", "-q", "--backend", case.backend, "--truth", "truth", "--", *case.argv]
     ended = subprocess.run([*RTIT, *words], cwd=folder, capture_output=True, check=False)
     assert ended.stderr == b""
@@ -62,7 +63,7 @@ def recorded(case: Case, folder: Path) -> tuple[int, bytes]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.backend}")
 def test_recording_is_exact_and_legal(case: Case, tmp_path: Path) -> None:
     alone = subprocess.run(case.argv, capture_output=True, check=False)
-    assert recorded(case, tmp_path) == (alone.returncode, alone.stdout)
+    assert record_case(case, tmp_path) == (alone.returncode, alone.stdout)
     verify = [*RTIT, "verify", "perf.data", "--truth", "truth"]
     verified = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert verified.returncode == 0, verified.stdout
@@ -70,14 +71,14 @@ def test_recording_is_exact_and_legal(case: Case, tmp_path: Path) -> None:
     assert lint_findings(tmp_path / "perf.data") == []
 
 
-@pytest.mark.parametrize("case", WAITING, ids=lambda case: case.backend)
-def test_waiting_thread_has_no_packets_of_time(case: Case, tmp_path: Path) -> None:
-    recorded(case, tmp_path)
+@pytest.mark.parametrize("case", WAITING_CASES, ids=lambda case: case.backend)
+def test_waiting_thread_has_few_time_packets(case: Case, tmp_path: Path) -> None:
+    record_case(case, tmp_path)
     with Trace(tmp_path / "perf.data") as trace:
         _first, *others = sorted(trace.streams, key=lambda stream: stream.tid)
         assert len(others) == int(case.arguments[0])
         for stream in others:
-            packets = [getattr(packet, "name", None) for packet in scan_chunks(stream.chunks())]
-            # An MTC comes each 320 instructions; the first thread executes six a round.
+            packets = [getattr(packet, "name", None) for packet in scan_chunks(stream.parts())]
+            # There is an MTC every 320 instructions; the first thread executes six an iteration.
             assert packets.count("MTC") < 6 * int(case.arguments[1]) // 320 // 2
             assert packets.count("TSC") > 1

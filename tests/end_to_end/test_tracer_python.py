@@ -1,4 +1,4 @@
-"""The tracer from Python: batches, signals, the life of the program."""
+"""The tracer from Python: batches, signals, and the life of the program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _tracer() -> None:
         pytest.skip("the native module has no tracer")
 
 
-def program(name: str) -> Path:
+def build_program(name: str) -> Path:
     try:
         return build(name)
     except CannotBuildError as error:
@@ -43,8 +43,8 @@ def all_events(tracer: PtraceTracer) -> Iterator[CaptureEvent]:
         yield from iterate_events(batch)
 
 
-def test_a_program_from_start_to_end(tmp_path: Path) -> None:
-    exe = program("recursion")
+def test_events_of_a_program_from_start_to_end(tmp_path: Path) -> None:
+    exe = build_program("recursion")
     log = EventLog()
     with PtraceTracer([exe], truth=tmp_path / "truth", no_aslr=True) as tracer:
         for batch in tracer:
@@ -66,26 +66,26 @@ def test_a_program_from_start_to_end(tmp_path: Path) -> None:
     assert stats["processes"] == 0
     clocks = [event.clock for event in found]
     assert clocks == sorted(clocks)
-    # Every call of a recursion returns, the ones that lead to the end of the program aside.
+    # Every call of the recursion returns, except for those that lead to the end of the program.
     kinds = Counter(event.kind for event in found)
     assert kinds[EventKind.CALL] + kinds[EventKind.INDIRECT_CALL] >= kinds[EventKind.RETURN] > 100
 
 
-def test_a_program_runs_alike_each_time() -> None:
-    exe = program("recursion")
+def test_same_program_gives_the_same_events_twice() -> None:
+    exe = build_program("recursion")
 
-    def path() -> list[tuple[int, int, int]]:
+    def executed_path() -> list[tuple[int, int, int]]:
         with PtraceTracer([exe], env={}, no_aslr=True) as tracer:
             return [(e.kind, e.ip, e.clock) for e in all_events(tracer) if e.kind <= EventKind.FAR]
 
-    assert path() == path()
+    assert executed_path() == executed_path()
 
 
-def test_a_signal_and_a_kill() -> None:
-    exe = program("endless")
+def test_signal_and_kill_end_the_program() -> None:
+    exe = build_program("endless")
     for end, status, killed in [("signal", signal.SIGTERM, 0), ("kill", signal.SIGKILL, 1)]:
         tracer = PtraceTracer([exe])
-        # It never ends by itself, so that this returns while it runs.
+        # The program never ends by itself: this returns while it runs.
         assert tracer.next_batch(30)
         if end == "signal":
             tracer.signal(signal.SIGTERM)
@@ -94,12 +94,12 @@ def test_a_signal_and_a_kill() -> None:
         *_, gone, last = all_events(tracer)
         assert (gone.kind, gone.ip) == (EventKind.EXIT, status)
         assert (last.kind, last.ip, last.flags) == (EventKind.END, status, killed)
-        tracer.signal(signal.SIGTERM)  # nobody is there any more
+        tracer.signal(signal.SIGTERM)  # the program is gone
         tracer.kill()
 
 
-def test_a_dropped_tracer_kills() -> None:
-    tracer = PtraceTracer([program("endless")])
+def test_dropped_tracer_kills_the_program() -> None:
+    tracer = PtraceTracer([build_program("endless")])
     pid = tracer.pid
     os.kill(pid, 0)
     del tracer
@@ -107,8 +107,8 @@ def test_a_dropped_tracer_kills() -> None:
         os.kill(pid, 0)
 
 
-def forked(child: Callable[[], None]) -> int:
-    """The exit code of a process that does this, 1 if it raises."""
+def run_in_fork(child: Callable[[], None]) -> int:
+    """Run a function in a forked process, and return its exit code: 1 if it raises."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -121,8 +121,8 @@ def forked(child: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
-    tracer = [PtraceTracer([program("endless")])]
+def test_tracer_in_a_forked_process_does_nothing(tmp_path: Path) -> None:
+    tracer = [PtraceTracer([build_program("endless")])]
     pid = tracer[0].pid
 
     def child() -> None:
@@ -131,7 +131,7 @@ def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
         assert tracer[0].next_batch(0) is None
         tracer.clear()
 
-    assert forked(child) == 0
+    assert run_in_fork(child) == 0
     os.kill(pid, 0)
     assert tracer[0].next_batch(30)
     tracer[0].kill()
@@ -140,9 +140,11 @@ def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path) -> None:
+def test_session_exit_in_a_forked_process_does_nothing(backend: str, tmp_path: Path) -> None:
     require_backend(backend)
-    request = RecordRequest([str(program("endless"))], backend=backend, output=tmp_path / "data")
+    request = RecordRequest(
+        [str(build_program("endless"))], backend=backend, output=tmp_path / "data"
+    )
     with start_recording(request) as session:
         assert session.step(30)
 
@@ -150,7 +152,7 @@ def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path)
             session.__exit__(None, None, None)
             session.__exit__(ValueError, ValueError(), None)
 
-        assert forked(child) == 0
+        assert run_in_fork(child) == 0
         assert session.step(30)
         before = session.totals.clock
         session.kill()
@@ -161,18 +163,18 @@ def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path)
         assert trace.incomplete is None
 
 
-def test_attached_programs_are_let_go_also_if_a_forked_process_lives(tmp_path: Path) -> None:
-    with subprocess.Popen([program("endless")], stdout=subprocess.PIPE) as process:
+def test_kill_detaches_while_a_forked_copy_lives(tmp_path: Path) -> None:
+    with subprocess.Popen([build_program("endless")], stdout=subprocess.PIPE) as process:
         tracer = PtraceTracer.attach([process.pid])
-        with held_copy():
+        with forked_copy():
             tracer.kill()
             assert [event.kind for event in all_events(tracer)][-1] == EventKind.END
         process.kill()
 
 
 @contextmanager
-def held_copy() -> Iterator[None]:
-    """A process that was forked here, and has copies of all that is open."""
+def forked_copy() -> Iterator[None]:
+    """A forked process that has copies of all open descriptors."""
     pid = os.fork()
     if not pid:
         signal.alarm(120)
@@ -185,11 +187,11 @@ def held_copy() -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def test_blocked_signals_of_the_recorder_are_not_the_programs(tmp_path: Path) -> None:
-    """The program gets the signals that the recorder keeps from itself."""
+def test_program_does_not_inherit_the_recorders_signal_mask(tmp_path: Path) -> None:
+    """The program gets the signals that the recorder blocks for itself."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        tracer = PtraceTracer([program("endless")])
+        tracer = PtraceTracer([build_program("endless")])
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     status = Path(f"/proc/{tracer.pid}/status").read_text()
@@ -202,8 +204,8 @@ def test_blocked_signals_of_the_recorder_are_not_the_programs(tmp_path: Path) ->
         pass
 
 
-def test_no_descriptors_leak(tmp_path: Path) -> None:
-    tracer = PtraceTracer([program("endless")], truth=tmp_path / "truth")
+def test_program_inherits_no_descriptors_of_the_tracer(tmp_path: Path) -> None:
+    tracer = PtraceTracer([build_program("endless")], truth=tmp_path / "truth")
     opened = {int(fd.name) for fd in Path(f"/proc/{tracer.pid}/fd").iterdir()}
     inherited = {
         int(fd.name) for fd in Path("/proc/self/fd").iterdir() if is_inherited(int(fd.name))
@@ -215,19 +217,19 @@ def test_no_descriptors_leak(tmp_path: Path) -> None:
 def is_inherited(fd: int) -> bool:
     try:
         return os.get_inheritable(fd)
-    except OSError:  # the one that listed the folder
+    except OSError:  # the descriptor that listed the folder
         return False
 
 
-def test_other_children_of_the_process_are_left_alone() -> None:
-    tracer = PtraceTracer([program("endless")])
+def test_other_children_of_the_process_are_unaffected() -> None:
+    tracer = PtraceTracer([build_program("endless")])
     other = subprocess.run([sys.executable, "-Ic", "raise SystemExit(7)"], check=False)
     tracer.kill()
     assert other.returncode == 7
     assert [event.kind for event in all_events(tracer)][-1] == EventKind.END
 
 
-def test_what_cannot_start() -> None:
+def test_program_that_cannot_start_raises() -> None:
     for argv, exit_code in [(["no-such-program"], 127), (["/etc"], 126)]:
         with pytest.raises(RecordError) as caught:
             PtraceTracer(argv)

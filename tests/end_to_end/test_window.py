@@ -1,5 +1,6 @@
-"""A recording that starts and stops at a function or a number of instructions holds that part of
-the whole path, to the instruction, under both back ends.
+"""A recording that starts and stops at a function or an instruction count.
+
+It holds that part of the complete path, to the instruction, under both back ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
-Run = Callable[..., Recording]
+WindowRecorder = Callable[..., Recording]
 
 
 @pytest.fixture(params=["qemu", "ptrace"])
@@ -33,7 +34,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run(backend: str, tmp_path: Path) -> Run:
+def record_window(backend: str, tmp_path: Path) -> WindowRecorder:
     def recorded(argv: list[str], **options: str | tuple[str, ...]) -> Recording:
         session = start_recording(
             RecordRequest(
@@ -50,15 +51,15 @@ def run(backend: str, tmp_path: Path) -> Run:
 
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
-    """Run `rtit verify`; the number of instructions that it compared."""
+    """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(folder / "data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
     assert code == 0, printed
     return int(printed.splitlines()[-1].split()[1].replace(",", ""))
 
 
-def paths(data: Path) -> list[list[int]]:
-    """The decoded addresses of each thread."""
+def decoded_paths(data: Path) -> list[list[int]]:
+    """Return the decoded addresses of each thread."""
     with Trace(data) as trace:
         return [
             [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -67,17 +68,17 @@ def paths(data: Path) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
-    """Every instruction of `recursion`."""
+def complete_path(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """Every executed instruction of `recursion`."""
     data = tmp_path_factory.mktemp("whole") / "data"
     record_to_end(
         start_recording(RecordRequest([str(program("recursion"))], backend="ptrace", output=data))
     )
-    [path] = paths(data)
+    [path] = decoded_paths(data)
     return path
 
 
-CUTS = [
+WINDOWS = [
     ("0", None),
     ("1", "2"),
     ("1000", None),
@@ -93,112 +94,123 @@ CUTS = [
 ]
 
 
-def place(whole: list[int], exe: Path, text: str | None, start: int | None, default: int) -> int:
-    """Where in the path an edge is."""
+def boundary_index(
+    complete_path: list[int], exe: Path, text: str | None, start: int | None, default: int
+) -> int:
+    """Return the index in the path of a window boundary."""
     if text is None:
         return default
     if text[0] == "+":
         return (start or 0) + int(text)
     if text.isdigit():
         return int(text)
-    [function] = FileSymbols(exe).find_by_name(text)
+    [function] = FileSymbols(exe).named(text)
     address = FileSymbols(exe).address(function.offset)
-    return whole.index(address, 0 if start is None else start + 1)
+    return complete_path.index(address, 0 if start is None else start + 1)
 
 
-@pytest.mark.parametrize(("start", "stop"), CUTS)
-def test_it_is_a_slice_of_the_whole(
+@pytest.mark.parametrize(("start", "stop"), WINDOWS)
+def test_window_is_a_slice_of_the_complete_path(
     start: str | None,
     stop: str | None,
-    run: Run,
+    record_window: WindowRecorder,
     program: ProgramBuilder,
-    whole: list[int],
+    complete_path: list[int],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exe = program("recursion")
-    recording = run([str(exe)], start_at=start, stop_at=stop)
-    assert (recording.warnings, recording.instructions) == ((), len(whole))
-    first = place(whole, exe, start, None, 0)
-    last = place(whole, exe, stop, first if start else None, len(whole))
-    assert paths(tmp_path / "data") == [whole[first:last]]
+    recording = record_window([str(exe)], start_at=start, stop_at=stop)
+    assert (recording.warnings, recording.instructions) == ((), len(complete_path))
+    first = boundary_index(complete_path, exe, start, None, 0)
+    last = boundary_index(complete_path, exe, stop, first if start else None, len(complete_path))
+    assert decoded_paths(tmp_path / "data") == [complete_path[first:last]]
     assert verified(tmp_path, capsys) == last - first
 
 
-def test_every_instruction_of_a_block_can_be_an_edge(
-    run: Run, backend: str, program: ProgramBuilder, whole: list[int], tmp_path: Path
+def test_window_may_begin_at_any_instruction_of_a_block(
+    record_window: WindowRecorder,
+    backend: str,
+    program: ProgramBuilder,
+    complete_path: list[int],
+    tmp_path: Path,
 ) -> None:
     exe = program("recursion")
     for first in range(300, 312 if backend == "qemu" else 302):
-        run([str(exe)], start_at=str(first), stop_at="+5")
-        assert paths(tmp_path / "data") == [whole[first : first + 5]]
+        record_window([str(exe)], start_at=str(first), stop_at="+5")
+        assert decoded_paths(tmp_path / "data") == [complete_path[first : first + 5]]
 
 
 @pytest.mark.parametrize("name", ["signal_nested", "segv_caught", "rep", "fork", "exec_chain"])
-def test_programs(
+def test_window_from_main_has_the_given_size(
     name: str,
-    run: Run,
+    record_window: WindowRecorder,
     program: ProgramBuilder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recording = run(
+    recording = record_window(
         [str(program(name)), *PROGRAMS[name].arguments], start_at="main", stop_at="+150"
     )
     assert recording.warnings == ()
-    # Another process may notice the end only when it next comes out of the kernel.
+    # Another process may stop only when it next returns from the kernel.
     assert verified(tmp_path, capsys) == 150 or name == "fork"
 
 
-def test_threads_begin_when_one_has(
-    run: Run, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_window_starts_for_all_threads_when_one_reaches_it(
+    record_window: WindowRecorder,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recording = run([str(program("threads"))], start_at="work")
+    recording = record_window([str(program("threads"))], start_at="work")
     assert recording.threads == 5
     assert 500 < verified(tmp_path, capsys) < recording.instructions
-    assert all(paths(tmp_path / "data"))
+    assert all(decoded_paths(tmp_path / "data"))
 
 
-def test_with_a_filter(
-    run: Run,
+def test_window_and_filter_select_their_intersection(
+    record_window: WindowRecorder,
     program: ProgramBuilder,
-    whole: list[int],
+    complete_path: list[int],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exe = program("recursion")
-    run([str(exe)], start_at="even", stop_at="+100", filters=("filter odd",))
-    [function] = FileSymbols(exe).find_by_name("odd")
+    record_window([str(exe)], start_at="even", stop_at="+100", filters=("filter odd",))
+    [function] = FileSymbols(exe).named("odd")
     first = FileSymbols(exe).address(function.offset)
-    start = place(whole, exe, "even", None, 0)
-    inside = [ip for ip in whole[start : start + 100] if first <= ip < first + function.size]
-    assert paths(tmp_path / "data") == [inside]
+    start = boundary_index(complete_path, exe, "even", None, 0)
+    inside = [
+        ip for ip in complete_path[start : start + 100] if first <= ip < first + function.size
+    ]
+    assert decoded_paths(tmp_path / "data") == [inside]
     assert verified(tmp_path, capsys) == len(inside) > 10
 
 
-def test_a_function_of_another_file(
-    run: Run, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_window_may_start_in_a_library(
+    record_window: WindowRecorder, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     libc = "/lib/x86_64-linux-gnu/libc.so.6"
     if backend == "ptrace" or not Path(libc).exists():
         pytest.skip("the dynamic loader takes long under single steps")
-    recording = run(["/bin/echo", "x"], start_at=f"exit @ {libc}")
+    recording = record_window(["/bin/echo", "x"], start_at=f"exit @ {libc}")
     assert recording.warnings == ()
     part = verified(tmp_path, capsys)
     assert 100 < part < recording.instructions / 10
-    [function] = FileSymbols(libc).find_by_name("exit")
-    [path] = paths(tmp_path / "data")
+    [function] = FileSymbols(libc).named("exit")
+    [path] = decoded_paths(tmp_path / "data")
     assert path[0] & 0xFFF == function.offset & 0xFFF
 
 
-def test_an_edge_that_is_not_reached(
-    run: Run, program: ProgramBuilder, tmp_path: Path, whole: list[int]
+def test_unreached_boundary_gives_a_warning(
+    record_window: WindowRecorder, program: ProgramBuilder, tmp_path: Path, complete_path: list[int]
 ) -> None:
     argv = [str(program("recursion"))]
-    [warning] = run(argv, start_at="1_000_000").warnings
+    [warning] = record_window(argv, start_at="1_000_000").warnings
     assert warning == "1_000_000 (--start-at) was not reached: nothing is traced"
-    assert paths(tmp_path / "data") in ([], [[]])
-    [warning] = run(argv, start_at="main", stop_at="1000000").warnings
+    assert decoded_paths(tmp_path / "data") in ([], [[]])
+    [warning] = record_window(argv, start_at="main", stop_at="1000000").warnings
     assert warning == "1000000 (--stop-at) was not reached: the trace has no end"
 
 
@@ -219,23 +231,27 @@ def test_an_edge_that_is_not_reached(
         (str(1 << 70), None, "no program executes so many instructions"),
     ],
 )
-def test_what_is_no_edge(
-    start: str | None, stop: str | None, reason: str, run: Run, program: ProgramBuilder
+def test_invalid_boundary_is_a_usage_error(
+    start: str | None,
+    stop: str | None,
+    reason: str,
+    record_window: WindowRecorder,
+    program: ProgramBuilder,
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        run([str(program("recursion"))], start_at=start, stop_at=stop)
+        record_window([str(program("recursion"))], start_at=start, stop_at=stop)
     assert re.search(reason, str(caught.value))
     assert "\n" not in str(caught.value)
 
 
-def test_the_command(
+def test_command_line_records_a_window(
     backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-m", "rtit", "record", "--backend", backend, "--truth", "truth"]
-    edges = ["--start-at", "main", "--stop-at", "+100", "-o", "data"]
+    boundaries = ["--start-at", "main", "--stop-at", "+100", "-o", "data"]
     exe = str(program("recursion"))
     done = subprocess.run(
-        [*command, *edges, "--", exe],
+        [*command, *boundaries, "--", exe],
         cwd=tmp_path,
         capture_output=True,
         text=True,

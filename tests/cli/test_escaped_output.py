@@ -1,4 +1,4 @@
-"""What verbs print is lines of text, whatever the names in a recording are."""
+"""Commands print printable lines of text, for any names in a recording."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from rtit.perfdata import Writer
 from rtit.readable import escape_control_characters
 from support.streams import SYNC
 
-NASTY = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
-"""Sets a title, ends a line, clears a line, is no UTF-8, turns the text round."""
+UNPRINTABLE_NAME = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
+"""Sets a terminal title, ends a line, clears the screen, is no UTF-8, reverses the text."""
 STREAM = SYNC + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payload=None)
-VERBS = ["packets", "instructions", "report", "events", "lint"]
+COMMANDS = ["packets", "instructions", "report", "events", "lint"]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_plain_text_stays(text: str) -> None:
     assert escape_control_characters(text, "ascii") == text
 
 
-def test_a_line_is_one() -> None:
+def test_print_line_escapes_newlines() -> None:
     stream = io.StringIO()
     output.print_line("a\nb", to=stream)
     assert stream.getvalue() == "a\\nb\n"
 
 
-def test_nothing_else_prints() -> None:
-    """`output` alone knows standard output; what says how far something is has its own line."""
+def test_only_the_output_module_writes_to_standard_output() -> None:
+    """The progress line goes to standard error."""
     folder = Path(rtit.cli.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):
@@ -86,20 +86,20 @@ def test_nothing_else_prints() -> None:
 
 
 @pytest.fixture
-def nasty(tmp_path: Path) -> Path:
-    """A recording whose every name is nasty, of a file that is not there."""
+def recording_with_unprintable_names(tmp_path: Path) -> Path:
+    """A recording with unprintable names, of a file that does not exist."""
     path = tmp_path / "perf.data"
     with Writer(
         path,
         config=0x2601,
         cpuid="GenuineIntel,6,94,3",
-        cmdline=["rtit", "record", NASTY],
+        cmdline=["rtit", "record", UNPRINTABLE_NAME],
         facts={"profile": os.fsdecode(b"\x1b[2J\x9b\xff")},
     ) as writer:
-        writer.comm(7, 7, 1, NASTY)
-        writer.comm(8, 8, 1, NASTY)
+        writer.comm(7, 7, 1, UNPRINTABLE_NAME)
+        writer.comm(8, 8, 1, UNPRINTABLE_NAME)
         writer.fork(8, 7, 8, 7, 2)
-        writer.mmap2(7, 7, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/" + NASTY)
+        writer.mmap2(7, 7, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/" + UNPRINTABLE_NAME)
         writer.text_poke(7, 7, 1, 0x1000, bytes.fromhex("9074fd"))
         writer.auxtrace(7, 7, STREAM, None, 1)
         writer.auxtrace(8, 8, STREAM[1:], None, 1)
@@ -107,13 +107,22 @@ def nasty(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb(verb: str, encoding: str, nasty: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_print_unprintable_names_escaped(
+    command: str, encoding: str, recording_with_unprintable_names: Path, tmp_path: Path
+) -> None:
     for options in ([], ["--json"]):
-        if options and verb == "instructions":
+        if options and command == "instructions":
             continue
         ended = subprocess.run(
-            [sys.executable, "-m", "rtit", verb, *options, str(nasty)],
+            [
+                sys.executable,
+                "-m",
+                "rtit",
+                command,
+                *options,
+                str(recording_with_unprintable_names),
+            ],
             capture_output=True,
             env=os.environ | {"PYTHONIOENCODING": encoding},
             check=False,
@@ -124,33 +133,53 @@ def test_every_verb(verb: str, encoding: str, nasty: Path, tmp_path: Path) -> No
             assert each.isprintable()
         if options:
             text = ended.stdout.decode()
-            for document in [text] if verb == "report" else text.splitlines():
+            for document in [text] if command == "report" else text.splitlines():
                 json.loads(document)
 
 
 @pytest.mark.parametrize("to", ["-", "counts"])
-def test_counts_in_a_file(to: str, nasty: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rtit", "stat", "--per", "thread", "-o", to, str(nasty)]
+def test_stat_writes_unprintable_names_escaped(
+    to: str, recording_with_unprintable_names: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "rtit",
+        "stat",
+        "--per",
+        "thread",
+        "-o",
+        to,
+        str(recording_with_unprintable_names),
+    ]
     ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
     text = ended.stdout if to == "-" else (tmp_path / to).read_bytes()
     assert escape_control_characters(NASTY) in text.decode()
     assert all(each.isprintable() for each in text.decode().split("\n"))
 
 
-def test_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["packets", NASTY], ["packets", "--x" + NASTY], [NASTY], ["msr", NASTY],
-                  ["report", "--map", NASTY], ["scenario", NASTY], ["cpuid", "--profile", NASTY],
-                  ["record", "--", "/" + NASTY], ["packets", "--tid", NASTY]):  # fmt: skip
+def test_errors_print_arguments_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["packets", UNPRINTABLE_NAME],
+        ["packets", "--x" + UNPRINTABLE_NAME],
+        [UNPRINTABLE_NAME],
+        ["msr", UNPRINTABLE_NAME],
+        ["report", "--map", UNPRINTABLE_NAME],
+        ["scenario", UNPRINTABLE_NAME],
+        ["cpuid", "--profile", UNPRINTABLE_NAME],
+        ["record", "--", "/" + UNPRINTABLE_NAME],
+        ["packets", "--tid", UNPRINTABLE_NAME],
+    ):
         with suppress(SystemExit):
             assert main(words)
         said = capsys.readouterr()
         assert all(each.isprintable() for each in (said.out + said.err).split("\n")), words
 
 
-def test_output_that_cannot_be_written(nasty: Path) -> None:
+def test_full_standard_output_is_an_error(recording_with_unprintable_names: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "rtit", "report", str(nasty)],
+            [sys.executable, "-m", "rtit", "report", str(recording_with_unprintable_names)],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -159,8 +188,8 @@ def test_output_that_cannot_be_written(nasty: Path) -> None:
     assert ended.stderr == b"rtit report: No space left on device\n"
 
 
-class Collected:
-    """A collection that is no list."""
+class NonListCollection:
+    """A collection that is not a list."""
 
     def __init__(self, *items: object) -> None:
         self.items = items
@@ -176,9 +205,9 @@ class Collected:
 
 
 @pytest.mark.parametrize("items", [(), (1,), ("\udc80", None, {"b": []})])
-def test_collections_in_documents_are_lists(
+def test_json_writes_any_collection_as_a_list(
     items: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output.write_json({"a": Collected(*items), "c": [Collected(*items)]}, indent=2)
+    output.write_json({"a": NonListCollection(*items), "c": [NonListCollection(*items)]}, indent=2)
     expected = json.dumps({"a": list(items), "c": [list(items)]}, indent=2)
     assert capsys.readouterr().out == expected + "\n"

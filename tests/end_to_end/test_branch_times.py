@@ -1,4 +1,6 @@
-"""Every branch of a recording ran within the bounds that are told of it: the tracer knows when."""
+"""Every branch of a recording retired within its time bounds; the tracer knows the true
+time.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ EVENTS = [
     "intel_pt/cyc,mtc_period=0,psb_period=0/u",
 ]
 SAME_CLOCK = TimeModel()
-"""A cycle an instruction, a tick of the TSC a cycle."""
+"""One cycle for each instruction, and one TSC tick for each cycle."""
 OTHER_CLOCK = TimeModel(cpi=3, core_ratio=21)
-KINDS = {
+BRANCH_KINDS = {
     EventKind.CONDITIONAL,
     EventKind.JUMP,
     EventKind.CALL,
@@ -41,33 +43,38 @@ KINDS = {
 
 
 @pytest.fixture(params=["pointers", "recursion", "signal_nested", "threads", "rep"])
-def live(
+def recorded_program(
     request: pytest.FixtureRequest, program: Callable[[str], Path], record: Recorder
 ) -> RecordedProgram:
     return record([program(request.param)])
 
 
-def executed(
-    live: RecordedProgram, tid: int, model: TimeModel = SAME_CLOCK
+def executed_branches(
+    recorded_program: RecordedProgram, tid: int, model: TimeModel = SAME_CLOCK
 ) -> tuple[list[int], list[int]]:
-    """Where each branch was, and the TSC at which it retired."""
-    found = [event for event in live.log.events() if event.tid == tid and event.kind in KINDS]
+    """Return the address of each branch of a thread, and the TSC at which it retired."""
+    found = [
+        event
+        for event in recorded_program.log.events()
+        if event.tid == tid and event.kind in BRANCH_KINDS
+    ]
     return [event.ip for event in found], [model.tsc(event.clock) for event in found]
 
 
-def near(stream: Stream) -> Iterator[Branches]:
-    """Near branches: of a SYSCALL the trace does not say where it went."""
+def near_branches(stream: Stream) -> Iterator[Branches]:
+    """Yield near branches; the trace does not contain the target of a SYSCALL."""
     for batch in stream.branches(timing=True):
-        yield batch.select_rows((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
+        yield batch.take((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
 
 
 def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
-    """Times without `timing` lie within the bounds and never go back; none of a `Selection` by them
-    is lost.
+    """Check that times without `timing` lie within the bounds and never decrease.
+
+    A `Selection` by these times must lose no row.
     """
     for table in (stream.branches, stream.raw_events, stream.packets):
         bounds = table(timing=True).columns()
-        # packets have times only if they are chosen by them
+        # packets have times only if a time range selects them
         times = table().columns().get("time", bounds["time"])
         assert len(times) == len(bounds["time"])
         assert (bounds["earliest"] <= times).all()
@@ -77,24 +84,24 @@ def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
             middle = np.quantile(times, [0.25, 0.75], method="lower").tolist()
             start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in middle)
             where = Times(start, end)
-            first, last = where.to_ticks(clock)
+            first, last = where.ticks(clock)
             part = table(Selection(time=where)).columns()["time"]
             assert np.array_equal(part, times[(times >= first) & (times <= last)])
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_branches_ran_within_their_bounds(
-    live: RecordedProgram, event: str, tmp_path: Path
+    recorded_program: RecordedProgram, event: str, tmp_path: Path
 ) -> None:
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event)
+    replay(recorded_program.log, data, event=event)
     with Trace(data) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
-            columns = Branches.concatenate(near(stream), TIMING)
+            columns = Branches.joined(near_branches(stream), TIMING)
             if "cyc" in event:
                 check_plain_times(stream, trace.clock)
-            sources, times = executed(live, stream.tid)
+            sources, times = executed_branches(recorded_program, stream.tid)
             assert columns["source"].tolist() == sources
             truth = np.array(times, np.uint64)
             assert (columns["earliest"] <= truth).all()
@@ -105,7 +112,7 @@ def test_branches_ran_within_their_bounds(
             assert columns["earliest"].min(initial=UNKNOWN) >= 1_000_000_000
             if "mtc_period=0" in event and len(sources) > 100:
                 assert (columns["latest"] < UNKNOWN).mean() > 0.9
-            # a clock of 1 GHz, as the TSC has; with a threshold a CYC may come later than a measure
+            # core clock and TSC run at 1 GHz; with a threshold, a CYC may be late
             assert np.abs(columns["frequency"] - 1).max() <= (0.1 if "thresh" in event else 0)
             if "cyc" in event:
                 assert columns["cycles"][-1] > 0
@@ -115,20 +122,18 @@ def test_branches_ran_within_their_bounds(
 
 
 @pytest.mark.parametrize("event", ["intel_pt/cyc,mtc_period=0/u"])
-def test_cycles_are_those_that_were_counted(
-    live: RecordedProgram, event: str, tmp_path: Path
+def test_cycles_equal_ticks_where_each_instruction_takes_one_cycle(
+    recorded_program: RecordedProgram, event: str, tmp_path: Path
 ) -> None:
-    """The clock counts a cycle an instruction, so that a CYC tells the truth to the cycle: what
-    begins with a packet begins at its time.
-    """
+    """A CYC is exact to the cycle: a row that begins with a packet begins at its time."""
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event)
+    replay(recorded_program.log, data, event=event)
     with Trace(data) as trace:
         for stream in trace.streams:
             rows = stream.blocks(timing=True).columns()
             assert stream.counts().frequency == 1.0
             assert (rows["earliest"] <= rows["time"]).all()
-            # from the first CYC on cycles and ticks go on alike, but where nothing was counted
+            # from the first CYC on, cycles and ticks advance equally where cycles are counted
             started = rows["cycles"] > 0
             ticks = np.diff(rows["time"][started].astype(np.int64))
             cycles = np.diff(rows["cycles"][started].astype(np.int64))
@@ -136,17 +141,19 @@ def test_cycles_are_those_that_were_counted(
             assert (ticks == cycles).mean() > 0.9
 
 
-def test_cycles_make_bounds_narrower(live: RecordedProgram, tmp_path: Path) -> None:
-    """An MTC each 20 thousand ticks; a branch then has the bounds that CYCs around it give."""
+def test_cycles_make_bounds_narrower(recorded_program: RecordedProgram, tmp_path: Path) -> None:
+    """With an MTC every 20 thousand ticks, the CYCs around a branch bound its time."""
     widths = {}
     for event in ("intel_pt/mtc_period=9/u", "intel_pt/cyc,mtc_period=9/u"):
         data = tmp_path / "perf.data"
-        replay(live.log, data, event=event, time=OTHER_CLOCK)
+        replay(recorded_program.log, data, event=event, time=OTHER_CLOCK)
         with Trace(data) as trace:
             found = []
             for stream in trace.streams:
-                columns = Branches.concatenate(near(stream), TIMING)
-                truth = np.array(executed(live, stream.tid, OTHER_CLOCK)[1], np.uint64)
+                columns = Branches.joined(near_branches(stream), TIMING)
+                truth = np.array(
+                    executed_branches(recorded_program, stream.tid, OTHER_CLOCK)[1], np.uint64
+                )
                 assert (columns["earliest"] <= truth).all()
                 assert (truth <= columns["latest"]).all()
                 known = columns["latest"] < UNKNOWN
@@ -161,7 +168,7 @@ def test_cycles_make_bounds_narrower(live: RecordedProgram, tmp_path: Path) -> N
 @pytest.mark.parametrize("cpus", [1, 2])
 @pytest.mark.parametrize("event", EVENTS[:3])
 @pytest.mark.parametrize("name", ["threads", "fork"])
-def test_threads_that_share_cpus(
+def test_branches_on_shared_cpus_ran_within_their_bounds(
     name: str,
     event: str,
     cpus: int,
@@ -170,29 +177,29 @@ def test_threads_that_share_cpus(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a thread did has the bounds of the stream that tells of it; switches take time."""
-    live = record([program(name)])
-    switching: list[int] = []
-    plain = TraceUnits.process_events
+    """Switches take time, which the recorder adds to the clock."""
+    recorded_program = record([program(name)])
+    clock_offsets: list[int] = []
+    original_feed = TraceUnits.feed
 
-    def process_events(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
-        switching.append(self._clock_offset)
-        plain(self, records, blobs)
+    def feed(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
+        clock_offsets.append(self._ahead)
+        original_feed(self, records, blobs)
 
-    monkeypatch.setattr(TraceUnits, "process_events", process_events)
+    monkeypatch.setattr(TraceUnits, "feed", feed)
     data = tmp_path / "perf.data"
-    replay(live.log, data, event=event, cpus=cpus)
+    replay(recorded_program.log, data, event=event, cpus=cpus)
     with Trace(data) as trace:
         for tid in {stream.tid for stream in trace.threads}:
             streams = [stream for stream in trace.threads if stream.tid == tid]
-            parts = [Branches.concatenate(near(each), TIMING) for each in streams]
+            parts = [Branches.joined(near_branches(each), TIMING) for each in streams]
             columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            # where it ran on several CPUs, one after the other
+            # merge the rows of several CPUs in the order of time
             order = np.argsort(columns["time"], kind="stable")
             ran = [
                 (event.ip, SAME_CLOCK.tsc(event.clock + ahead))
-                for event, ahead in zip(live.log.events(), switching, strict=True)
-                if event.tid == tid and event.kind in KINDS
+                for event, ahead in zip(recorded_program.log.events(), clock_offsets, strict=True)
+                if event.tid == tid and event.kind in BRANCH_KINDS
             ]
             assert columns["source"][order].tolist() == [ip for ip, _ in ran]
             truth = np.array([time for _, time in ran], np.uint64)

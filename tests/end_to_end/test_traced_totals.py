@@ -1,4 +1,4 @@
-"""How much of what ran is traced: the recorder's number is what decoding gives back."""
+"""The recorder's totals of traced instructions and branches equal those that decoding finds."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def decoded(data: Path) -> tuple[int, int]:
-    """Instructions and branches."""
+def decoded_totals(data: Path) -> tuple[int, int]:
+    """Return the numbers of decoded instructions and branches."""
     with Trace(data) as trace:
         counts = [stream.counts() for stream in trace.streams]
         losses = [span for stream in trace.streams for span in stream.ledger()]
@@ -33,7 +33,7 @@ def decoded(data: Path) -> tuple[int, int]:
     return sum(each.instructions for each in counts), sum(each.branches for each in counts)
 
 
-def recorded(
+def record_program(
     exe: Path, backend: str, data: Path, *, filters: Sequence[str] = (), window: Sequence[str] = ()
 ) -> Recording:
     at = dict(zip(("start_at", "stop_at"), window, strict=False))
@@ -69,7 +69,7 @@ def recorded(
         ("recursion", [], ()),
     ],
 )
-def test_traced_is_decoded(
+def test_traced_totals_equal_decoded_totals(
     name: str,
     filters: list[str],
     window: tuple[str, ...],
@@ -77,8 +77,10 @@ def test_traced_is_decoded(
     program: ProgramBuilder,
     tmp_path: Path,
 ) -> None:
-    recording = recorded(program(name), backend, tmp_path / "data", filters=filters, window=window)
-    found = decoded(tmp_path / "data")
+    recording = record_program(
+        program(name), backend, tmp_path / "data", filters=filters, window=window
+    )
+    found = decoded_totals(tmp_path / "data")
     assert (recording.traced_instructions, recording.traced_branches) == found
     assert found[0] > 0
     whole = not filters and not window
@@ -86,7 +88,9 @@ def test_traced_is_decoded(
     assert recording.partial != whole
 
 
-def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+def test_snapshot_has_no_traced_totals(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
     request = RecordRequest(
         [str(program("recursion"))], backend=backend, output=tmp_path / "data",
         size_limits=SizeLimits(snapshot=1 << 16),
@@ -95,21 +99,23 @@ def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_
     assert (recording.traced_instructions, recording.traced_branches) == (None, None)
 
 
-def test_the_summary_says_both(
+def test_summary_prints_executed_and_traced_totals(
     backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     exe, data = str(program("recursion")), str(tmp_path / "data")
     words = ["--backend", backend, "-o", data, "--filter", f"filter main @ {exe}", "--", exe]
     assert main(["record", *words]) == 0
-    instructions, branches = decoded(tmp_path / "data")
+    instructions, branches = decoded_totals(tmp_path / "data")
     said = capfd.readouterr().err
     assert f"executed, of them {instructions:,} instructions, {branches:,} branches traced" in said
 
 
-def test_the_environment_keeps_its_order(
+def test_environment_order_is_that_of_the_back_end(
     backend: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A program goes through it: in another order it runs another path. QEMU turns it round."""
+    """The order changes the path of a program that iterates over it. QEMU reverses the
+    order.
+    """
     env = {f"V{number}": str(number) for number in range(40)}
     record_to_end(
         start_recording(

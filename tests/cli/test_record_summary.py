@@ -1,4 +1,4 @@
-"""What `rtit record` says at its end."""
+"""The summary that `rtit record` prints at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rtit.cli.look.recording_progress import summary_json, summary_line
 from rtit.perfdata import ExitStatus, Fault
 
 CHOICE = BackendChoice("ptrace", "as asked for")
-PLAIN = Recording(
+COMPLETED = Recording(
     path=Path("perf.data"),
     exit_code=0,
     instructions=1_076_247,
@@ -27,7 +27,7 @@ PLAIN = Recording(
     ending=ExitStatus(0, of_process=True),
 )
 CRASHED = replace(
-    PLAIN,
+    COMPLETED,
     exit_code=128 + SIGSEGV,
     ending=ExitStatus(SIGSEGV, True, True, Fault(0x401000, 1, 0x10)),
 )
@@ -37,16 +37,16 @@ CRASHED = replace(
     ("recording", "text"),
     [
         (
-            PLAIN,
+            COMPLETED,
             "1,076,247 instructions, 200 branches of 1 thread as 5,000 bytes of PT in perf.data; ",
         ),
         (
-            replace(PLAIN, partial=True, threads=2),
+            replace(COMPLETED, partial=True, threads=2),
             "1,076,247 instructions, 200 branches of 2 threads executed, of which 5,000 bytes "
             "of PT are in perf.data; ",
         ),
         (
-            replace(PLAIN, partial=True, traced_instructions=7, traced_branches=2),
+            replace(COMPLETED, partial=True, traced_instructions=7, traced_branches=2),
             "1,076,247 instructions, 200 branches of 1 thread executed, of them 7 instructions, "
             "2 branches traced as 5,000 bytes of PT in perf.data; ",
         ),
@@ -55,7 +55,7 @@ CRASHED = replace(
         (replace(PLAIN, ending=None), "perf.data; "),
     ],
 )
-def test_the_line(recording: Recording, text: str) -> None:
+def test_summary_line_states_totals_and_ending(recording: Recording, text: str) -> None:
     line = summary_line(recording, CHOICE)
     assert line.startswith("[ rtit record: 1,076,247 instructions, ")
     assert line.endswith(f"{text}ptrace: as asked for ]")
@@ -66,10 +66,10 @@ def test_json_is_one_line_with_the_documented_names(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert text.count("\n") == 1
     found = json.loads(text)
-    told = help_pages.RECORD_JSON.replace(",", " ").split()
-    assert set(found) <= set(told)
+    documented_names = help_pages.RECORD_JSON.replace(",", " ").split()
+    assert set(found) <= set(documented_names)
     assert found["signal"] == SIGSEGV
     assert found["fault"] == {"ip": 0x401000, "address": 0x10, "si_code": 1}
     assert found["ended"] == str(CRASHED.ending)
     assert found["command"] == ["./program", "a b"]
-    assert summary_json(PLAIN, CHOICE, [])["fault"] is None
+    assert summary_json(COMPLETED, CHOICE, [])["fault"] is None

@@ -1,5 +1,5 @@
-"""What counts, covers, compares and debugs says of recordings that lack something: a sentence, and
-the exit code; and nothing that could be told is lost.
+"""Commands on recordings that lack something print one line and exit with 3, and lose no
+results.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rtit.gdb.debugger import find_gdb
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 
-Make = Callable[[Path], Path]
+MakeRecording = Callable[[Path], Path]
 
 TOOLS = ("bolt", "autofdo", "llvm", "pprof", "callgrind", "perf")
 FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
-VERBS = {
+COMMAND_LINES = {
     **{f"profile {tool}": ["profile", "--for", tool, "-o", "out"] for tool in TOOLS},
     **{f"coverage {kind}": ["coverage", "--format", kind, "-o", "out"] for kind in FORMATS},
     "stat": ["stat", "--per", "function", "-o", "out"],
@@ -33,13 +33,13 @@ VERBS = {
     "diff": ["diff"],
     "gdb": ["gdb", "--gdb", "gdb -nx", "--batch", "--ex", "info record"],
 }
-UNNAMED = {f"profile {tool}" for tool in TOOLS} | {"stat"}
-"""Verbs that say that functions have no names."""
-SOURCES_WANTED = {"coverage html", "coverage lcov", "coverage cobertura"}
+REPORTS_MISSING_SYMBOLS = {f"profile {tool}" for tool in TOOLS} | {"stat"}
+"""Commands that report a program without symbols."""
+NEEDS_SOURCE_LINES = {"coverage html", "coverage lcov", "coverage cobertura"}
 NO_SOURCE = "no file has lines of source in its DWARF"
 
 
-def built(folder: Path, *flags: str) -> Path:
+def build_program(folder: Path, *flags: str) -> Path:
     if shutil.which("gcc") is None or shutil.which("strip") is None:
         pytest.skip("gcc or strip is not installed")
     folder.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def built(folder: Path, *flags: str) -> Path:
     return program
 
 
-def recorded(program: Path, event: str = "intel_pt//u") -> Path:
+def record_program(program: Path, event: str = "intel_pt//u") -> Path:
     require_backend("qemu")
     data = program.with_name("data")
     record_to_end(
@@ -58,41 +58,43 @@ def recorded(program: Path, event: str = "intel_pt//u") -> Path:
     return data
 
 
-def stripped(folder: Path) -> Path:
-    program = built(folder, "-g")
+def record_stripped(folder: Path) -> Path:
+    program = build_program(folder, "-g")
     subprocess.run(["strip", str(program)], check=True)
-    return recorded(program)
+    return record_program(program)
 
 
-def without_dwarf(folder: Path) -> Path:
-    return recorded(built(folder, "-g0"))
+def record_without_dwarf(folder: Path) -> Path:
+    return record_program(build_program(folder, "-g0"))
 
 
-def dwarf(*flags: str) -> Make:
-    return lambda folder: recorded(built(folder, *flags))
+def record_with_dwarf(*flags: str) -> MakeRecording:
+    return lambda folder: record_program(build_program(folder, *flags))
 
 
-def changed(folder: Path) -> Path:
-    data = recorded(built(folder, "-g"))
-    built(folder, "-g", "-DMORE")
+def record_changed_program(folder: Path) -> Path:
+    data = record_program(build_program(folder, "-g"))
+    build_program(folder, "-g", "-DMORE")
     return data
 
 
-def gone(folder: Path) -> Path:
-    program = built(folder, "-g")
-    data = recorded(program)
+def record_deleted_program(folder: Path) -> Path:
+    program = build_program(folder, "-g")
+    data = record_program(program)
     program.unlink()
     return data
 
 
-def with_a_gap(folder: Path) -> Path:
-    data = recorded(built(folder, "-g"), "intel_pt/psb_period=0/u")
+def record_with_a_gap(folder: Path) -> Path:
+    data = record_program(build_program(folder, "-g"), "intel_pt/psb_period=0/u")
     with Trace(data) as trace:
         stream = trace.streams[0]
         pieces = stream.source.pieces  # type: ignore[attr-defined]
-        points = [point.offset for batch in stream.sync_points() for point in batch]
+        sync_offsets = [point.offset for batch in stream.sync_points() for point in batch]
     # a short stream may have the PSB at its start alone
-    wrong = points[len(points) // 2] - 100 if len(points) > 1 else stream.size // 2
+    wrong = (
+        sync_offsets[len(sync_offsets) // 2] - 100 if len(sync_offsets) > 1 else stream.size // 2
+    )
     [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
     place = piece.file_offset + wrong - piece.aux_offset
     content = bytearray(data.read_bytes())
@@ -101,22 +103,22 @@ def with_a_gap(folder: Path) -> Path:
     return data
 
 
-def cut(folder: Path) -> Path:
-    data = recorded(built(folder, "-g"))
+def record_truncated(folder: Path) -> Path:
+    data = record_program(build_program(folder, "-g"))
     data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
     return data
 
 
-SITUATIONS: dict[str, Make] = {
-    "stripped": stripped,
-    "without DWARF": without_dwarf,
-    "DWARF 4": dwarf("-gdwarf-4"),
-    "DWARF 5": dwarf("-gdwarf-5"),
-    "split DWARF": dwarf("-g", "-gsplit-dwarf"),
-    "changed": changed,
-    "gone": gone,
-    "a gap": with_a_gap,
-    "cut": cut,
+SITUATIONS: dict[str, MakeRecording] = {
+    "stripped": record_stripped,
+    "without DWARF": record_without_dwarf,
+    "DWARF 4": record_with_dwarf("-gdwarf-4"),
+    "DWARF 5": record_with_dwarf("-gdwarf-5"),
+    "split DWARF": record_with_dwarf("-g", "-gsplit-dwarf"),
+    "changed": record_changed_program,
+    "gone": record_deleted_program,
+    "a gap": record_with_a_gap,
+    "cut": record_truncated,
 }
 MISSING = {
     "changed": ("has build id", "no code is known at"),
@@ -127,8 +129,8 @@ MISSING = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The recording of a situation, each made once."""
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the recording of a situation, once each."""
     known: dict[str, Path] = {}
 
     def recording(name: str) -> Path:
@@ -140,10 +142,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return recording
 
 
-def told(
+def run_command(
     words: list[str], data: Path, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> tuple[int, str, str]:
-    """The exit code, and what stands on standard output and error, one sentence a line."""
+    """Return the exit code, standard output and standard error of a command."""
     if words[0] == "gdb":
         try:
             find_gdb()
@@ -158,44 +160,46 @@ def told(
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("verb", VERBS)
-def test_what_is_missing_is_told(
-    verb: str,
+@pytest.mark.parametrize("command", COMMAND_LINES)
+def test_missing_data_is_reported_with_exit_code_3(
+    command: str,
     situation: str,
-    made: Callable[[str], Path],
+    recordings: Callable[[str], Path],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, err = told(VERBS[verb], made(situation), tmp_path, capfd)
+    code, out, err = run_command(COMMAND_LINES[command], recordings(situation), tmp_path, capfd)
     missing = MISSING.get(situation)
-    # What half of a file has need not be enough for a debugger.
-    unknown = 1 if verb == "gdb" and situation == "cut" else 3
-    assert code == (unknown if missing else 0), err
-    where = out + err if verb == "diff" else err
-    wanted = (missing,) if isinstance(missing, str) else missing or ("",)
-    assert any(each in where for each in wanted), where
-    assert ("has no symbols" in err) == (situation == "stripped" and verb in UNNAMED)
+    # Half of a file may be too little for a debugger.
+    incomplete_code = 1 if command == "gdb" and situation == "cut" else 3
+    assert code == (incomplete_code if missing else 0), err
+    where = out + err if command == "diff" else err
+    expected = (missing,) if isinstance(missing, str) else missing or ("",)
+    assert any(each in where for each in expected), where
+    assert ("has no symbols" in err) == (
+        situation == "stripped" and command in REPORTS_MISSING_SYMBOLS
+    )
     has_source = situation.startswith(("DWARF", "split", "a gap"))
-    if verb in SOURCES_WANTED:
+    if command in NEEDS_SOURCE_LINES:
         assert (NO_SOURCE in err) != has_source
     nothing = situation in ("changed", "gone", "cut")
-    if verb.startswith(("coverage", "stat")) or (verb.startswith("profile") and not nothing):
+    if command.startswith(("coverage", "stat")) or (command.startswith("profile") and not nothing):
         assert (tmp_path / "out").exists()
     lines = [line for line in err.splitlines() if line.startswith("rtit ")]
     assert len({*lines}) == len(lines)
-    assert len(lines) < 5 or verb == "edges"  # which tells of each gap
+    assert len(lines) < 5 or command == "edges"  # which reports each gap
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("command", COMMAND_LINES)
 @pytest.mark.parametrize("content", [b"", b"nothing that anybody knows", b"\x7fELF" + bytes(200)])
-def test_an_unknown_format(
-    verb: str, content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_unknown_format_is_an_error(
+    command: str, content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     data.write_bytes(content)
-    code, out, err = told(VERBS[verb], data, tmp_path, capfd)
+    code, out, err = run_command(COMMAND_LINES[command], data, tmp_path, capfd)
     assert code == 1
     assert out == ""
-    assert err.startswith(f"rtit {verb.split(maxsplit=1)[0]}: {data}")
+    assert err.startswith(f"rtit {command.split(maxsplit=1)[0]}: {data}")
     assert err.count("\n") <= 2
     assert not (tmp_path / "out").exists()

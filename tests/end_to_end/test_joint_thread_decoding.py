@@ -1,4 +1,4 @@
-"""Of a CPU with many threads these are decoded together: every answer is what it is apart."""
+"""Joint decoding of many threads on a CPU gives the same results as separate decoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
-from rtit.perfdata import SwitchRecords
+from rtit.perfdata import Switches
 from rtit.trace import Selection, Trace
 from rtit.trace.threads import split
 from support.recordings import Recorder
@@ -20,27 +20,27 @@ ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(params=[("threads", 2), ("fork", 2), ("vfork_exec", 1)], ids=lambda each: each[0])
-def data(
+def recording_path(
     request: pytest.FixtureRequest, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> Path:
     name, cpus = request.param
     path = tmp_path / "perf.data"
-    replay(record([program(name)]).log, path, cpus=cpus, switches=SwitchRecords.THREADS)
+    replay(record([program(name)]).log, path, cpus=cpus, switches=Switches.THREADS)
     return path
 
 
 @pytest.fixture
-def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on no two threads are decoded apart."""
+def force_joint_decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it to decode no two threads separately afterwards."""
 
-    def never() -> None:
-        monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
-        monkeypatch.setattr(split, "MAX_WORK", 0)
+    def force() -> None:
+        monkeypatch.setattr(split, "FEW", 1)
+        monkeypatch.setattr(split, "WORK", 0)
 
-    return never
+    return force
 
 
-VERBS = [
+COMMANDS = [
     ["stat", "--top", "1000"],
     ["stat", "--top", "1000", "--per", "thread"],
     ["stat", "--top", "1000", "--per", "dso"],
@@ -53,22 +53,28 @@ VERBS = [
 ]
 
 
-def told(verb: list[str], data: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> list[object]:
-    code = main([*verb, str(data)])
+def run_command(
+    command: list[str], recording_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> list[object]:
+    code = main([*command, str(recording_path)])
     printed = capfdbinary.readouterr()
-    # several may have ran as often: their order is no matter
+    # functions with equal counts may appear in any order
     return [code, sorted(printed.out.splitlines()), printed.err]
 
 
-def test_counts(
-    data: Path, together: Callable[[], None], capfdbinary: pytest.CaptureFixture[bytes]
+def test_joint_decoding_gives_the_same_counts(
+    recording_path: Path,
+    force_joint_decoding: Callable[[], None],
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    apart = [told(verb, data, capfdbinary) for verb in VERBS]
-    together()
-    assert [told(verb, data, capfdbinary) for verb in VERBS] == apart
+    separately = [run_command(command, recording_path, capfdbinary) for command in COMMANDS]
+    force_joint_decoding()
+    assert [run_command(command, recording_path, capfdbinary) for command in COMMANDS] == separately
 
 
-def test_rows(data: Path, together: Callable[[], None]) -> None:
+def test_joint_decoding_gives_the_same_rows(
+    recording_path: Path, force_joint_decoding: Callable[[], None]
+) -> None:
     def rows(trace: Trace, where: Selection | None) -> Counter[tuple[int, ...]]:
         found: Counter[tuple[int, ...]] = Counter()
         for table in (trace.instructions(where), trace.branches(where)):
@@ -76,35 +82,37 @@ def test_rows(data: Path, together: Callable[[], None]) -> None:
             found.update(zip(*columns, strict=True))
         return found
 
-    with Trace(data) as trace:
-        some = [each for each in trace.streams if each.has_several_threads]
+    with Trace(recording_path) as trace:
+        some = [each for each in trace.streams if each.has_several]
         assert some
         tids = tuple({each.tid for each in trace.threads})
         wanted = [None, Selection(tids=tids[:2]), Selection(tids=tids[-1:])]
-        apart = [rows(trace, where) for where in wanted]
-        assert any(apart)
+        separately = [rows(trace, where) for where in wanted]
+        assert any(separately)
         losses = [str(span) for each in trace.select() for span in each.spans() if span.is_gap]
-    together()
-    with Trace(data) as trace:
+    force_joint_decoding()
+    with Trace(recording_path) as trace:
         assert len(trace.select()) == len(trace.streams)
-        assert [rows(trace, where) for where in wanted] == apart
+        assert [rows(trace, where) for where in wanted] == separately
         assert [
             str(span) for each in trace.select() for span in each.spans() if span.is_gap
         ] == losses
 
 
-def test_report(
-    data: Path, together: Callable[[], None], capfdbinary: pytest.CaptureFixture[bytes]
+def test_joint_decoding_gives_the_same_report(
+    recording_path: Path,
+    force_joint_decoding: Callable[[], None],
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     def report() -> tuple[list[str], dict[str, int]]:
-        assert main(["report", "--json", str(data)]) == 0
+        assert main(["report", "--json", str(recording_path)]) == 0
         found = json.loads(capfdbinary.readouterr().out)
         ran: Counter[str] = Counter()
         for each in found["streams"]:
-            of = each["threads"] or {each["title"].partition(", ")[2]: each["instructions"]}
-            ran.update(of)
+            by_thread = each["threads"] or {each["title"].partition(", ")[2]: each["instructions"]}
+            ran.update(by_thread)
         return sorted(map(str, found["functions"])), dict(ran)
 
-    apart = report()
-    together()
-    assert report() == apart
+    separately = report()
+    force_joint_decoding()
+    assert report() == separately

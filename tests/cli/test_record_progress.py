@@ -15,7 +15,7 @@ from rtit.capture.recording import STOPPED_BY_FULL_DISK, RecordingTotals
 from rtit.cli.look.recording_progress import RecordingProgress
 
 
-def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_states_totals_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 20.0])
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def seconds() -> Iterator[float]:
+def clock_in_steps_of_ten() -> Iterator[float]:
     return (10.0 * tick for tick in count())
 
 
@@ -46,7 +46,7 @@ def seconds() -> Iterator[float]:
 def test_large_recording_warns_at_each_doubling_on_a_terminal(
     stream: io.StringIO, warned: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = seconds()
+    clock = clock_in_steps_of_ten()
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     progress = RecordingProgress(stream, BackendChoice("qemu", "as asked for"))
     for size in (1.0, 1.1, 1.2, 2.2, 9.9):

@@ -1,4 +1,4 @@
-"""Bare PT and its code on the command line, against what libipt and the processor's makers say."""
+"""Raw PT and its code on the command line, compared with libipt and the vendor's documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rtit.trace import Settings, Start, Trace
 from support.recordings import Recorder
 from support.streams import SYNC
 
-NEEDED = {"profile": ["--for", "bolt"], "verify": ["--truth", "t"]}
+REQUIRED_OPTIONS = {"profile": ["--for", "bolt"], "verify": ["--truth", "t"]}
 NO_CODE = {
     # packets alone, or none at all
     *("packets", "lint", "info", "convert", "record", "doctor", "msr", "cpuid", "scenario"),
@@ -33,22 +33,29 @@ RETURNS = "call_indirect-ret_compressed"
 
 
 @pytest.fixture
-def cases(traces: Path) -> Path:
+def libipt_cases(traces: Path) -> Path:
     return traces / "libipt-cases"
 
 
-def bare(cases: Path, name: str) -> list[str]:
-    return ["--raw", str(cases / f"{name}.pt"), "--image", f"{cases / name}.bin@0x100000"]
+def raw_options(libipt_cases: Path, name: str) -> list[str]:
+    return [
+        "--raw",
+        str(libipt_cases / f"{name}.pt"),
+        "--image",
+        f"{libipt_cases / name}.bin@0x100000",
+    ]
 
 
-def test_instructions(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["instructions", *bare(cases, RETURNS), "--fields", "ip"]) == 0
+def test_instructions_are_those_that_libipt_lists(
+    libipt_cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["instructions", *raw_options(libipt_cases, RETURNS), "--fields", "ip"]) == 0
     expected = re.findall(
-        "^[0-9a-f]{16}$", (cases / f"{RETURNS}.instructions.txt").read_text(), re.M
+        "^[0-9a-f]{16}$", (libipt_cases / f"{RETURNS}.instructions.txt").read_text(), re.M
     )
     shown = capsys.readouterr().out.split()
     assert [int(ip, 16) for ip in shown] == [int(ip, 16) for ip in expected]
-    assert main(["instructions", *bare(cases, RETURNS)]) == 0
+    assert main(["instructions", *raw_options(libipt_cases, RETURNS)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["100000", "0x100000", "call", "rbx"]
 
 
@@ -56,10 +63,10 @@ def test_instructions(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("mode", "texts"),
     [(0, ["inc ax", "jmp ax"]), (2, ["inc eax", "jmp eax"]), (1, ["jmp rax"])],
 )
-def test_code_of_each_mode_is_told_in_its_words(
+def test_disassembly_follows_the_execution_mode(
     mode: int, texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """40 is INC of eAX, and a REX prefix in 64-bit code (SDM volume 2, INC; table 33-26)."""
+    """40H is INC of eAX, and a REX prefix in 64-bit code (SDM volume 2, INC; Table 33-26)."""
     stream, code = tmp_path / "stream.pt", tmp_path / "code"
     long = bytes([0x99, 1])
     head = SYNC.replace(long, bytes([0x99, mode]))
@@ -71,16 +78,22 @@ def test_code_of_each_mode_is_told_in_its_words(
     assert [" ".join(each.split()) for each in capsys.readouterr().out.splitlines()] == texts
 
 
-def test_events_and_rules(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["events", *bare(cases, RETURNS)]) == 0
-    assert "[disabled]" in (cases / f"{RETURNS}.instructions.txt").read_text()
+def test_events_and_lint_read_raw_packets(
+    libipt_cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["events", *raw_options(libipt_cases, RETURNS)]) == 0
+    assert "[disabled]" in (libipt_cases / f"{RETURNS}.instructions.txt").read_text()
     assert "disabled" in capsys.readouterr().out
-    assert main(["lint", "--raw", str(cases / f"{RETURNS}.pt"), "--cpu-model", "6/94/3"]) in (0, 1)
+    assert main(
+        ["lint", "--raw", str(libipt_cases / f"{RETURNS}.pt"), "--cpu-model", "6/94/3"]
+    ) in (0, 1)
 
 
-def test_packets(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["packets", "--raw", str(cases / f"{RETURNS}.pt")]) == 0
-    expected = (cases / f"{RETURNS}.packets.txt").read_text().splitlines()
+def test_packets_are_those_that_libipt_lists(
+    libipt_cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["packets", "--raw", str(libipt_cases / f"{RETURNS}.pt")]) == 0
+    expected = (libipt_cases / f"{RETURNS}.packets.txt").read_text().splitlines()
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [int(words[0], 16) for words in shown] == [int(line.split()[0], 16) for line in expected]
     names = {"TNT": "tnt.8"}
@@ -89,13 +102,15 @@ def test_packets(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def cut_cyc() -> bytes:
-    """An OVF in the place of the second byte of a CYC."""
+def cyc_cut_by_ovf() -> bytes:
+    """Return packets where an OVF stands in place of the second byte of a CYC."""
     return encode("PSB") + encode("PSBEND") + encode("CYC", cycles=0x1234)[:1] + encode("OVF")
 
 
-def strange_tma() -> bytes:
-    """A TMA with a reserved bit that is set, and a byte that looks like two results."""
+def tma_with_reserved_bit() -> bytes:
+    """Return a TMA with a set reserved bit, and a byte that looks like a TNT of two
+    branches.
+    """
     tma = bytearray(encode("TMA", ctc=1, fast_counter=2))
     tma[6] |= 2
     return encode("PSB") + encode("PSBEND") + bytes(tma) + b"\x0e" + encode("CBR", ratio=9)
@@ -118,7 +133,7 @@ def test_packets_apply_skd007_of_the_cpu(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     raw = tmp_path / "cyc.pt"
-    raw.write_bytes(cut_cyc())
+    raw.write_bytes(cyc_cut_by_ovf())
     named = ("--cpu-model", cpu) if cpu else ()
     code = main(["packets", "--raw", str(raw), *named, *timing])
     assert code == (3 if "OVF" in lines else 0)
@@ -142,14 +157,14 @@ def test_packets_mark_tma_with_reserved_bits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     raw = tmp_path / "tma.pt"
-    raw.write_bytes(strange_tma())
+    raw.write_bytes(tma_with_reserved_bit())
     assert main(["packets", "--raw", str(raw), *(("--cpu-model", cpu) if cpu else ())]) == code
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("  ", 1)[1] for line in shown[2:]] == [*lines, "CBR ratio=9"]
 
 
-def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the columns have them; a packet that tells the time was made then."""
+def test_packet_times_equal_the_columns(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A TSC packet has exactly its own time."""
     words = ["packets", "--timing", "--raw", str(traces / "dynamorio" / "pt.bin")]
     words += ["--mtc-freq", "3", "--nom-freq", "0x25", "--cpuid-15", "2,308"]
     assert main([*words, "--json"]) == 0
@@ -159,9 +174,9 @@ def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) 
     columns = stream.packets(timing=True).columns()
     for name in ("offset", "time", "earliest", "latest", "cycles"):
         assert [each[name] for each in found] == columns[name].tolist()
-    told = [each for each in found if each["name"] == "TSC"]
-    assert told
-    assert all(each["earliest"] == each["latest"] == each["fields"]["tsc"] for each in told)
+    with_tsc = [each for each in found if each["name"] == "TSC"]
+    assert with_tsc
+    assert all(each["earliest"] == each["latest"] == each["fields"]["tsc"] for each in with_tsc)
     assert {each["frequency"] for each in found[:3]} == {None}
     assert main(words) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -173,7 +188,9 @@ def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) 
     assert "with --raw it needs a file, not a pipe" in capsys.readouterr().err
 
 
-def test_an_elf_file_and_its_clocks(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_elf_file_and_clock_options_give_names_and_times(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # `mov mov mov mov syscall mov mov syscall`, at the offsets that the recording's notes give
     folder = traces / "dynamorio"
     words = [
@@ -199,7 +216,9 @@ def test_an_elf_file_and_its_clocks(traces: Path, capsys: pytest.CaptureFixture[
     assert times[1] > times[0]
 
 
-def test_the_base_of_an_elf_file(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_elf_file_is_loaded_at_the_given_address(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = traces / "dynamorio"
     words = ["--raw", str(folder / "pt.bin"), "--elf", f"{folder / 'hello'}@0x400000"]
     assert main(["report", *words]) == 0
@@ -208,11 +227,11 @@ def test_the_base_of_an_elf_file(traces: Path, capsys: pytest.CaptureFixture[str
     assert "no code is known at 0x401000" in capsys.readouterr().out
 
 
-def test_from_a_pipe(cases: Path) -> None:
+def test_packets_from_standard_input(libipt_cases: Path) -> None:
     command = [sys.executable, "-m", "rtit", "report", "--raw", "-"]
-    with (cases / f"{RETURNS}.pt").open("rb") as file:
+    with (libipt_cases / f"{RETURNS}.pt").open("rb") as file:
         ended = subprocess.run(
-            [*command, "--image", f"{cases / RETURNS}.bin@100000"],
+            [*command, "--image", f"{libipt_cases / RETURNS}.bin@100000"],
             stdin=file,
             capture_output=True,
             text=True,
@@ -224,7 +243,7 @@ def test_from_a_pipe(cases: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "code", "text"),
+    ("command", "code", "text"),
     [
         (["packets", "--timing"], 2, "with --raw it needs a file, not a pipe"),
         (["profile", "--for", "pprof"], 2, "which was read before"),
@@ -232,11 +251,13 @@ def test_from_a_pipe(cases: Path) -> None:
         (["info"], 0, " 35 "),
     ],
 )
-def test_a_pipe_by_its_name(verb: list[str], code: int, text: str, cases: Path) -> None:
-    """It can be read once, and what its size is shows then."""
+def test_pipe_by_its_path_is_read_once(
+    command: list[str], code: int, text: str, libipt_cases: Path
+) -> None:
+    """The size of a pipe is known only after it was read."""
     ended = subprocess.run(
-        [sys.executable, "-m", "rtit", *verb, "--raw", "/dev/stdin"],
-        input=(cases / f"{RETURNS}.pt").read_bytes(),
+        [sys.executable, "-m", "rtit", *command, "--raw", "/dev/stdin"],
+        input=(libipt_cases / f"{RETURNS}.pt").read_bytes(),
         capture_output=True,
         check=False,
     )
@@ -280,14 +301,14 @@ def test_a_pipe_by_its_name(verb: list[str], code: int, text: str, cases: Path) 
         (["--raw", "PT", "--guestmodules", "m"], "--guestmodules is for a recording"),
     ],
 )
-def test_words_that_do_not_fit(
+def test_conflicting_options_are_a_usage_error(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *words]) == 2
     assert message in capsys.readouterr().err
 
 
-DECODE = {
+OPTIONS_OF_DECODE = {
     "cpu": ["--cpu-model", "6/94/3"],
     "mtc_freq": ["--mtc-freq", "3"],
     "nom_freq": ["--nom-freq", "0x18"],
@@ -302,22 +323,22 @@ DECODE = {
 }
 
 
-@pytest.mark.parametrize("verb", sorted(COMMANDS))
-def test_all_that_decode_takes(verb: str) -> None:
-    """Every verb that reads bare PT with its code has an option for each setting."""
-    parser = command_parser(verb)
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_the_options_of_rtit_decode(command: str) -> None:
+    """Every command that reads raw PT with its code has an option for each setting."""
+    parser = command_parser(command)
     have = set(parser.option_names())
     if "--elf" not in have:
-        assert verb in NO_CODE
+        assert command in NO_CODE
         return
-    words = [word.partition("=")[0] for words in DECODE.values() for word in words]
+    words = [word.partition("=")[0] for words in OPTIONS_OF_DECODE.values() for word in words]
     named = {word for word in words if word.startswith("--")}
     assert named - have == set()
     assert "--raw" in have
-    assert verb not in NO_CODE
-    given = [word for words in DECODE.values() for word in words]
-    files = ["--raw", *(["a", "b"] if verb == "diff" else [__file__])]
-    arguments = parser.parse_args([*given, *files, *NEEDED.get(verb, [])])
+    assert command not in NO_CODE
+    given = [word for words in OPTIONS_OF_DECODE.values() for word in words]
+    files = ["--raw", *(["a", "b"] if command == "diff" else [__file__])]
+    arguments = parser.parse_args([*given, *files, *REQUIRED_OPTIONS.get(command, [])])
     arguments.raw, arguments.file, arguments.input = __file__, None, None
     trace = open_raw_trace(arguments)
     (stream,) = trace.streams
@@ -336,14 +357,16 @@ def test_all_that_decode_takes(verb: str) -> None:
     )
 
 
-def test_no_setting_is_forgotten() -> None:
+def test_option_table_covers_all_parameters_of_rtit_decode() -> None:
     others = {"data", "image", "threads", "places", "title"}
-    assert set(inspect.signature(rtit.decode).parameters) - others == set(DECODE)
+    assert set(inspect.signature(rtit.decode).parameters) - others == set(OPTIONS_OF_DECODE)
 
 
-def test_the_filter_of_a_published_case(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Erratum SKL014: without the ranges the branch out of them is not known for what it is."""
-    index = json.loads((cases / "index.json").read_text())
+def test_filter_ranges_are_needed_with_erratum_skl014(
+    libipt_cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the ranges, the decoder cannot recognize the branch out of them."""
+    index = json.loads((libipt_cases / "index.json").read_text())
     found = [
         (case, run)
         for case in index
@@ -352,10 +375,10 @@ def test_the_filter_of_a_published_case(cases: Path, capsys: pytest.CaptureFixtu
     ]
     assert found
     for case, run in found:
-        path = cases / case["name"]
+        path = libipt_cases / case["name"]
         options = dict(zip(run["options"], run["options"][1:], strict=False))
         first, last = (int(options[f"--filter:addr0_{end}"], 16) for end in "ab")
-        expected = (cases / run["expected"]).read_text()
+        expected = (libipt_cases / run["expected"]).read_text()
         ips = re.findall("^[0-9a-f]{16}$", expected, re.M)
         text = f"filter {first:#x}/{last - first + 1:#x}"
         words = ["--raw", f"{path}.pt", "--image", f"{path}.bin@{case['image_base']}"]
@@ -368,16 +391,17 @@ def test_the_filter_of_a_published_case(cases: Path, capsys: pytest.CaptureFixtu
         capsys.readouterr()
 
 
-def test_files_that_are_not_there(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_an_error(libipt_cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--raw", "/nowhere/pt"]) == 1
     assert "/nowhere/pt: No such file" in capsys.readouterr().err
     assert (
-        main(["report", "--raw", str(cases / f"{RETURNS}.pt"), "--elf", "/nowhere/elf@4000"]) == 1
+        main(["report", "--raw", str(libipt_cases / f"{RETURNS}.pt"), "--elf", "/nowhere/elf@4000"])
+        == 1
     )
     assert "/nowhere/elf: cannot be read" in capsys.readouterr().err
 
 
-def test_the_processor_of_a_recording_can_be_named(traces: Path) -> None:
+def test_trace_takes_the_cpu_of_its_argument(traces: Path) -> None:
     from rtit.trace import Settings, Trace
 
     with Trace(traces / "hase" / "loopy-skylake.perf.data", cpu=(6, 61, 4)) as trace:
@@ -392,7 +416,7 @@ FIRST, SECOND = bytes.fromhex("90 7400 c3"), bytes.fromhex("9090 7500 c3")
 
 @pytest.fixture
 def two_spaces(tmp_path: Path) -> list[str]:
-    """A MOV CR3 away from each other: first one space runs, then the other."""
+    """Two address spaces with a MOV CR3 between them: first one runs, then the other."""
     away = bytes.fromhex("0f22d8")
     here, there = away + FIRST, b"\x90" * 3 + SECOND
     (tmp_path / "here").write_bytes(here)
@@ -409,7 +433,9 @@ def two_spaces(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_several_address_spaces(two_spaces: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_follows_the_address_space(
+    two_spaces: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["instructions", *two_spaces, "--fields", "ip,asm"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     # the JNE of the second space, not the JE that the first has at its place
@@ -423,19 +449,21 @@ def test_several_address_spaces(two_spaces: list[str], capsys: pytest.CaptureFix
     assert "4 " in capsys.readouterr().out
 
 
-def test_the_names_of_each_space(
+def test_symbols_follow_the_address_space(
     traces: Path, tmp_path: Path, two_spaces: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A program with symbols in one space, bytes without any at its addresses in another."""
+    """One space has a program with symbols, the other bytes without symbols at the same
+    addresses.
+    """
     hello = traces / "dynamorio" / "hello"
     start = 0x401000
     pt = encode("PSB") + b"\x99\x01" + encode("PIP", cr3=0x5000, nr=0)
     pt += encode("FUP", ip_bytes=6, payload=start) + encode("PSBEND")
     (tmp_path / "pt").write_bytes(pt + encode("TIP.PGD", ip_bytes=0))
     (tmp_path / "ret").write_bytes(b"\xc3")
-    bare = ["--raw", str(tmp_path / "pt"), "--image", f"{tmp_path / 'ret'}@{start:x}"]
+    raw_options = ["--raw", str(tmp_path / "pt"), "--image", f"{tmp_path / 'ret'}@{start:x}"]
     for key, name in (("5000", "_start"), ("7000", "")):
-        words = [*bare, "--cr3", key, "--elf", f"{hello}@0x400000"]
+        words = [*raw_options, "--cr3", key, "--elf", f"{hello}@0x400000"]
         assert main(["instructions", *words, "--fields", "ip,sym,asm", "--head", "1"]) == 0
         line = capsys.readouterr().out.split()
         assert line[1] == (name or f"{start:#x}")
@@ -444,7 +472,7 @@ def test_the_names_of_each_space(
         assert ("_start (hello)" in capsys.readouterr().out) == bool(name)
         wanted = main(["instructions", *words, "--function", "_start", "--fields", "ip"])
         assert wanted == 0
-        # the program's function did not run where its space did not
+        # in another address space, the function of the program did not run
         assert capsys.readouterr().out.split()[:1] == ([f"{start:x}"] if name else [])
 
 
@@ -457,20 +485,19 @@ def test_the_names_of_each_space(
         (["--raw", "pt", "--cr3", "1,0,2,3"], "--cr3 1,0,2,3: expected CR3"),
     ],
 )
-def test_spaces_that_cannot_be(
+def test_invalid_cr3_is_a_usage_error(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *words]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_verify(
+def test_verify_compares_raw_packets_with_a_truth(
     program: Callable[[str], Path],
     record: Recorder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The packets of a recording alone, with its program, against what was executed."""
     live = record([program("far")])
     pt = tmp_path / "pt"
     with Trace(live.data) as trace:
@@ -485,7 +512,7 @@ def test_verify(
     capsys.readouterr()
     assert main([*words, "--tid", "1"]) == 2
     assert f"the threads {stream.tid}: --tid" in capsys.readouterr().err
-    # a packet less, and it is not what ran
+    # without one packet, the path differs from the truth
     data = pt.read_bytes()
     at = data.index(encode("PSBEND")) + 40
     pt.write_bytes(data[:at] + data[at + 1 :])
@@ -493,33 +520,33 @@ def test_verify(
     assert "DIFFERENT" in capsys.readouterr().out
 
 
-def test_coverage(
+def test_coverage_of_raw_packets_equals_that_of_the_recording(
     program: Callable[[str], Path],
     record: Recorder,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The edges of bare PT are those of the recording that it comes from."""
     live = record([program("far")])
     with Trace(live.data) as trace:
         (stream,) = trace.streams
         (tmp_path / "pt").write_bytes(stream.read())
-    bare = ["--raw", str(tmp_path / "pt"), "--elf", str(program("far"))]
+    raw_options = ["--raw", str(tmp_path / "pt"), "--elf", str(program("far"))]
     maps = []
-    for number, words in enumerate(([str(live.data)], bare)):
+    for number, words in enumerate(([str(live.data)], raw_options)):
         out = tmp_path / str(number)
         assert main(["coverage", "--format", "afl", "-o", str(out), *words]) == 0
         maps.append(out.read_bytes())
     assert maps[0] == maps[1]
     assert any(maps[0])
-    assert main(["coverage", *bare, str(live.data)]) == 2
+    assert main(["coverage", *raw_options, str(live.data)]) == 2
     assert "two files given" in capsys.readouterr().err
 
 
 @pytest.fixture
-def jump(tmp_path: Path) -> Callable[[str], Path]:
-    """Packets of a program that comes to one conditional branch, with its results, `T` or `N`; and
-    `code` beside them: `jz` over a `nop`, to two more.
+def write_jump_packets(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes packets of a program with one conditional branch: `T` taken, or `N` not taken.
+
+    The file `code` beside them holds `jz` over a `nop`, and two more `nop`.
     """
     (tmp_path / "code").write_bytes(bytes.fromhex("7401909090"))
     begin = encode("PSB") + encode("PSBEND") + encode("MODE.Exec", csl=1, csd=0, iflag=0)
@@ -538,14 +565,16 @@ def jump(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def test_diff(jump: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    taken, passed = str(jump("T")), str(jump("N"))
+def test_diff_of_raw_packets_finds_the_branch(
+    write_jump_packets: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken, passed = str(write_jump_packets("T")), str(write_jump_packets("N"))
     code = ["--image", f"{Path(taken).parent / 'code'}@1000"]
     assert main(["diff", "--raw", taken, taken, *code]) == 0
     assert "identical: 2 instructions" in capsys.readouterr().out
     assert main(["diff", "--raw", taken, passed, *code]) == 1
     shown = capsys.readouterr().out
-    # after the branch, one goes on at its target, the other behind it
+    # one path continues at the branch target, the other after the branch
     assert "0x1003" in shown
     assert "0x1002" in shown
     assert main(["diff", taken, passed, *code]) == 2
@@ -554,8 +583,10 @@ def test_diff(jump: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
 
 
-def test_info(jump: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    path = jump("T")
+def test_info_describes_raw_packets(
+    write_jump_packets: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_jump_packets("T")
     assert main(["info", "--raw", str(path)]) == 0
     shown = capsys.readouterr().out
     assert f"{path.stat().st_size:,}" in shown

@@ -1,4 +1,4 @@
-"""Errors of the command line: one sentence, and what to do next."""
+"""Usage errors: one error line, and the next step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMANDS = "  rtit --help lists the commands\n"
             "rtit report: unknown option --cpu_model; did you mean --cpu-model?",
             REPORT,
         ),
-        # like no option: dashes do not count
+        # similar to no option: dashes do not count
         (["report", "--zzzz"], "rtit report: unknown option --zzzz", REPORT),
         (["report", "--abc"], "rtit report: unknown option --abc", REPORT),
         (["report", "perf.data", "more"], "rtit report: unexpected argument 'more'", REPORT),
@@ -59,7 +59,7 @@ COMMANDS = "  rtit --help lists the commands\n"
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_words_give_an_error_and_a_next_step(
+def test_wrong_arguments_give_an_error_and_a_next_step(
     words: list[str], error: str, next_step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _exit_code(words) == 2
@@ -67,7 +67,7 @@ def test_wrong_words_give_an_error_and_a_next_step(
     assert (said.out, said.err) == ("", f"{error}\n{next_step}")
 
 
-def test_a_wrong_choice_lists_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_choice_lists_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(["record", "--backend", "gdb", "ls"]) == 2
     error, usage = capsys.readouterr().err.splitlines()
     assert error.startswith("rtit record: --backend: invalid choice: 'gdb'")
@@ -95,14 +95,14 @@ def test_a_wrong_choice_lists_the_right_ones(capsys: pytest.CaptureFixture[str])
         ),
     ],
 )
-def test_a_wrong_value_gives_an_example_or_the_usage(
-    words: list[str], error: str, plain: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_value_gives_an_example_or_the_usage(
+    words: list[str], error: str, empty_recording: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["instructions", *words, plain]) == 2
+    assert main(["instructions", *words, empty_recording]) == 2
     assert capsys.readouterr().err == f"rtit instructions: {error}"
 
 
-def test_a_missing_recording_says_how_to_record(
+def test_missing_recording_suggests_rtit_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -112,9 +112,7 @@ def test_a_missing_recording_says_how_to_record(
     )
 
 
-def test_another_format_is_named_and_raw_suggested(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_file_format_suggests_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.data"
     path.write_bytes(b"hello\n")
     error = f"{path} is not a perf.data file: it begins with 'hello\\n' (offset 0)\n"
@@ -126,8 +124,7 @@ def test_another_format_is_named_and_raw_suggested(
     assert capsys.readouterr().err == f"rtit pack: {error}"
 
 
-def test_a_programs_own_options_are_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    """What follows the program is not looked at, whatever it resembles."""
+def test_options_after_the_program_are_not_checked(capfd: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(["record", "--jsn", "x", "echo", "--filtr"]) == 2
     assert "--filtr" not in capfd.readouterr().err
 
@@ -140,8 +137,8 @@ def _exit_code(words: list[str]) -> int:
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> str:
-    """A recording of nothing."""
+def empty_recording(tmp_path: Path) -> str:
+    """A recording of one packet."""
     with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, bytes([0x02, 0x82] * 8), None, 1)
     return str(tmp_path / "perf.data")

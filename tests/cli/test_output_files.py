@@ -1,4 +1,4 @@
-"""What a verb writes into a file is there whole or not at all."""
+"""A command writes an output file completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rtit.cli.output_file import write
 from support.recordings import RTIT, Recorder
 
 
-def _broken() -> Iterator[bytes]:
+def _failing_chunks() -> Iterator[bytes]:
     yield b"half"
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("before", [None, b"what was there"])
-def test_a_failure_half_way_leaves_what_was_there(tmp_path: Path, before: bytes | None) -> None:
+@pytest.mark.parametrize("old_content", [None, b"what was there"])
+def test_failure_midway_keeps_the_old_file(tmp_path: Path, old_content: bytes | None) -> None:
     target = tmp_path / "out"
-    if before is not None:
-        target.write_bytes(before)
+    if old_content is not None:
+        target.write_bytes(old_content)
     with pytest.raises(OSError, match="No space"):
-        write(str(target), _broken())
+        write(str(target), _failing_chunks())
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == (
-        {} if before is None else {"out": before}
+        {} if old_content is None else {"out": old_content}
     )
 
 
-def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:
+def test_write_keeps_permissions_and_links(tmp_path: Path) -> None:
     target, link = tmp_path / "out", tmp_path / "link"
     target.write_bytes(b"a longer old content")
     target.chmod(0o640)
@@ -45,7 +45,7 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> N
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
-def test_a_device_is_written_to(tmp_path: Path) -> None:
+def test_write_to_a_device_does_not_replace_it(tmp_path: Path) -> None:
     write("/dev/null", [b"gone"])
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     kept = tmp_path / "kept"
@@ -56,7 +56,7 @@ def test_a_device_is_written_to(tmp_path: Path) -> None:
     assert kept.read_bytes() == b"there"
 
 
-def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_error_names_the_unwritable_file(tmp_path: Path) -> None:
     none = os.fspath(tmp_path / "none" / "out")
     for output, error in ((none, FileNotFoundError), ("/dev/full", OSError)):
         with pytest.raises(error) as raised:
@@ -64,11 +64,11 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         assert raised.value.filename == output
 
 
-def _limited() -> None:
+def _limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (32, 32))
 
 
-@pytest.mark.parametrize("before", [None, b"before"])
+@pytest.mark.parametrize("old_content", [None, b"before"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -80,77 +80,74 @@ def _limited() -> None:
         "scenario acm --raw",
     ],
 )
-def test_a_full_disk_is_an_error_of_one_line(
-    words: str, before: bytes | None, recursion: dict[str, Path], tmp_path: Path
+def test_full_disk_gives_one_error_line_and_keeps_the_old_file(
+    words: str, old_content: bytes | None, recursion_files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """And leaves what was there."""
     target = tmp_path / "out"
-    if before is not None:
-        target.write_bytes(before)
-    asked = words.format(**recursion).split()
-    # nor would Python's files of bytecode be whole
+    if old_content is not None:
+        target.write_bytes(old_content)
+    arguments = words.format(**recursion_files).split()
+    # the limit would also truncate Python's bytecode files
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def told(output: str) -> str:
+    def error_output(output: str) -> str:
         ended = subprocess.run(
-            [*RTIT, *asked, output],
+            [*RTIT, *arguments, output],
             capture_output=True,
             text=True,
             check=False,
             cwd=tmp_path,
             env=environment,
-            preexec_fn=_limited,
+            preexec_fn=_limit_file_size,
         )
         assert ended.returncode == 1
         return ended.stderr
 
-    cannot = f"rtit {asked[0]}: " + ("cannot write " if asked[0] == "convert" else "")
-    assert told("out") == f"{cannot}out: File too large\n"
-    assert told("/dev/full") == f"{cannot}/dev/full: No space left on device\n"
-    assert [each.name for each in tmp_path.iterdir()] == ([] if before is None else ["out"])
-    assert before is None or target.read_bytes() == before
+    prefix = f"rtit {arguments[0]}: " + ("cannot write " if arguments[0] == "convert" else "")
+    assert error_output("out") == f"{prefix}out: File too large\n"
+    assert error_output("/dev/full") == f"{prefix}/dev/full: No space left on device\n"
+    assert [each.name for each in tmp_path.iterdir()] == ([] if old_content is None else ["out"])
+    assert old_content is None or target.read_bytes() == old_content
 
 
 @pytest.fixture(scope="module")
-def recursion(
+def recursion_files(
     record: Recorder, program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """A recording, and the same as bare PT with its maps."""
+    """A recording, and the same recording as raw PT with its maps."""
     data, folder = record([program("recursion")]).data, tmp_path_factory.mktemp("split")
     subprocess.run([*RTIT, "convert", data, "--split", folder], capture_output=True, check=True)
     (packets,), (maps,) = folder.glob("*.pt"), folder.glob("*.maps")
     return {"data": data, "packets": packets, "maps": maps}
 
 
-def test_packets_that_cannot_be_split_off_are_not_there(
-    recursion: dict[str, Path], tmp_path: Path
-) -> None:
+def test_full_disk_leaves_no_split_files(recursion_files: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "split"
     ended = subprocess.run(
-        [*RTIT, "convert", recursion["data"], "--split", folder],
+        [*RTIT, "convert", recursion_files["data"], "--split", folder],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        preexec_fn=_limited,
+        preexec_fn=_limit_file_size,
     )
-    name = folder / recursion["packets"].name
+    name = folder / recursion_files["packets"].name
     assert (ended.returncode, ended.stderr) == (1, f"rtit convert: {name}: File too large\n")
     assert list(folder.iterdir()) == []
 
 
-def test_what_is_reserved_is_whole_or_empty(tmp_path: Path) -> None:
-    """A file that is new goes again, what was in another one was not to stay."""
-    for before, after in ((None, None), (b"before", b"")):
+def test_reserved_output_is_complete_or_empty(tmp_path: Path) -> None:
+    """After a failure, a new file is removed, and an old one is empty."""
+    for old_content, after in ((None, None), (b"before", b"")):
         target = tmp_path / "out"
-        if before is not None:
-            target.write_bytes(before)
+        if old_content is not None:
+            target.write_bytes(old_content)
         with (
             pytest.raises(OSError, match="No space"),
             ReservedOutput(target) as reserved,
             reserved.open_for_writing() as file,
         ):
-            file.writelines(_broken())
+            file.writelines(_failing_chunks())
         assert (target.read_bytes() if target.exists() else None) == after
     with (
         pytest.raises(OSError, match="No space") as raised,
@@ -161,10 +158,10 @@ def test_what_is_reserved_is_whole_or_empty(tmp_path: Path) -> None:
     assert raised.value.filename == "/dev/full"
 
 
-def test_a_named_file_takes_all_or_says_so(tmp_path: Path) -> None:
-    there, here = os.pipe()
-    os.set_blocking(here, False)
-    with NamedFile(here, "a pipe") as file, os.fdopen(there, "rb") as other:
+def test_named_file_writes_everything_or_raises(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with NamedFile(writer, "a pipe") as file, os.fdopen(reader, "rb") as other:
         assert file.write(bytes(range(10))) == 10
         assert other.read(10) == bytes(range(10))
         with pytest.raises(BlockingIOError) as raised:

@@ -1,5 +1,6 @@
-"""Without a truth the plugin takes a shorter way for blocks that make no packet of their own; with
-one it never does. The packets are the same.
+"""Without a truth, the plugin takes a fast path for blocks that make no packet of their own.
+
+The packets must be the same as with a truth, where it never takes the fast path.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ EVENTS = {
 }
 
 
-class Part(TypedDict, total=False):
-    """Less than everything."""
+class PartialRecording(TypedDict, total=False):
+    """Options that record less than everything."""
 
     filters: list[str]
     start_at: str
     stop_at: str
 
 
-PARTS: dict[str, Part] = {
+PARTIAL_RECORDINGS: dict[str, PartialRecording] = {
     "filter": {"filters": ["filter 0x4000/0x4000 @ /bin/gzip"]},
     "library": {"filters": ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"]},
     "tracestop": {"filters": ["tracestop 0x9000/0x100 @ /bin/gzip"]},
@@ -52,10 +53,16 @@ PARTS: dict[str, Part] = {
 }
 
 
-def recorded(
-    found: QemuInstallation, argv: list[str], folder: Path, kind: str, part: Part, *, truth: bool
+def record_packets(
+    found: QemuInstallation,
+    argv: list[str],
+    folder: Path,
+    kind: str,
+    part: PartialRecording,
+    *,
+    truth: bool,
 ) -> tuple[Recording, list[bytes]]:
-    """What a recording says, and each thread's packets."""
+    """Return a recording and the packets of each thread."""
     event, cpi = EVENTS[kind]
     data = folder / f"data-{truth}"
     session = start_qemu(
@@ -75,13 +82,16 @@ def recorded(
 
 
 def without_padding(data: bytes) -> bytes:
-    """With a truth packets are sent at other places: there they are filled up to whole words."""
+    """Return the packets without PADs.
+
+    With a truth, packets are sent at other points, where they are padded to whole words.
+    """
     packets = [each for each in scan(data) if isinstance(each, Packet)]
     return b"".join(each.raw for each in packets if each.name != "PAD")
 
 
-def executed(data: Path) -> list[bytes]:
-    """The hash of each thread's decoded path."""
+def path_hashes(data: Path) -> list[bytes]:
+    """Return the hash of the decoded path of each thread."""
     with Trace(data) as trace:
         paths = []
         for stream in trace.streams:
@@ -92,12 +102,16 @@ def executed(data: Path) -> list[bytes]:
         return paths
 
 
-def compare(
-    found: QemuInstallation, argv: list[str], folder: Path, kind: str, part: Part | None = None
+def assert_same_packets(
+    found: QemuInstallation,
+    argv: list[str],
+    folder: Path,
+    kind: str,
+    part: PartialRecording | None = None,
 ) -> int:
-    """The number of instructions."""
-    shorter, quietly = recorded(found, argv, folder, kind, part or {}, truth=False)
-    whole, packets = recorded(found, argv, folder, kind, part or {}, truth=True)
+    """Compare recordings with and without truth; return the number of instructions."""
+    shorter, quietly = record_packets(found, argv, folder, kind, part or {}, truth=False)
+    whole, packets = record_packets(found, argv, folder, kind, part or {}, truth=True)
     assert (shorter.warnings, whole.warnings) == ((), ())
     assert shorter.exit_code == whole.exit_code
     assert (shorter.instructions, shorter.branches) == (whole.instructions, whole.branches)
@@ -106,37 +120,42 @@ def compare(
     pairs = zip(quietly, packets, strict=True)
     if all(one == other or without_padding(one) == without_padding(other) for one, other in pairs):
         return whole.instructions
-    # What fills packets up counts towards the next PSB, which may then be elsewhere.
+    # Padding counts towards the PSB period, so that the next PSB may be elsewhere.
     assert any(one.count(PSB) > 1 for one in quietly)
-    assert executed(folder / "data-False") == executed(folder / "data-True")
+    assert path_hashes(folder / "data-False") == path_hashes(folder / "data-True")
     return whole.instructions
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 @pytest.mark.parametrize("name", ALIKE)
-def test_static(
+def test_fast_path_makes_the_same_packets_of_static_programs(
     name: str, kind: str, qemu: QemuInstallation, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
-    assert compare(qemu, argv, tmp_path, kind) > 100
+    assert assert_same_packets(qemu, argv, tmp_path, kind) > 100
 
 
 @pytest.fixture
-def gzip(tmp_path: Path) -> list[str]:
-    """A dynamic program, behind an exec."""
+def gzip_command(tmp_path: Path) -> list[str]:
+    """A dynamic program that a shell starts by exec."""
     if shutil.which("gzip") is None:
         pytest.skip("gzip is not installed")
     return ["/bin/sh", "-c", f"exec gzip -c {write_text_lines(tmp_path, 300)} > /dev/null"]
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-def test_dynamic(kind: str, qemu: QemuInstallation, gzip: list[str], tmp_path: Path) -> None:
-    assert compare(qemu, gzip, tmp_path, kind) > 1_000_000
+def test_fast_path_makes_the_same_packets_of_a_dynamic_program(
+    kind: str, qemu: QemuInstallation, gzip_command: list[str], tmp_path: Path
+) -> None:
+    assert assert_same_packets(qemu, gzip_command, tmp_path, kind) > 1_000_000
 
 
 @pytest.mark.parametrize("kind", ["default", pytest.param("cpi", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("part", PARTS)
-def test_parts(
-    part: str, kind: str, qemu: QemuInstallation, gzip: list[str], tmp_path: Path
+@pytest.mark.parametrize("part", PARTIAL_RECORDINGS)
+def test_fast_path_makes_the_same_packets_of_partial_recordings(
+    part: str, kind: str, qemu: QemuInstallation, gzip_command: list[str], tmp_path: Path
 ) -> None:
-    assert compare(qemu, gzip, tmp_path, kind, PARTS[part]) > 1_000_000
+    assert (
+        assert_same_packets(qemu, gzip_command, tmp_path, kind, PARTIAL_RECORDINGS[part])
+        > 1_000_000
+    )

@@ -1,0 +1,48 @@
+"""A command takes at most 256 MB; with two recordings, the code of the second one in
+addition.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.oversized import CODE_SIZE, write_oversized
+from torture.budgets import VERBS
+
+MEGABYTES = 256
+MEGABYTES_OF_CODE = 64 + CODE_SIZE // 1_000_000
+"""Megabytes for the code of a recording and for what the decoder learns of it."""
+
+PEAK_MEMORY_SCRIPT = """
+import sys
+from pathlib import Path
+from rtit.cli.main import main
+
+main()
+# not ru_maxrss, which begins with what the parent had
+words = Path("/proc/self/status").read_text().split()
+print(words[words.index("VmHWM:") + 1], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", ["profile", "report", "edges", "diff"])
+def test_recording_of_ever_new_code_stays_within_the_memory_limit(
+    command: str, tmp_path: Path
+) -> None:
+    """Each packet leads to an address that has not run before, and adds an edge."""
+    path = write_oversized(tmp_path, "targets", 12_000_000)
+    words = [
+        sys.executable,
+        "-c",
+        PEAK_MEMORY_SCRIPT,
+        *(word.format(path) for word in VERBS[command]),
+    ]
+    done = subprocess.run(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True
+    )
+    megabytes = int(done.stderr.splitlines()[-1]) // 1024
+    assert megabytes <= MEGABYTES + MEGABYTES_OF_CODE * (command == "diff")
