@@ -83,7 +83,7 @@ before(pathlib.Path, "unlink")
 before(shutil, "rmtree")
 sys.exit(main(sys.argv[1:]))
 """
-"""Runs a command that gets a signal after the first call of a function, and others in its cleanup."""
+"""Runs a command that gets a signal after a first call, and other signals during its cleanup."""
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +169,14 @@ def test_signal_after_first_output_keeps_the_output(
     assert printed
 
 
-AFTER_UNPACKING = ("__import__('rtit.trace.recording.packs').trace.packed", "_unpack")
+AFTER_UNPACKING = ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_unpack")
 """The signal arrives after the pack was unpacked into a folder."""
 AFTER_FIRST_WRITE = {
-    "pack": ("__import__('rtit.trace.recording.packs').trace.packing", "_more"),
-    "convert": ("__import__('rtit.trace.recording.byte_source').trace.source.AuxBytes", "_own"),
+    "pack": ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_more"),
+    "convert": (
+        "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxBytes",
+        "_own",
+    ),
 }
 """The signal arrives after a part of a file was written."""
 AFTER_OPENING = ("__import__('rtit.cli.output_file').cli.output_file", "NamedFile")

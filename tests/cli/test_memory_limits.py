@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.oversized import CODE_SIZE, write_oversized
-from torture.budgets import VERBS
+from torture.budgets import COMMANDS
 
 MEGABYTES = 256
 MEGABYTES_OF_CODE = 64 + CODE_SIZE // 1_000_000
@@ -39,7 +39,7 @@ def test_recording_of_ever_new_code_stays_within_the_memory_limit(
         sys.executable,
         "-c",
         PEAK_MEMORY_SCRIPT,
-        *(word.format(path) for word in VERBS[command]),
+        *(word.format(path) for word in COMMANDS[command]),
     ]
     done = subprocess.run(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True

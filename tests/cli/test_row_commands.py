@@ -91,9 +91,9 @@ def test_rows_equal_the_tables_of_the_library(
             for chosen, options in ((None, ()), (where, ("--function", "_start"))):
                 table = getattr(stream, command)(chosen).columns()
                 found = json_rows(capsys, command, data, *options)
-                for symbol_text in ("start", "source", "target", "time"):
-                    if symbol_text in table:
-                        assert [each[symbol_text] for each in found] == table[symbol_text].tolist()
+                for symbol in ("start", "source", "target", "time"):
+                    if symbol in table:
+                        assert [each[symbol] for each in found] == table[symbol].tolist()
                 assert len(output_lines(capsys, command, data, *options)) == len(found) > 0
         counts = [each["count"] for each in json_rows(capsys, "edges", data)]
         assert counts == sorted(counts, reverse=True)
@@ -124,19 +124,19 @@ def test_text_lines_show_the_values_of_the_tables(
         clock = trace.clock
         assert clock is not None
 
-        def symbol_text(time: int, ip: int) -> str:
+        def symbol(time: int, ip: int) -> str:
             return f"{ip:16x} {trace.symbols.lookup(stream.tid, time, ip)!s:32}"
 
         def branch_text(end: End, otherwise: str) -> str:
             return otherwise if end is End.CUT else end.label
 
         branches = [
-            f"{stream.tid:7} {symbol_text(each.time, each.source)} {symbol_text(each.time, each.target)} "
+            f"{stream.tid:7} {symbol(each.time, each.source)} {symbol(each.time, each.target)} "
             f"{branch_text(each.kind, NOT_TAKEN)}"
             for each in stream.branches(Selection(tail=9000)).rows()
         ]
         blocks = [
-            f"{stream.tid:7} {symbol_text(each.time, each.start)} {each.instructions:5} "
+            f"{stream.tid:7} {symbol(each.time, each.start)} {each.instructions:5} "
             f"{branch_text(each.end, 'cut')}"
             for each in stream.blocks(Selection(head=9000)).rows()
         ]

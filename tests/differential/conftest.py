@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from differential.modes import of_mode
+from differential.modes import recording_of_mode
 
-__all__ = ["of_mode"]
+__all__ = ["recording_of_mode"]

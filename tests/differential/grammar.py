@@ -1,6 +1,6 @@
-"""Streams from the packet grammar, damaged: our scanner and libipt read the same, or for a reason.
+"""Compares rtit's scanner with libipt on damaged streams from the packet grammar.
 
-By hand: `PYTHONPATH=tests python -m differential.grammar 1000000` writes grammar.txt.
+To write grammar.txt: `PYTHONPATH=tests python -m differential.grammar 1000000`.
 """
 
 from __future__ import annotations
@@ -18,34 +18,41 @@ from differential.oracles.libipt import compiled_with_libipt
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULT = Path(__file__).with_suffix(".txt")
 
-_LATER = "libipt 2.0.5 does not know the packet (33.4.2.26 to 33.4.2.30, and TRIG)"
-_ERROR = "error unknown opcode"
-_RUN = "libipt reads a PSB where a run of 02H 82H begins, and again where it ends"
-_WITHIN = "libipt takes a packet within which a PSB begins, and then goes back for the PSB"
+_UNKNOWN_PACKET = "libipt 2.0.5 does not know the packet (33.4.2.26 to 33.4.2.30, and TRIG)"
+_UNKNOWN_OPCODE = "error unknown opcode"
+_PSB_RUN = "libipt reads a PSB where a run of 02H 82H begins, and again where it ends"
+_PSB_WITHIN_PACKET = (
+    "libipt takes a packet within which a PSB begins, and then goes back for the PSB"
+)
 
-LISTED = {
-    **{(name, _ERROR): _LATER for name in ("BBP", "BEP", "CFE", "EVD", "TRIG", "truncated")},
+EXPECTED_DIFFERENCES = {
+    **{
+        (name, _UNKNOWN_OPCODE): _UNKNOWN_PACKET
+        for name in ("BBP", "BEP", "CFE", "EVD", "TRIG", "truncated")
+    },
     ("TMA", "error unknown packet"): "libipt refuses reserved bits of TMA (33.4.2: ignored)",
     ("PWRE", "another second value"): "libipt reads PWRE.HW from another bit than Table 33-43 has",
     ("reserved", "a packet"): "libipt takes a MODE.Exec with CS.L and CS.D both 1 (Table 33-26)",
-    ("broken PSB", "a packet"): _RUN,
+    ("broken PSB", "a packet"): _PSB_RUN,
     (
         "broken PSB",
         "error reached end of trace stream",
     ): "libipt does not look at a PSB that is cut",
     ("long CYC", "error reached end of trace stream"): "libipt asks for a tenth byte first",
-    ("broken off", "a packet"): _WITHIN,
+    ("broken off", "a packet"): _PSB_WITHIN_PACKET,
 }
-"""By what each side reads (a packet, an error, or PSB and end where they go on)."""
+"""Reason of a difference, by what rtit and libipt read: a packet, or an error."""
 
 
 class CannotCompareError(Exception):
-    """What is needed to build either side is not here."""
+    """A tool to build either side is missing."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`number` is that of the first stream that shows it, `data` its bytes there."""
+    """A difference: `number` is the first stream that has it, `data` the stream's bytes at
+    `offset`.
+    """
 
     ours: str
     theirs: str
@@ -57,7 +64,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`packets`: agree in all fields. `refused`: places where both find no packet."""
+    """Counts of streams, of equal packets, and of offsets where both find no packet
+    (`refused`).
+    """
 
     streams: int
     packets: int
@@ -65,8 +74,8 @@ class Comparison:
     differences: list[Difference]
 
 
-def compared(first: int, count: int) -> Comparison:
-    """Of the streams with these numbers. Raises CannotCompareError."""
+def compare_streams(first: int, count: int) -> Comparison:
+    """Compare `count` streams from number `first` on. Raises CannotCompareError."""
     reader = compiled_with_libipt("ipt_compare")
     cargo = shutil.which("cargo")
     if cargo is None:
@@ -82,18 +91,18 @@ def compared(first: int, count: int) -> Comparison:
         head, *rows = other.communicate()[0].splitlines()
     if writer.returncode or other.returncode:
         raise RuntimeError(f"exit codes {writer.returncode} and {other.returncode}")
-    number_of, packets, refused = map(int, head.split()[1:])
+    stream_count, packets, refused = map(int, head.split()[1:])
     differences = []
     for row in rows:
         ours, theirs, times, number, offset, data = row.split("|")
         differences.append(
             Difference(ours, theirs, int(times), first + int(number), int(offset), data)
         )
-    return Comparison(number_of, packets, refused, differences)
+    return Comparison(stream_count, packets, refused, differences)
 
 
 def main() -> None:
-    found = compared(0, int(sys.argv[1]))
+    found = compare_streams(0, int(sys.argv[1]))
     version = subprocess.run(
         ["pkg-config", "--modversion", "libipt"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -105,7 +114,7 @@ def main() -> None:
         "ours, libipt's, how often, reason; one of them",
     ]
     for each in sorted(found.differences, key=lambda each: -each.count):
-        reason = LISTED.get((each.ours, each.theirs), "NOT LISTED")
+        reason = EXPECTED_DIFFERENCES.get((each.ours, each.theirs), "NOT LISTED")
         lines.append(f"{each.ours} | {each.theirs} | {each.count:,} | {reason}")
         lines.append(f"    stream {each.number} offset {each.offset}: {each.data}")
     RESULT.write_text("\n".join(lines) + "\n")

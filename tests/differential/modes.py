@@ -1,4 +1,4 @@
-"""A recording of every mode that we write or read, for stock perf and for us."""
+"""A recording of every mode that rtit writes or reads, for stock perf and for rtit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.recording_variants import write_compressed_recording, write_sampled
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-REPLAYED: dict[str, dict[str, Any]] = {
+REPLAY_OPTIONS: dict[str, dict[str, Any]] = {
     "threads": {},
     "a CPU": {"cpus": 1, "switches": SwitchRecords.THREADS},
     "CPUs, all switches": {"cpus": 2, "switches": SwitchRecords.CPU_WIDE},
@@ -37,48 +37,50 @@ REPLAYED: dict[str, dict[str, Any]] = {
     "PTWRITE, power and events": {"event": "intel_pt/ptw,fup_on_ptw,pwr_evt,event/u"},
     "2 CPUs, events": {"event": "intel_pt/event/u", "cpus": 2, "switches": SwitchRecords.CPU_WIDE},
 }
-"""What a recording is replayed with."""
-COMPRESSED = {"compressed": "threads", "compressed, 2 CPUs": "CPUs, all switches"}
-KERNEL: dict[str, tuple[dict[str, bool], dict[str, bool]]] = {
+"""Options of a replay, by mode."""
+COMPRESSED_MODES = {"compressed": "threads", "compressed, 2 CPUs": "CPUs, all switches"}
+KERNEL_MODES: dict[str, tuple[dict[str, bool], dict[str, bool]]] = {
     "kernel": ({}, {}),
     "kernel, page tables not isolated": ({"isolated": False}, {}),
     "kernel that is not patched": ({}, {"patches": False}),
 }
-"""Of the made machine, and of what it does."""
-SAMPLED = "samples with AUX data"
-MODES = (*REPLAYED, *COMPRESSED, *KERNEL, SAMPLED)
+"""Options of the simulated machine, and of its work, by mode."""
+SAMPLED_MODE = "samples with AUX data"
+MODES = (*REPLAY_OPTIONS, *COMPRESSED_MODES, *KERNEL_MODES, SAMPLED_MODE)
 
 
-class Maker(NamedTuple):
-    """What recordings are made of."""
+class ModeRecorder(NamedTuple):
+    """Makes a recording of a mode."""
 
     program: ProgramBuilder
     record: Recorder
     folder: Path
 
     def __call__(self, mode: str) -> Path:
-        """A recording of this mode."""
+        """Return a recording of this mode."""
         data = self.folder / "perf.data"
-        if mode in REPLAYED:
+        if mode in REPLAY_OPTIONS:
             log = self.record([self.program("threads")]).log
-            replay(log, data, **REPLAYED[mode])
-        elif mode in COMPRESSED:
+            replay(log, data, **REPLAY_OPTIONS[mode])
+        elif mode in COMPRESSED_MODES:
             plain = self.folder / "plain"
             plain.mkdir()
-            write_compressed_recording(self._replace(folder=plain)(COMPRESSED[mode]), data)
-        elif mode in KERNEL:
-            machine, does = KERNEL[mode]
+            write_compressed_recording(self._replace(folder=plain)(COMPRESSED_MODES[mode]), data)
+        elif mode in KERNEL_MODES:
+            machine, does = KERNEL_MODES[mode]
             recording.write(busy(Machine(**machine), **does), data)
         else:
-            whole = self.folder / "whole"
+            unsampled = self.folder / "whole"
             log = self.record([self.program("exceptions")]).log
-            replay(log, whole, event="intel_pt/psb_period=0/u")
-            write_sampled_recording(whole, data, cuts(whole, 3000, 4096))
+            replay(log, unsampled, event="intel_pt/psb_period=0/u")
+            write_sampled_recording(unsampled, data, sample_ranges(unsampled, 3000, 4096))
         return data
 
 
-def cuts(data: Path, step: int, size: int) -> list[tuple[int, int]]:
-    """The last `size` bytes at every `step`: the end of a sample is that of a packet."""
+def sample_ranges(data: Path, step: int, size: int) -> list[tuple[int, int]]:
+    """Return the last `size` bytes before every `step`; a sample ends at the end of a
+    packet.
+    """
     with Trace(data) as trace:
         (stream,) = trace.streams
         starts = [int(start) for part in stream.packets() for start in part.offset]
@@ -87,16 +89,16 @@ def cuts(data: Path, step: int, size: int) -> list[tuple[int, int]]:
 
 
 @pytest.fixture(scope="session")
-def of_mode(
+def recording_of_mode(
     program: ProgramBuilder, record: Recorder, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Gives a recording of a mode, made once: not to be changed."""
+    """Returns a recording of a mode, made once; tests must not change it."""
     made: dict[str, Path] = {}
 
     def recorded(mode: str) -> Path:
         if mode not in made:
             folder = tmp_path_factory.mktemp("mode")
-            made[mode] = Maker(program, record, folder)(mode)
+            made[mode] = ModeRecorder(program, record, folder)(mode)
         return made[mode]
 
     return recorded

@@ -1,6 +1,6 @@
-"""Bytes that are missing or twice in a stream lead rtit no further astray than libipt.
+"""After missing or repeated bytes, rtit invents no more instructions than libipt.
 
-The stream is one of hardware, the executed path what rtit and libipt both decode of all of it.
+The stream comes from hardware; the executed path is what both decode of the whole stream.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rtit import _core as core
 
 CPU = (6, 0x55, 7)
 DAMAGES = 20
-MOST = 200
-"""Of one damage: one that no packet contradicts for long does not outweigh the others."""
+MAX_INVENTED = 200
+"""Limit for each damage, so that one that no packet contradicts for long cannot dominate."""
 
 
-def ours(stream: bytes, space: Any) -> list[int]:
+def decoded_ips(stream: bytes, space: Any) -> list[int]:
     flow = core.Flow(stream, space, cpu=CPU)
     ips = array("Q")
     while (part := flow.ips(1 << 16)) is not None:
@@ -31,8 +31,8 @@ def ours(stream: bytes, space: Any) -> list[int]:
     return list(ips)
 
 
-def invented(ips: list[int], executed: list[int]) -> int:
-    """How many of `ips` are not in the executed path, in its order."""
+def count_invented(ips: list[int], executed: list[int]) -> int:
+    """Return how many of `ips` are not in the executed path, in its order."""
     start, end, stop = 0, len(ips), len(executed)
     while start < min(end, stop) and ips[start] == executed[start]:
         start += 1
@@ -43,7 +43,7 @@ def invented(ips: list[int], executed: list[int]) -> int:
     return len(left) - sum(block.size for block in found.get_matching_blocks())
 
 
-def damaged(stream: bytes, random: Random) -> bytes:
+def damage_stream(stream: bytes, random: Random) -> bytes:
     start = random.randrange(100, len(stream) - 100)
     end = start + random.choice((1, 1, 2, 3, 5, 8, 30))
     if random.random() < 0.5:
@@ -64,11 +64,11 @@ def test_missing_and_repeated_bytes_invent_no_more_than_libipt(traces: Path) -> 
     for each in sections:
         code = each.path.read_bytes()[each.offset : each.offset + each.size]
         space.map(0, each.address, code)
-    assert ours(stream, space) == executed
+    assert decoded_ips(stream, space) == executed
     random = Random(2)
     rtit = theirs = 0
     for _ in range(DAMAGES):
-        bad = damaged(stream, random)
-        rtit += min(MOST, invented(ours(bad, space), executed))
-        theirs += min(MOST, invented(libipt.decode(bad, sections, CPU).ips, executed))
+        bad = damage_stream(stream, random)
+        rtit += min(MAX_INVENTED, count_invented(decoded_ips(bad, space), executed))
+        theirs += min(MAX_INVENTED, count_invented(libipt.decode(bad, sections, CPU).ips, executed))
     assert 0 < rtit <= theirs

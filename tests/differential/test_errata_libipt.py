@@ -1,7 +1,7 @@
-"""Streams with errata: libipt follows them if it is told which processor wrote them.
+"""libipt and rtit follow streams with errata if they know the processor model.
 
-libipt's own list of models says which errata it then expects (see `registers.errata`). Each stream
-is compared with what was executed, and with the stream of the same events without the erratum.
+libipt's list of models states which errata it expects (see `registers.errata`). Each stream is
+compared with the executed path, and with the stream of the same events without the erratum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CODE = {
 GOLDMONT = (6, 0x5C, 9)
 
 
-class Traced:
+class TracedProcessor:
     def __init__(self, profile: Profile, arch: ArchState | None = None, **ctl: int) -> None:
         self.out = bytearray()
         memory = Memory(observer=lambda _, data: self.out.extend(data))
@@ -67,7 +67,7 @@ class Traced:
 
 
 @pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Section:
+def code_section(tmp_path_factory: pytest.TempPathFactory) -> Section:
     image = bytearray(0x2000)
     for at, text in CODE.items():
         part = bytes.fromhex(text)
@@ -77,17 +77,20 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Section:
     return Section(path, 0, len(image), BASE)
 
 
-def decoded(
-    traced: Traced, code: Section, cpu: tuple[int, int, int] | None, **more: Any
+def decode_with_libipt(
+    traced: TracedProcessor,
+    code_section: Section,
+    cpu: tuple[int, int, int] | None,
+    **packets_with: Any,
 ) -> libipt.Decoded:
     try:
         libipt.harness()
     except libipt.LibiptMissingError as error:
         pytest.skip(str(error))
-    return libipt.decode(bytes(traced.out), [code], cpu, **more)
+    return libipt.decode(bytes(traced.out), [code_section], cpu, **packets_with)
 
 
-def bdm70(traced: Traced) -> None:
+def bdm70(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.jump(0x00, 0x10)
     traced.cpu.conditional(BASE + 0x10, BASE + 0x12, BASE + 0x20, taken=True)
@@ -96,14 +99,14 @@ def bdm70(traced: Traced) -> None:
     traced.disable(0x00)
 
 
-def skd022(traced: Traced) -> None:
+def skd022(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.jump(0x00, 0x40)
     off = VmxControls(entry_loads=((Msr.CTL, 0),))
     traced.cpu.vm_entry(BASE + 0x40, BASE + 0x60, controls=off)
 
 
-def skl014(traced: Traced) -> None:
+def skl014(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.jump(0x00, 0x20)
     traced.cpu.jump(BASE + 0x20, BASE + 0x30)
@@ -114,8 +117,8 @@ def skl014(traced: Traced) -> None:
     traced.disable(0x00)
 
 
-def overflow(traced: Traced) -> None:
-    """It hides the two branches at 10 and 20."""
+def overflow(traced: TracedProcessor) -> None:
+    """The overflow hides the two branches at 10 and 20."""
     traced.enable(0x00)
     traced.jump(0x00, 0x10)
     traced.cpu.unit.begin_overflow()
@@ -129,7 +132,7 @@ def overflow(traced: Traced) -> None:
     traced.disable(0x10)
 
 
-def skl168(traced: Traced) -> None:
+def skl168(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.cpu.at(10)
     traced.jump(0x00, 0x30)
@@ -139,7 +142,7 @@ def skl168(traced: Traced) -> None:
     traced.disable(0x00)
 
 
-def apl11(traced: Traced) -> None:
+def apl11(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.jump(0x00, 0x30)
     traced.cpu.unit.begin_overflow()
@@ -149,7 +152,7 @@ def apl11(traced: Traced) -> None:
     traced.disable(0x00)
 
 
-def apl12(traced: Traced) -> None:
+def apl12(traced: TracedProcessor) -> None:
     traced.enable(0x00)
     traced.jump(0x00, 0x30)
     traced.cpu.unit.begin_overflow()
@@ -161,25 +164,27 @@ def apl12(traced: Traced) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
-    """`path` are the offsets that libipt must find; `lacks` and `more` are names of packets in a
-    row: what the stream without the erratum has, and what stands there with it.
+class ErratumCase:
+    """An erratum: `path` has the offsets that the decoders must find.
+
+    `packets_without` and `packets_with` are consecutive packets of the streams without and with
+    the erratum.
     """
 
     erratum: str
     profile: Profile
-    events: Callable[[Traced], None]
+    events: Callable[[TracedProcessor], None]
     path: tuple[int, ...]
-    lacks: str
-    more: str
+    packets_without: str
+    packets_with: str
     ctl: dict[str, int] = field(default_factory=dict)
     arch: ArchState | None = None
     cpu: tuple[int, int, int] | None = None
     filters: bool = False
-    breaks: bool = True
+    needs_model: bool = True
 
-    def run(self, profile: Profile) -> Traced:
-        traced = Traced(profile, self.arch, **self.ctl)
+    def run(self, profile: Profile) -> TracedProcessor:
+        traced = TracedProcessor(profile, self.arch, **self.ctl)
         if self.filters:
             traced.range(0x000, 0xFFF)
         self.events(traced)
@@ -197,7 +202,7 @@ class Case:
 FILTER = {"ADDR0_CFG": 1}
 BEFORE, AFTER = (0x00, 0x10, 0x20, 0x30), (0x60, 0x61, 0x62)
 CASES = [
-    Case(
+    ErratumCase(
         "BDM70",
         SKYLAKE,
         bdm70,
@@ -205,7 +210,7 @@ CASES = [
         "MODE.TSX PSBEND MODE.Exec TIP.PGE",
         "MODE.TSX MODE.Exec FUP PSBEND TIP.PGE",
     ),
-    Case(
+    ErratumCase(
         "SKD022",
         SKYLAKE,
         skd022,
@@ -215,7 +220,7 @@ CASES = [
         ctl={"OS": 1},
         arch=ArchState(cpl=0, vmx="root", vmcs=0x5000),
     ),
-    Case(
+    ErratumCase(
         "SKL014",
         SKYLAKE,
         skl014,
@@ -225,9 +230,9 @@ CASES = [
         ctl=FILTER,
         filters=True,
     ),
-    # libipt goes on with the TIP after OVF: the branch at 30 is lost as well.
-    Case("SKD010", SKYLAKE, overflow, (0x00, 0x00, *AFTER), "OVF FUP TIP", "OVF TIP"),
-    Case(
+    # libipt continues with the TIP after the OVF: it loses the branch at 30, too.
+    ErratumCase("SKD010", SKYLAKE, overflow, (0x00, 0x00, *AFTER), "OVF FUP TIP", "OVF TIP"),
+    ErratumCase(
         "SKD007",
         SKYLAKE,
         overflow,
@@ -236,7 +241,7 @@ CASES = [
         "CYC CYC FUP",
         ctl={"CYCEn": 1, "TSCEn": 1},
     ),
-    Case(
+    ErratumCase(
         "SKL168",
         SKYLAKE,
         skl168,
@@ -244,11 +249,13 @@ CASES = [
         "TIP CYC PSB",
         "TIP PSB",
         ctl={"CYCEn": 1, "TSCEn": 1},
-        breaks=False,
+        needs_model=False,
     ),
-    Case("APL11", GOLDMONT_PLUS, apl11, (0x00, *AFTER), "OVF FUP FUP TIP.PGD", "OVF TIP.PGD"),
-    # A Goldmont: libipt expects that one of no later processor.
-    Case(
+    ErratumCase(
+        "APL11", GOLDMONT_PLUS, apl11, (0x00, *AFTER), "OVF FUP FUP TIP.PGD", "OVF TIP.PGD"
+    ),
+    # A Goldmont: libipt expects this erratum of no later processor.
+    ErratumCase(
         "APL12",
         GOLDMONT_PLUS,
         apl12,
@@ -263,21 +270,26 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
-def test_libipt_knows_the_erratum(case: Case, code: Section) -> None:
+def test_libipt_follows_stream_with_erratum_of_the_model(
+    case: ErratumCase, code_section: Section
+) -> None:
     traced = case.run(case.profile.with_errata(case.erratum))
-    found = decoded(traced, code, case.model, **case.options)
+    found = decode_with_libipt(traced, code_section, case.model, **case.options)
     assert found.errors == []
     assert [ip - BASE for ip in found.ips] == list(case.path)
-    told_of_none = decoded(traced, code, None, **case.options)
-    assert (found.ips != told_of_none.ips) == case.breaks
+    without_model = decode_with_libipt(traced, code_section, None, **case.options)
+    assert (found.ips != without_model.ips) == case.needs_model
 
 
-def ours(
-    traced: Traced, code: Section, cpu: tuple[int, int, int] | None, **more: Any
+def decode_with_rtit(
+    traced: TracedProcessor,
+    code_section: Section,
+    cpu: tuple[int, int, int] | None,
+    **packets_with: Any,
 ) -> tuple[list[int], Any]:
     space = core.Space()
-    space.map(0, BASE, code.path.read_bytes())
-    ranges = [more["filter_range"]] if more else []
+    space.map(0, BASE, code_section.path.read_bytes())
+    ranges = [packets_with["filter_range"]] if packets_with else []
     flow = core.Flow(bytes(traced.out), space, cpu=cpu, ranges=ranges)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
@@ -286,22 +298,26 @@ def ours(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
-def test_so_does_the_decoder(case: Case, code: Section) -> None:
+def test_rtit_follows_stream_with_erratum_of_the_model(
+    case: ErratumCase, code_section: Section
+) -> None:
     traced = case.run(case.profile.with_errata(case.erratum))
-    ips, flow = ours(traced, code, case.model, **case.options)
+    ips, flow = decode_with_rtit(traced, code_section, case.model, **case.options)
     assert ips == list(case.path)
     overflows = "OVF" in traced.names() or case.erratum == "SKD007"
     assert flow.counts()["errors"] == ({"loss reported by hardware": 1} if overflows else {})
-    # the CYC that SKL168 drops is one of time alone
+    # the CYC that SKL168 drops gives only time
     seen = {} if case.erratum == "SKL168" else {case.erratum: 1}
     assert flow.counts()["errata"] == seen
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
-def test_of_an_unknown_processor_nothing_is_invented(case: Case, code: Section) -> None:
+def test_rtit_invents_nothing_for_an_unknown_processor(
+    case: ErratumCase, code_section: Section
+) -> None:
     traced = case.run(case.profile.with_errata(case.erratum))
     for cpu in (None, (6, 0xFFFF, 0)):
-        ips, flow = ours(traced, code, cpu, **case.options)
+        ips, flow = decode_with_rtit(traced, code_section, cpu, **case.options)
         found = iter(case.path)
         assert all(ip in found for ip in ips)
         lost = any(row[2] == "lost" for row in flow.ledger())
@@ -309,23 +325,23 @@ def test_of_an_unknown_processor_nothing_is_invented(case: Case, code: Section) 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
-def test_what_the_erratum_changes(case: Case) -> None:
+def test_erratum_changes_packets_as_documented(case: ErratumCase) -> None:
     plain, acting = (
         case.run(profile) for profile in (case.profile, case.profile.with_errata(case.erratum))
     )
-    assert case.lacks in " ".join(plain.names())
-    assert case.more in " ".join(acting.names())
+    assert case.packets_without in " ".join(plain.names())
+    assert case.packets_with in " ".join(acting.names())
     assert plain.out != acting.out
-    if case.lacks != case.more:
-        assert case.more not in " ".join(plain.names())
+    if case.packets_without != case.packets_with:
+        assert case.packets_with not in " ".join(plain.names())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
-def test_without_it_the_stream_is_that_of_the_chapter(case: Case, code: Section) -> None:
-    found = decoded(case.run(case.profile), code, None, **case.options)
+def test_libipt_follows_stream_without_erratum(case: ErratumCase, code_section: Section) -> None:
+    found = decode_with_libipt(case.run(case.profile), code_section, None, **case.options)
     assert found.errors == []
 
 
-def test_every_erratum_that_acts_in_the_unit_is_here() -> None:
+def test_cases_cover_every_erratum_of_the_unit() -> None:
     acting = [name for name, each in ERRATA.items() if each.acts and not each.flag]
     assert sorted(case.erratum for case in CASES) == sorted(acting)

@@ -1,4 +1,4 @@
-"""Stock perf lists what a made machine ran, kernel and user code, as it ran."""
+"""Stock perf lists the kernel and user code that a simulated machine ran."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel.machine import Machine
 from kernel.test_paths import busy
 
 
-def theirs(data: Path) -> list[tuple[int, int]]:
+def instructions_from_perf(data: Path) -> list[tuple[int, int]]:
     try:
         listed = perf.script(data, ["--itrace=i0nse", "-F", "tid,ip"])
     except perf.PerfMissingError as error:
@@ -23,6 +23,8 @@ def theirs(data: Path) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_perf_finds_the_kernel_in_the_directory(isolated: bool, tmp_path: Path) -> None:
-    """The copies beside the recording, text pokes at their times, threads from __switch_to on."""
+    """perf uses the kernel copies beside the recording, text pokes at their times, and
+    __switch_to.
+    """
     machine = busy(Machine(isolated=isolated))
-    assert theirs(recording.write(machine, tmp_path / "perf.data")) == machine.ran
+    assert instructions_from_perf(recording.write(machine, tmp_path / "perf.data")) == machine.ran

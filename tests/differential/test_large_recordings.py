@@ -17,54 +17,61 @@ PERIOD = 251
 
 
 @pytest.mark.parametrize("name", ["ls", "gzip", "cc1"])
-def test_libipt(name: str, large: LargeRecorder) -> None:
-    """Its hash over all addresses is the truth's, which rtit's decoder has no part in."""
-    # Without return compression: libipt's return stack differs where returns mismatch.
+def test_libipt_decodes_a_large_recording_as_executed(name: str, large: LargeRecorder) -> None:
+    """The hash of libipt's addresses equals that of the truth, which does not depend on
+    rtit's decoder.
+    """
+    # Without return compression, since libipt's return stack differs where returns mismatch calls.
     run = large(name, "-e", "intel_pt/noretcomp/u")
     (executed,) = thread_ends(run.truth).items()
     tid, (_, instructions, chain) = executed
     (stream,) = auxtrace(run.data)
     assert stream.tid == tid
     try:
-        found = libipt.path(stream.data, sections(run.data, tid))
+        found = libipt.path(stream.data, mapped_sections(run.data, tid))
     except libipt.LibiptMissingError as error:
         pytest.skip(str(error))
     assert found == (instructions, chain, 0)
 
 
-def sections(data: Path, pid: int) -> list[Section]:
+def mapped_sections(data: Path, pid: int) -> list[Section]:
     with Trace(data) as trace:
         return [
-            Section(Path(each.path), each.offset, each.end - each.start, each.start)
-            for each in trace.images.mappings(pid)
-            if each.path.startswith("/")
+            Section(
+                Path(every_nth.path),
+                every_nth.offset,
+                every_nth.end - every_nth.start,
+                every_nth.start,
+            )
+            for every_nth in trace.images.mappings(pid)
+            if every_nth.path.startswith("/")
         ]
 
 
 @pytest.mark.parametrize("name", ["ls", "gzip", "cc1", "python", "bash"])
-def test_perf(name: str, large: LargeRecorder) -> None:
-    """It follows every instruction; each 251st of a thread is compared."""
+def test_perf_samples_a_large_recording_as_rtit(name: str, large: LargeRecorder) -> None:
+    """perf follows every instruction; the test compares every 251st of a thread."""
     run = large(name)
     try:
         theirs, errors = perf.sampled(run.data, PERIOD)
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert errors == []
-    ours = sampled(run)
+    ours = sampled_ips(run)
     assert {tid: len(ips) for tid, ips in theirs.items()} == {
         tid: len(ips) for tid, ips in ours.items() if ips
     }
     assert all(ips == ours[tid] for tid, ips in theirs.items())
 
 
-def sampled(run: LargeRecording) -> dict[int, list[int]]:
+def sampled_ips(run: LargeRecording) -> dict[int, list[int]]:
     with Trace(run.data) as trace:
-        return {stream.tid: each(stream, PERIOD) for stream in trace.streams}
+        return {stream.tid: every_nth(stream, PERIOD) for stream in trace.streams}
 
 
-def each(stream: Stream, period: int) -> list[int]:
-    """The last of every `period` instructions."""
-    flow = stream.native_decoder()
+def every_nth(stream: Stream, period: int) -> list[int]:
+    """Return the last of every `period` instructions."""
+    flow = stream.native()
     found: list[int] = []
     skip = period - 1
     while (columns := flow.ips(1 << 20)) is not None:

@@ -1,5 +1,6 @@
-"""What happened beside the instructions: perf lists the same as we, with the same values, threads
-and times, in every mode that we write or read.
+"""perf lists the same events beside the instructions as rtit, with values, threads and times.
+
+The test covers every mode that rtit writes or reads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from differential.modes import MODES, SAMPLED
+from differential.modes import MODES, SAMPLED_MODE
 from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
@@ -18,26 +19,29 @@ from rtit.trace import ErrorClass, Stream, Trace
 from rtit.trace.events import (
     ControlEvent,
     Frequency,
+    Happening,
     Interrupt,
     Mode,
     PtWrite,
     Sleep,
-    TraceEvent,
     Wake,
 )
 
-OfMode = Callable[[str], Path]
+ModeFixture = Callable[[str], Path]
 Row = tuple[int, int, str]
 """tid, ns, what."""
 LINE = re.compile(r" *(\d+) +(\d+)\.(\d{9}): +(\S+?): (.*)(.{16}) (.{16})$")
-"""tid, seconds, nanoseconds, event, what it tells; where it led, and where it was."""
+"""tid, seconds, nanoseconds, event, details, target address, address."""
 
-NOWHERE = ("psb", "cbr", "pwrx")
-"""Events whose addresses are not told by packets: perf names the last it knew."""
+WITHOUT_ADDRESSES = ("psb", "cbr", "pwrx")
+"""Events without addresses in their packets: perf prints the last known address."""
 
 
-def theirs(data: Path, itrace: str) -> list[Row]:
-    """Addresses come last. A change of the interrupt flag is listed as one of the trace's event."""
+def events_from_perf(data: Path, itrace: str) -> list[Row]:
+    """Return perf's events; addresses are the last words.
+
+    A change of the interrupt flag appears as an event of the trace.
+    """
     fields = ["--ns", f"--itrace={itrace}", "-F", "tid,time,event,ip,addr,synth"]
     try:
         listed = perf.script(data, fields)
@@ -49,23 +53,23 @@ def theirs(data: Path, itrace: str) -> list[Row]:
             continue
         match = LINE.fullmatch(line)
         assert match is not None, line
-        tid, seconds, nanoseconds, name, told, to, at = (each.strip() for each in match.groups())
-        words = [name, *told.split()]
+        tid, seconds, nanoseconds, name, details, to, at = (each.strip() for each in match.groups())
+        words = [name, *details.split()]
         if name.startswith("intel_pt/"):
             words = ["flag", to]
-        elif name not in NOWHERE:
+        elif name not in WITHOUT_ADDRESSES:
             words += [to, at]
         found.append((int(tid), int(seconds + nanoseconds), " ".join(words)))
     return found
 
 
-def _address(value: int | None) -> str:
+def _address_text(value: int | None) -> str:
     return f"{value or 0:x}"
 
 
-def _power(event: TraceEvent) -> Iterator[str]:
+def _power_texts(event: Happening) -> Iterator[str]:
     if isinstance(event, Sleep):
-        at = _address(event.at)
+        at = _address_text(event.at)
         if event.hints is not None:
             yield f"mwait hints: {event.hints:#x} extensions: {event.extensions:#x} 0 {at}"
         state, sub = event.state, event.sub_state
@@ -78,60 +82,60 @@ def _power(event: TraceEvent) -> Iterator[str]:
         yield f"pwrx deepest cstate: {deepest} last cstate: {last} wake reason: {reasons:#x}"
 
 
-def _interrupt(event: TraceEvent) -> Iterator[str]:
+def _interrupt_texts(event: Happening) -> Iterator[str]:
     if isinstance(event, Interrupt) and event.vector is not None:
         fault = f" PFA: {event.cr2:#x}" if event.cr2 is not None else ""
-        at = f"{_address(event.to)} {_address(event.at)}"
+        at = f"{_address_text(event.to)} {_address_text(event.at)}"
         yield f"evt cfe: INTR IP: 1 vector: {event.vector}{fault} {at}"
     elif isinstance(event, ControlEvent):
-        at = f"{_address(event.to)} {_address(event.at)}"
+        at = f"{_address_text(event.to)} {_address_text(event.at)}"
         yield f"evt cfe: {event.name} IP: 1 vector: {event.vector or 0} {at}"
 
 
-def ours(trace: Trace, kind: str) -> list[Row]:
-    """As `theirs`."""
-    rows: list[tuple[Row, int]] = _flags(trace) if kind == "I" else []
+def events_from_rtit(trace: Trace, kind: str) -> list[Row]:
+    """Return the events in the form of `events_from_perf`."""
+    rows: list[tuple[Row, int]] = _flag_changes(trace) if kind == "I" else []
     assert trace.clock is not None
     for stream in trace.threads:
-        whose = _threads(stream)
+        tids = _threads_of_rows(stream)
         for event in stream.events():
             what: list[str] = []
             if kind == "p":
-                what = [*_power(event)]
+                what = [*_power_texts(event)]
             elif kind == "I":
-                what = [*_interrupt(event)]
+                what = [*_interrupt_texts(event)]
             elif isinstance(event, PtWrite):
-                what = [f"ptwrite IP: 1 payload: {event.value:#x} 0 {_address(event.at)}"]
-            tid = whose[max(0, event.row - 1)] if whose else stream.tid
+                what = [f"ptwrite IP: 1 payload: {event.value:#x} 0 {_address_text(event.at)}"]
+            tid = tids[max(0, event.row - 1)] if tids else stream.tid
             time = trace.clock.to_nanoseconds(event.time)
             rows += [((tid, time, each), event.offset) for each in what]
-    # of one thread on one CPU in their order, of several CPUs by time
+    # in the order of the stream on one CPU, by time across CPUs
     return [row for row, _ in sorted(rows, key=lambda each: (each[0][1], each[1]))]
 
 
-def _flags(trace: Trace) -> list[tuple[Row, int]]:
-    """Changes of the interrupt flag of each CPU; the first of a trace is from 0."""
+def _flag_changes(trace: Trace) -> list[tuple[Row, int]]:
+    """Return the changes of the interrupt flag on each CPU, which begins as 0."""
     rows = []
     assert trace.clock is not None
     for stream in trace.streams:
-        whose = _threads(stream)
+        tids = _threads_of_rows(stream)
         flag = False
         for event in stream.events():
             if isinstance(event, Mode) and event.interrupts is not flag:
                 flag = event.interrupts
-                tid = whose[min(event.row, len(whose) - 1)] if whose else stream.tid
+                tid = tids[min(event.row, len(tids) - 1)] if tids else stream.tid
                 time = trace.clock.to_nanoseconds(event.time)
-                rows.append(((tid, time, f"flag {_address(event.at)}"), event.offset))
+                rows.append(((tid, time, f"flag {_address_text(event.at)}"), event.offset))
     return rows
 
 
-def _threads(stream: Stream) -> list[int]:
-    """Whose each row is, where several share the stream."""
-    return [int(tid) for part in stream.blocks() for tid in part.extra_columns.get("tid", ())]
+def _threads_of_rows(stream: Stream) -> list[int]:
+    """Return the thread of each row, if several threads share the stream."""
+    return [int(tid) for part in stream.blocks() for tid in part.more.get("tid", ())]
 
 
-def machine() -> Machine:
-    """PTWRITE, power events, interrupts and page faults, of two threads that switch."""
+def simulate_events() -> Machine:
+    """Simulate PTWRITE, power events, interrupts and page faults of two threads."""
     made = Machine(PTWEn=1, FUPonPTW=1, PwrEvtEn=1, EventEn=1)
     one, two = made.threads
     for thread in (two, one, two, one):
@@ -145,62 +149,64 @@ def machine() -> Machine:
     return made
 
 
-WITH_EVENTS = [mode for mode in MODES if "event" in mode]
-EVENTS = "a machine with events"
+MODES_WITH_EVENTS = [mode for mode in MODES if "event" in mode]
+SIMULATED = "a machine with events"
 
 
-@pytest.fixture(params=[*MODES, EVENTS])
+@pytest.fixture(params=[*MODES, SIMULATED])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def data(mode: str, of_mode: OfMode, tmp_path: Path) -> Path:
-    if mode == EVENTS:
-        return recording.write(machine(), tmp_path / "perf.data")
-    return of_mode(mode)
+def data(mode: str, recording_of_mode: ModeFixture, tmp_path: Path) -> Path:
+    if mode == SIMULATED:
+        return recording.write(simulate_events(), tmp_path / "perf.data")
+    return recording_of_mode(mode)
 
 
-def test_ptwrite(mode: str, data: Path) -> None:
-    listed = theirs(data, "w")
+def test_ptwrite_events_equal_those_of_perf(mode: str, data: Path) -> None:
+    listed = events_from_perf(data, "w")
     with Trace(data) as trace:
-        assert sorted(ours(trace, "w")) == sorted(listed)
-    assert bool(listed) == (mode == EVENTS)
+        assert sorted(events_from_rtit(trace, "w")) == sorted(listed)
+    assert bool(listed) == (mode == SIMULATED)
 
 
-def test_power(mode: str, data: Path) -> None:
-    """C-states; and where PSBs are, and frequencies, with their times."""
-    listed = theirs(data, "p")
-    told = [row for row in listed if not row[2].startswith(("psb", "cbr"))]
+def test_power_events_equal_those_of_perf(mode: str, data: Path) -> None:
+    """The power events are C-states; PSBs and frequencies are compared with their times,
+    too.
+    """
+    listed = events_from_perf(data, "p")
+    details = [row for row in listed if not row[2].startswith(("psb", "cbr"))]
     with Trace(data) as trace:
-        assert sorted(ours(trace, "p")) == sorted(told)
+        assert sorted(events_from_rtit(trace, "p")) == sorted(details)
         psbs: list[tuple[int, int]] = []
         printed: set[int] = set()
         ratios: list[tuple[int, str]] = []
         for stream in trace.streams:
-            psbs += psbs_of(trace, stream)
-            printed |= times(trace, stream)
+            psbs += psb_times(trace, stream)
+            printed |= printed_times(trace, stream)
             ratios += [
                 (each.time, f"cbr cbr: {each.ratio} freq: {each.ratio * 100} MHz (100%)")
                 for each in stream.events()
-                if isinstance(each, Frequency) and (mode != SAMPLED or not ratios)
+                if isinstance(each, Frequency) and (mode != SAMPLED_MODE or not ratios)
             ]
-    assert bool(told) == (mode == EVENTS)
+    assert bool(details) == (mode == SIMULATED)
     found = [(time, what.split()[-1]) for _, time, what in listed if what.startswith("psb")]
     places = sorted((time, int(at, 16)) for time, at in found)
-    if mode == SAMPLED:  # whose places perf counts anew in each piece
+    if mode == SAMPLED_MODE:  # perf counts offsets from the start of each sample
         places, psbs = ([(time, 0) for time, _ in each] for each in (places, psbs))
-    for (time, at), (own, offset) in zip(by_place(places), by_place(psbs), strict=True):
+    for (time, at), (rtit_time, offset) in zip(by_offset(places), by_offset(psbs), strict=True):
         assert at == offset
-        # what perf guessed where user code begins stands until a packet says more
-        assert time == own or (time > own and time in printed)
+        # where user code begins, perf keeps its guess until the next packet
+        assert time == rtit_time or (time > rtit_time and time in printed)
     assert sorted((time, what) for _, time, what in listed if what.startswith("cbr")) == sorted(
         ratios
     )
 
 
-def psbs_of(trace: Trace, stream: Stream) -> Iterator[tuple[int, int]]:
-    """Time of the PSB+ of each PSB, and its offset; perf counts from the first one on."""
+def psb_times(trace: Trace, stream: Stream) -> Iterator[tuple[int, int]]:
+    """Yield time and offset of each PSB; perf counts offsets from the first one."""
     assert trace.clock is not None
     at = first = None
     for packet in stream.packets().rows():
@@ -212,39 +218,41 @@ def psbs_of(trace: Trace, stream: Stream) -> Iterator[tuple[int, int]]:
             at = None
 
 
-def by_place(psbs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def by_offset(psbs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted(psbs, key=lambda psb: psb[::-1])
 
 
-def times(trace: Trace, stream: Stream) -> set[int]:
-    """All that perf prints of instructions."""
+def printed_times(trace: Trace, stream: Stream) -> set[int]:
+    """Return all times that perf prints for instructions."""
     assert trace.clock is not None
     parts = (part.columns()["perf_time"] for part in stream.instructions(perf_time=True))
     return {time for part in parts for time in trace.clock.nanoseconds(part).tolist()}
 
 
-def test_interrupts(mode: str, data: Path) -> None:
-    """perf lets its clock go on by a rate between two packets; ours is a lower bound."""
+def test_interrupt_events_equal_those_of_perf(mode: str, data: Path) -> None:
+    """perf extrapolates its clock between two packets; rtit's time is a lower bound."""
     listed: dict[int, list[tuple[int, str]]] = {}
-    for tid, time, what in theirs(data, "I"):
+    for tid, time, what in events_from_perf(data, "I"):
         listed.setdefault(tid, []).append((time, what))
     found: dict[int, list[tuple[int, str]]] = {}
     with Trace(data) as trace:
-        for tid, time, what in ours(trace, "I"):
+        for tid, time, what in events_from_rtit(trace, "I"):
             found.setdefault(tid, []).append((time, what))
     assert found.keys() == listed.keys()
-    assert bool(listed) == (mode in (EVENTS, *WITH_EVENTS))
+    assert bool(listed) == (mode in (SIMULATED, *MODES_WITH_EVENTS))
     for tid, rows in listed.items():
         assert [what for _, what in found[tid]] == [what for _, what in rows]
-        assert all(own <= time for (own, _), (time, _) in zip(found[tid], rows, strict=True))
+        assert all(
+            rtit_time <= time for (rtit_time, _), (time, _) in zip(found[tid], rows, strict=True)
+        )
 
 
-def test_no_errors(mode: str, data: Path) -> None:
+def test_neither_decoder_reports_errors(mode: str, data: Path) -> None:
     try:
         assert perf.errors(data) == []
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     with Trace(data) as trace:
         causes = {span.cause for stream in trace.streams for span in stream.ledger() if span.is_gap}
-    # before the first PSB of a sample
-    assert causes <= {ErrorClass.INCOMPLETE} if mode == SAMPLED else not causes
+    # bytes before the first PSB of a sample
+    assert causes <= {ErrorClass.INCOMPLETE} if mode == SAMPLED_MODE else not causes

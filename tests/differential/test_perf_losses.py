@@ -1,4 +1,4 @@
-"""Where a stream cannot be followed perf says so at the place and time where we do."""
+"""Where a stream cannot be followed, perf reports the same address and time as rtit."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from rtit.trace import ErrorClass, Trace
 from rtit.trace.events import Loss, Overflow
 
 NO_CODE, MISMATCH, OVERFLOW = 5, 6, 7
-"""Numbers of perf's decoder."""
+"""Error numbers of perf's decoder."""
 
 
-def theirs(data: Path) -> list[perf.TraceError]:
+def errors_from_perf(data: Path) -> list[perf.TraceError]:
     try:
         return perf.errors(data)
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
 
 
-def test_overflows(tmp_path: Path) -> None:
-    """The processor loses packets of two threads: the time of each OVF, whose it is, and where the
-    path goes on.
-    """
+def test_overflows_have_the_time_thread_and_ip_of_perf(tmp_path: Path) -> None:
+    """The processor loses packets of two threads; the IP is that where the path continues."""
     machine = Machine()
     one, two = machine.threads
     lost = []
@@ -42,7 +40,7 @@ def test_overflows(tmp_path: Path) -> None:
         machine.syscall()
         machine.syscall(thread)
     data = recording.write(machine, tmp_path / "perf.data")
-    listed = theirs(data)
+    listed = errors_from_perf(data)
     assert [error.code for error in listed] == [OVERFLOW] * 3
     with Trace(data) as trace:
         (stream,) = trace.streams
@@ -55,19 +53,19 @@ def test_overflows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["threads", "CPUs, all switches"])
-def test_code_that_is_missing(
+def test_missing_code_is_lost_where_perf_reports_it(
     mode: str,
-    of_mode: Callable[[str], Path],
+    recording_of_mode: Callable[[str], Path],
     program: Callable[[str], Path],
     tmp_path: Path,
 ) -> None:
-    """perf tells of the first place, and then of no other in the same file."""
+    """perf reports the first address in a file, and no other in the same file."""
     path = str(program("threads")).encode()
-    content = of_mode(mode).read_bytes()
+    content = recording_of_mode(mode).read_bytes()
     assert path in content
     data = tmp_path / "perf.data"
     data.write_bytes(content.replace(path, path[:-1] + b"?"))
-    listed = theirs(data)
+    listed = errors_from_perf(data)
     assert [error.code for error in listed] == [NO_CODE]
     with Trace(data) as trace:
         assert trace.clock is not None
@@ -88,10 +86,13 @@ def test_code_that_is_missing(
         ("after_call", "7500"),  # a branch more than was taken
     ],
 )
-def test_code_that_is_another(label: str, code: str, tmp_path: Path) -> None:
-    """One path, of a thread, that the copy of the kernel's memory contradicts: the same place, and
-    a time from perf's to the end of the trace. perf has the time of the packet before, rtit of the
-    packet that contradicts the code. From there on each guesses differently.
+def test_contradicting_code_is_lost_where_perf_reports_it(
+    label: str, code: str, tmp_path: Path
+) -> None:
+    """The recorded copy of the kernel's code contradicts the path of one thread.
+
+    perf reports the time of the packet before, rtit that of the packet that contradicts the
+    code. Afterwards the decoders guess differently.
     """
     machine = Machine()
     machine.interrupt()
@@ -102,7 +103,7 @@ def test_code_that_is_another(label: str, code: str, tmp_path: Path) -> None:
     place = recording.PAGE + machine.at[label] - machine.at[recording.REF]
     content[place : place + len(code) // 2] = bytes.fromhex(code)
     kcore.write_bytes(content)
-    first = theirs(data)[0]
+    first = errors_from_perf(data)[0]
     assert first.code == MISMATCH
     with Trace(data) as trace:
         (stream,) = trace.streams

@@ -1,4 +1,4 @@
-"""Stock perf as the judge of our files: hand-made packets of a program laid out by hand."""
+"""Stock perf reads files of rtit's writer: hand-made packets of a hand-made program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import ExitStatus, Fault, PerfData, TimeConversion, Writer
+from rtit.perfdata import Ending, Fault, PerfData, TimeConversion, Writer
 
 PERF = shutil.which("perf")
 GCC = shutil.which("gcc")
@@ -49,12 +49,12 @@ PACKETS = bytes.fromhex(
 MNEMONICS = ["PSB", "TSC", "TMA", "CBR", "PSBEND", "MODE.Exec", "TIP.PGE", "TNT", "TIP.PGD"]
 PID = 4242
 
-Perf = Callable[..., str]
+PerfRunner = Callable[..., str]
 
 
 @pytest.fixture
-def perf(tmp_path: Path) -> Perf:
-    """Runs `perf script` on a file; fails the test unless perf is content."""
+def perf(tmp_path: Path) -> PerfRunner:
+    """Runs `perf script` on a file; the test fails if perf reports an error."""
 
     def run(path: Path, *options: str) -> str:
         environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C"}
@@ -83,7 +83,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tiny"
 
 
-def new(path: Path, **options: object) -> Writer:
+def open_writer(path: Path, **options: object) -> Writer:
     return Writer(
         path,
         config=0x2601,  # pt, mtc, tsc, branch
@@ -94,8 +94,8 @@ def new(path: Path, **options: object) -> Writer:
     )
 
 
-def begin(out: Writer, program: Path, build_id: bytes | None = None) -> int:
-    """The sideband of a program that starts; returns the time, in ns, just before its trace."""
+def write_program_start(out: Writer, program: Path, build_id: bytes | None = None) -> int:
+    """Write the sideband of a program start; return the time, in ns, just before its trace."""
     time = out.time.to_nanoseconds(TSC) - 1000
     out.comm(PID, PID, time, "tiny", by_exec=True)
     place = (0x401000, 0x1000, 0x1000, 5, 2, 8, 1, 4711, 0)
@@ -104,17 +104,17 @@ def begin(out: Writer, program: Path, build_id: bytes | None = None) -> int:
     return time + 3
 
 
-def trace(out: Writer, tid: int = PID) -> None:
+def write_packets(out: Writer, tid: int = PID) -> None:
     out.auxtrace(tid, PID, PACKETS, None, TSC + 5000)
     out.aux(PID, tid, out.time.to_nanoseconds(TSC + 5000), 0, len(PACKETS))
 
 
 @pytest.fixture
 def recording(tmp_path: Path, program: Path) -> Iterator[Writer]:
-    """A writer with one thread's trace in it; the file is `perf.data` of the test's folder."""
-    with new(tmp_path / "perf.data") as out:
-        begin(out, program)
-        trace(out)
+    """A writer with the trace of one thread; the file is `perf.data` in the test's folder."""
+    with open_writer(tmp_path / "perf.data") as out:
+        write_program_start(out, program)
+        write_packets(out)
         yield out
 
 
@@ -122,7 +122,7 @@ def addresses(output: str) -> list[str]:
     return output.split()
 
 
-def test_the_path(tmp_path: Path, recording: Writer, perf: Perf) -> None:
+def test_perf_decodes_the_path(tmp_path: Path, recording: Writer, perf: PerfRunner) -> None:
     recording.exit(PID, PID, PID, PID, TSC + 6000)
     recording.close()
     path = tmp_path / "perf.data"
@@ -135,11 +135,13 @@ def test_the_path(tmp_path: Path, recording: Writer, perf: Perf) -> None:
     ]
 
 
-def test_how_a_thread_ended_and_its_instructions_are_passed_over(
-    tmp_path: Path, recording: Writer, perf: Perf
+def test_perf_ignores_rtit_data_in_exit_records(
+    tmp_path: Path, recording: Writer, perf: PerfRunner
 ) -> None:
-    """It lies in the EXIT record, whose time perf finds behind it."""
-    ending = ExitStatus(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
+    """rtit stores the ending and the instruction count in EXIT; perf finds the time after
+    them.
+    """
+    ending = Ending(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
     recording.exit(PID, PID, PID + 1, PID, TSC + 6000, instructions=7)
     recording.exit(PID, PID, PID, PID, TSC + 7000, ending, 2**64 - 1)
     recording.close()
@@ -153,7 +155,7 @@ def test_how_a_thread_ended_and_its_instructions_are_passed_over(
     ]
 
 
-def test_the_packets(tmp_path: Path, recording: Writer, perf: Perf) -> None:
+def test_perf_dumps_the_packets(tmp_path: Path, recording: Writer, perf: PerfRunner) -> None:
     recording.close()
     dump = perf(tmp_path / "perf.data", "-D")
     names = re.findall(r"^\.\s+[0-9a-f]{8}: (?: [0-9a-f]{2})+\s+([A-Z][\w.]+)", dump, re.MULTILINE)
@@ -162,8 +164,8 @@ def test_the_packets(tmp_path: Path, recording: Writer, perf: Perf) -> None:
     assert f"tid: {PID}  cpu: -1" in dump
 
 
-def test_a_killed_recorder(tmp_path: Path, recording: Writer, perf: Perf) -> None:
-    """Not closed, and something written that no flush has counted."""
+def test_perf_reads_an_unclosed_file(tmp_path: Path, recording: Writer, perf: PerfRunner) -> None:
+    """The recorder was killed, and wrote bytes that no flush has counted."""
     path = tmp_path / "perf.data"
     recording.comm(PID, PID, TSC + 7000, "late")
     with path.open("ab") as file:
@@ -172,12 +174,18 @@ def test_a_killed_recorder(tmp_path: Path, recording: Writer, perf: Perf) -> Non
     assert perf(path, "--itrace=e") == ""
 
 
-def test_killed_at_every_point(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """Copies taken after each step are all read, with ever more in them."""
+def test_perf_reads_the_file_after_each_step(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
+    """Copies after each step are readable, with more instructions each time."""
     path = tmp_path / "perf.data"
     lines = []
-    with new(path) as out:
-        for step in (lambda: begin(out, program), lambda: trace(out), lambda: trace(out, PID + 1)):
+    with open_writer(path) as out:
+        for step in (
+            lambda: write_program_start(out, program),
+            lambda: write_packets(out),
+            lambda: write_packets(out, PID + 1),
+        ):
             copy = tmp_path / "copy"
             shutil.copyfile(path, copy)
             lines.append(len(addresses(perf(copy, "--itrace=i0ns", "-F", "ip"))))
@@ -186,63 +194,70 @@ def test_killed_at_every_point(tmp_path: Path, program: Path, perf: Perf) -> Non
     assert lines == [0, 0, len(PATH)]
 
 
-def test_threads(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """Each thread has its queue; perf takes pid and name of a new one from FORK."""
+def test_perf_decodes_each_thread(tmp_path: Path, program: Path, perf: PerfRunner) -> None:
+    """Each thread has its queue; perf takes pid and name of a new thread from FORK."""
     path = tmp_path / "perf.data"
-    with new(path) as out:
-        time = begin(out, program)
+    with open_writer(path) as out:
+        time = write_program_start(out, program)
         for tid in (PID + 1, PID + 2):
             out.fork(PID, PID, tid, PID, time)
         out.comm(PID, PID + 2, time, "worker")
         for tid in (PID + 2, PID, PID + 1):
-            trace(out, tid)
+            write_packets(out, tid)
     output = perf(path, "--itrace=i0ns", "-F", "comm,pid,tid,ip")
     rows = [tuple(line.split()) for line in output.splitlines()]
     for tid, name in ((PID, "tiny"), (PID + 1, "tiny"), (PID + 2, "worker")):
-        mine = [row for row in rows if row[1] == f"{PID}/{tid}"]
-        assert [row[2] for row in mine] == PATH
-        assert {row[0] for row in mine} == {name}
+        thread_rows = [row for row in rows if row[1] == f"{PID}/{tid}"]
+        assert [row[2] for row in thread_rows] == PATH
+        assert {row[0] for row in thread_rows} == {name}
     assert len(rows) == 3 * len(PATH)
 
 
-def test_a_stream_in_many_chunks(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """A thread's flow goes on from one AUXTRACE to the next; cuts are between packets."""
+def test_perf_decodes_a_stream_in_many_chunks(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
+    """Chunks end between packets."""
     path = tmp_path / "perf.data"
     cuts = [0, 16, 24, 31, 35, 37, 39, 46, 47, 48]  # the packets' bounds
-    with new(path) as out:
-        begin(out, program)
+    with open_writer(path) as out:
+        write_program_start(out, program)
         for start, end in pairwise(cuts):
             out.auxtrace(PID, PID, PACKETS[start:end], None, TSC + 5000)
     assert cuts[-1] == len(PACKETS)
     assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH
 
 
-def test_time(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """3 GHz and a clock that began elsewhere: perf's time of the first packet is ours."""
+def test_perf_converts_time_of_the_first_packet(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
+    """The TSC runs at 3 GHz, and its clock begins at another value."""
     path = tmp_path / "perf.data"
     clock = TimeConversion(31, round((1 << 31) / 3), 123_456_789)
-    with new(path, time=clock, tsc_ctc=(250, 2), max_nonturbo_ratio=30) as out:
-        begin(out, program)
-        trace(out)
+    with open_writer(path, time=clock, tsc_ctc=(250, 2), max_nonturbo_ratio=30) as out:
+        write_program_start(out, program)
+        write_packets(out)
     output = perf(path, "--itrace=i0ns", "--ns", "-F", "time,ip")
     seconds, nanoseconds = output.split(":")[0].strip().split(".")
     assert int(seconds) * 10**9 + int(nanoseconds) == clock.to_nanoseconds(TSC)
 
 
-def test_code_without_a_file_is_passed_over(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """TEXT_POKE of a process neither stops perf nor changes what it decodes."""
+def test_perf_ignores_text_pokes_of_processes(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
+    """TEXT_POKE of a process neither stops perf nor changes what perf decodes."""
     path = tmp_path / "perf.data"
-    with new(path) as out:
-        time = begin(out, program)
+    with open_writer(path) as out:
+        time = write_program_start(out, program)
         out.text_poke(PID, PID, time, 0x401000, b"\xcc" * 0x18)
         out.text_poke(PID, PID, time, 0x7000_0000, bytes(200_000), b"\xcc" * 200_000)
-        trace(out)
+        write_packets(out)
     assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH
     assert perf(path, "--itrace=e") == ""
 
 
-def test_build_ids(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """Both as a feature and in the mapping's own record."""
+def test_perf_reads_build_ids_of_feature_and_mapping(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
     notes = subprocess.run(
         ["readelf", "-n", program], capture_output=True, text=True, check=True, timeout=300
     ).stdout
@@ -251,9 +266,9 @@ def test_build_ids(tmp_path: Path, program: Path, perf: Perf) -> None:
     build_id = bytes.fromhex(match[1])
     feature, inline = tmp_path / "feature", tmp_path / "inline"
     for path in (feature, inline):
-        out = new(path)
-        begin(out, program, build_id if path is inline else None)
-        trace(out)
+        out = open_writer(path)
+        write_program_start(out, program, build_id if path is inline else None)
+        write_packets(out)
         out.close(build_ids={str(program): build_id} if path is feature else None)
         assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH
     assert f"<{match[1]}>]: r-xp {program}\n" in perf(inline, "-D")
@@ -268,8 +283,8 @@ def test_build_ids(tmp_path: Path, program: Path, perf: Perf) -> None:
     assert f"{match[1]} {program}\n" in listed.stdout
 
 
-def test_the_header(tmp_path: Path, recording: Writer, perf: Perf) -> None:
-    """perf prints rtit's facts as the CPU's description, and knows the rest."""
+def test_perf_prints_the_header(tmp_path: Path, recording: Writer, perf: PerfRunner) -> None:
+    """perf prints rtit's facts as the CPU's description."""
     recording.close(facts={"status": "0"})
     header = perf(tmp_path / "perf.data", "--header-only")
     assert "# cpudesc : rtit: profile=skylake; time=modelled; status=0\n" in header
@@ -282,21 +297,23 @@ def test_the_header(tmp_path: Path, recording: Writer, perf: Perf) -> None:
     assert "# contains AUX area data" in header
 
 
-def test_the_filter(tmp_path: Path, program: Path, perf: Perf) -> None:
+def test_perf_prints_the_filter(tmp_path: Path, program: Path, perf: PerfRunner) -> None:
     path = tmp_path / "perf.data"
     expression = f"filter 0x0/0x18@{program}"
-    with new(path, filter=expression) as out:
-        begin(out, program)
-        trace(out)
+    with open_writer(path, filter=expression) as out:
+        write_program_start(out, program)
+        write_packets(out)
     assert f"Filter string       {expression}\n" in perf(path, "-D")
     assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH
 
 
-def test_truncated_aux_data_is_a_loss(tmp_path: Path, program: Path, perf: Perf) -> None:
-    """AUX with the truncated flag: perf reports the loss."""
+def test_perf_reports_truncated_aux_data_as_lost(
+    tmp_path: Path, program: Path, perf: PerfRunner
+) -> None:
+    """The AUX record has the truncated flag."""
     path = tmp_path / "perf.data"
-    with new(path) as out:
-        begin(out, program)
+    with open_writer(path) as out:
+        write_program_start(out, program)
         out.auxtrace(PID, PID, PACKETS, None, TSC + 5000)
         out.aux(PID, PID, TSC + 5000, 0, len(PACKETS), 1)
     assert "Lost trace data" in perf(path, "--itrace=e")

@@ -1,4 +1,4 @@
-"""perf -D and our reader list the same records of real files."""
+"""perf -D and rtit's reader list the same records of real files."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FILES = (
 
 
 @pytest.fixture(params=FILES)
-def path(request: pytest.FixtureRequest, traces: Path) -> Path:
+def recording_path(request: pytest.FixtureRequest, traces: Path) -> Path:
     return traces / f"{request.param}.perf.data"
 
 
 @pytest.fixture
-def dump(path: Path, tmp_path: Path) -> str:
-    """`perf script -D`: a line `time offset [size]: PERF_RECORD_NAME ...` a record."""
+def perf_dump(recording_path: Path, tmp_path: Path) -> str:
+    """`perf script -D`: a line `time offset [size]: PERF_RECORD_NAME ...` for each record."""
     return subprocess.run(
-        [PERF or "perf", "script", "-i", str(path), "-D"],
+        [PERF or "perf", "script", "-i", str(recording_path), "-D"],
         capture_output=True,
         text=True,
         errors="replace",
@@ -42,34 +42,34 @@ def dump(path: Path, tmp_path: Path) -> str:
     ).stdout
 
 
-def test_every_record(path: Path, dump: str) -> None:
-    """Offset, size, type and time of each."""
+def test_records_equal_those_of_perf(recording_path: Path, perf_dump: str) -> None:
+    """The test compares offset, size, type and time."""
     lines = re.findall(
         r"^(?:(-?\d+) )?(?:(\d+) )?(0x[0-9a-f]+) \[(0x[0-9a-f]+)\]: PERF_RECORD_(\w+)",
-        dump,
+        perf_dump,
         re.MULTILINE,
     )
     perf = {
         int(offset, 16): (name, int(size, 16), int(b or a or 0))
         for a, b, offset, size, name in lines
     }
-    with PerfData(path) as file:
+    with PerfData(recording_path) as file:
         ours = {r.offset: (r.name, r.size, r.time or 0) for r in file.records()}
     assert len(perf) > 50
-    # perf drops FINISHED_ROUND's time and prints no line for some of its own kinds.
+    # perf drops the time of FINISHED_ROUND, and prints no line for some of its own record types.
     for offset, row in perf.items():
         assert ours[offset] == row
-    quiet = Counter(ours[offset][0] for offset in ours.keys() - perf.keys())
-    assert set(quiet) <= {"TIME_CONV", "FINISHED_ROUND"}
+    not_printed = Counter(ours[offset][0] for offset in ours.keys() - perf.keys())
+    assert set(not_printed) <= {"TIME_CONV", "FINISHED_ROUND"}
 
 
-def test_aux_data(path: Path, dump: str) -> None:
+def test_aux_buffers_equal_those_of_perf(recording_path: Path, perf_dump: str) -> None:
     found = re.findall(
         r"PERF_RECORD_AUXTRACE size: (\S+)  offset: (\S+)  ref: (\S+)  idx: (\d+)"
         r"  tid: (-?\d+)  cpu: (-?\d+)",
-        dump,
+        perf_dump,
     )
-    with PerfData(path) as file:
+    with PerfData(recording_path) as file:
         queues = file.auxtrace_buffers()
     pieces = [piece for queue in queues.values() for piece in queue]
     assert [
@@ -79,8 +79,7 @@ def test_aux_data(path: Path, dump: str) -> None:
     assert all(queue == AuxBuffer(piece.cpu, -1) for queue in queues for piece in queues[queue])
 
 
-def test_auxtrace_info(path: Path, dump: str) -> None:
-    """perf's print-out of AUXTRACE_INFO, line by line."""
+def test_auxtrace_info_equals_that_of_perf(recording_path: Path, perf_dump: str) -> None:
     labels = {
         "PMU Type": "pmu_type",
         "Time Shift": "time_shift",
@@ -98,18 +97,18 @@ def test_auxtrace_info(path: Path, dump: str) -> None:
         "CYC bit": "cyc_bit",
         "Max non-turbo ratio": "max_nonturbo_ratio",
     }
-    with PerfData(path) as file:
+    with PerfData(recording_path) as file:
         info = file.info
     assert info is not None
     for label, field in labels.items():
-        match = re.search(rf"^  {re.escape(label)} +(\S+)$", dump, re.MULTILINE)
+        match = re.search(rf"^  {re.escape(label)} +(\S+)$", perf_dump, re.MULTILINE)
         assert match is not None, label
         assert getattr(info, field) == int(match[1], 0)
 
 
-def test_aux_records(path: Path, dump: str) -> None:
-    found = re.findall(r"PERF_RECORD_AUX offset: (\S+) size: (\S+) flags: (\S+)", dump)
-    with PerfData(path) as file:
+def test_aux_records_equal_those_of_perf(recording_path: Path, perf_dump: str) -> None:
+    found = re.findall(r"PERF_RECORD_AUX offset: (\S+) size: (\S+) flags: (\S+)", perf_dump)
+    with PerfData(recording_path) as file:
         ours = [
             (record.time, record.aux_offset, record.length, record.flags)
             for record in file.records()

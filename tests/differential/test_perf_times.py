@@ -1,4 +1,4 @@
-"""`perf_time` is what stock perf prints of each instruction, to the nanosecond."""
+"""`perf_time` is the time that stock perf prints for each instruction, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from differential.oracles import perf
-from differential.timed_packets import recording
+from differential.timed_packets import write_random_recording
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.trace import End, Trace
@@ -18,23 +18,26 @@ from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "hase"
-SAME = TimeModel()
-OTHER = TimeModel(cpi=3, core_ratio=21)
+CORE_AT_TSC_RATE = TimeModel()
+CORE_AT_OTHER_RATE = TimeModel(cpi=3, core_ratio=21)
 RECORDINGS = [
-    ("intel_pt//u", SAME, 0),
-    ("intel_pt//u", OTHER, 0),
-    ("intel_pt/mtc_period=0,psb_period=0/u", OTHER, 0),
-    ("intel_pt/mtc=0,noretcomp/u", OTHER, 0),
-    ("intel_pt/cyc/u", SAME, 0),
-    ("intel_pt/cyc,mtc_period=0/u", SAME, 0),
-    ("intel_pt//u", SAME, 1),
-    ("intel_pt/cyc/u", SAME, 2),
+    ("intel_pt//u", CORE_AT_TSC_RATE, 0),
+    ("intel_pt//u", CORE_AT_OTHER_RATE, 0),
+    ("intel_pt/mtc_period=0,psb_period=0/u", CORE_AT_OTHER_RATE, 0),
+    ("intel_pt/mtc=0,noretcomp/u", CORE_AT_OTHER_RATE, 0),
+    ("intel_pt/cyc/u", CORE_AT_TSC_RATE, 0),
+    ("intel_pt/cyc,mtc_period=0/u", CORE_AT_TSC_RATE, 0),
+    ("intel_pt//u", CORE_AT_TSC_RATE, 1),
+    ("intel_pt/cyc/u", CORE_AT_TSC_RATE, 2),
 ]
 
 
-def listed(data: Path, symfs: dict[str, Path] | None = None) -> dict[int, list[tuple[int, int]]]:
-    """(ns, address) of each instruction by thread, as perf lists them; of a thread on several CPUs
-    in the order of time.
+def times_from_perf(
+    data: Path, symfs: dict[str, Path] | None = None
+) -> dict[int, list[tuple[int, int]]]:
+    """Return (ns, address) of each instruction by thread, as perf lists them.
+
+    Instructions of a thread on several CPUs are in the order of time.
     """
     found: dict[int, list[tuple[int, int]]] = {}
     try:
@@ -47,7 +50,7 @@ def listed(data: Path, symfs: dict[str, Path] | None = None) -> dict[int, list[t
     return found
 
 
-def ours(trace: Trace) -> dict[int, list[tuple[int, int]]]:
+def times_from_rtit(trace: Trace) -> dict[int, list[tuple[int, int]]]:
     assert trace.clock is not None
     found: dict[int, list[tuple[int, int]]] = {}
     for stream in trace.threads:
@@ -55,17 +58,18 @@ def ours(trace: Trace) -> dict[int, list[tuple[int, int]]]:
         times = trace.clock.nanoseconds(columns["perf_time"])
         pairs = zip(times.tolist(), columns["ip"].tolist(), strict=True)
         found.setdefault(stream.tid, []).extend(pairs)
-    return in_order(found)
+    return sorted_by_time(found)
 
 
-def in_order(found: dict[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
-    """By time, of each thread."""
+def sorted_by_time(found: dict[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
+    """Sort the rows of each thread by time."""
     return {tid: sorted(rows, key=lambda row: row[0]) for tid, rows in found.items()}
 
 
-def listed_branches(data: Path) -> dict[int, list[tuple[int, int, int]]]:
-    """(ns, from, to) of each branch that was taken, as perf lists them: without those that begin
-    or end tracing.
+def branches_from_perf(data: Path) -> dict[int, list[tuple[int, int, int]]]:
+    """Return (ns, from, to) of each taken branch by thread, as perf lists them.
+
+    Branches that begin or end tracing are left out.
     """
     found: dict[int, list[tuple[int, int, int]]] = {}
     options = ["--itrace=b", "--ns", "-F", "tid,time,ip,addr"]
@@ -78,8 +82,8 @@ def listed_branches(data: Path) -> dict[int, list[tuple[int, int, int]]]:
     return found
 
 
-def branches(trace: Trace) -> dict[int, list[tuple[int, int, int]]]:
-    """The same of ours."""
+def branches_from_rtit(trace: Trace) -> dict[int, list[tuple[int, int, int]]]:
+    """Return the branches in the form of `branches_from_perf`."""
     assert trace.clock is not None
     found: dict[int, list[tuple[int, int, int]]] = {}
     for stream in trace.threads:
@@ -93,7 +97,7 @@ def branches(trace: Trace) -> dict[int, list[tuple[int, int, int]]]:
 
 @pytest.mark.parametrize(("event", "model", "cpus"), RECORDINGS)
 @pytest.mark.parametrize("name", ["threads", "signal_nested"])
-def test_each_instruction(
+def test_perf_time_of_each_instruction_equals_that_of_perf(
     name: str,
     event: str,
     model: TimeModel,
@@ -102,12 +106,12 @@ def test_each_instruction(
     record: Recorder,
     tmp_path: Path,
 ) -> None:
-    """Also of threads that share a CPU, whose perf has one time."""
+    """perf has one time for all threads that share a CPU."""
     data = tmp_path / "perf.data"
     replay(record([program(name)]).log, data, event=event, time=model, cpus=cpus)
-    theirs = listed(data)
+    theirs = times_from_perf(data)
     with Trace(data) as trace:
-        found = ours(trace)
+        found = times_from_rtit(trace)
     assert found.keys() == theirs.keys()
     for tid, rows in found.items():
         assert len(rows) > 100
@@ -115,28 +119,33 @@ def test_each_instruction(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_clock(seed: int, program: ProgramBuilder, record: Recorder, tmp_path: Path) -> None:
-    """Rates, thresholds and periods at random."""
-    drawn = Random(seed)
-    model = TimeModel(cpi=drawn.randint(1, 4), core_ratio=drawn.choice([5, 7, 10, 13, 21, 33]))
-    options = ["cyc", f"cyc_thresh={drawn.randint(0, 9)}"]
-    options += [f"mtc_period={drawn.choice([0, 3, 6, 9])}", f"psb_period={drawn.choice([0, 1, 3])}"]
+def test_perf_time_with_random_clock_settings_equals_that_of_perf(
+    seed: int, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
+    """Clock rates, thresholds and periods are random."""
+    random = Random(seed)
+    model = TimeModel(cpi=random.randint(1, 4), core_ratio=random.choice([5, 7, 10, 13, 21, 33]))
+    options = ["cyc", f"cyc_thresh={random.randint(0, 9)}"]
+    options += [
+        f"mtc_period={random.choice([0, 3, 6, 9])}",
+        f"psb_period={random.choice([0, 1, 3])}",
+    ]
     data, event = tmp_path / "perf.data", f"intel_pt/{','.join(options)}/u"
     replay(record([program("signal_nested")]).log, data, event=event, time=model)
     with Trace(data) as trace:
-        assert ours(trace) == in_order(listed(data))
-        assert branches(trace) == listed_branches(data)
+        assert times_from_rtit(trace) == sorted_by_time(times_from_perf(data))
+        assert branches_from_rtit(trace) == branches_from_perf(data)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_packets(seed: int, tmp_path: Path) -> None:
-    """Rates that change, CBRs, PSB+, late TSCs, overflows, times untraced: all at random."""
-    data = recording(seed, tmp_path)
+def test_perf_time_of_random_packets_equals_that_of_perf(seed: int, tmp_path: Path) -> None:
+    """Rate changes, CBRs, PSB+, late TSCs, overflows and untraced times are random."""
+    data = write_random_recording(seed, tmp_path)
     with Trace(data) as trace:
-        found = ours(trace)
+        found = times_from_rtit(trace)
         assert len(found[1]) > 300
-        assert found == in_order(listed(data))
-        assert branches(trace) == listed_branches(data)
+        assert found == sorted_by_time(times_from_perf(data))
+        assert branches_from_rtit(trace) == branches_from_perf(data)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_any_packets(seed: int, tmp_path: Path) -> None:
         ("loopy-broadwell-snapshot", "loopy"),
     ],
 )
-def test_real_files(recording: str, elf: str) -> None:
+def test_perf_time_of_hardware_traces_equals_that_of_perf(recording: str, elf: str) -> None:
     data, code = TRACES / f"{recording}.perf.data", TRACES / f"{elf}.elf"
     if not data.exists():
         pytest.skip(f"{data} is not there")
@@ -155,14 +164,14 @@ def test_real_files(recording: str, elf: str) -> None:
         paths = {each.path for some in trace.mappings().values() for each in some}
     symfs = {path: code for path in paths if path.endswith(f"/{elf}")}
     with Trace(data, path_map={path: str(code) for path in symfs}) as trace:
-        found = ours(trace)
-    assert found == listed(data, symfs)
+        found = times_from_rtit(trace)
+    assert found == times_from_perf(data, symfs)
 
 
-def test_what_is_known_is_no_later(
+def test_perf_time_lies_within_the_time_bounds(
     program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    """Where no user code began since the last timing packet perf's time is between our bounds."""
+    """This holds where no user code began since the last timing packet."""
     data = tmp_path / "perf.data"
     replay(record([program("recursion")]).log, data, event="intel_pt/mtc_period=0/u")
     with Trace(data) as trace:
@@ -172,7 +181,7 @@ def test_what_is_known_is_no_later(
     assert (rows["time"] == rows["perf_time"]).mean() > 0.8
 
 
-def test_in_a_listing(
+def test_listing_prints_perf_time(
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,
@@ -180,7 +189,7 @@ def test_in_a_listing(
 ) -> None:
     data = tmp_path / "perf.data"
     replay(record([program("recursion")]).log, data)
-    (theirs,) = listed(data).values()
+    (theirs,) = times_from_perf(data).values()
     last = theirs[-1][1]
     assert main(["instructions", "--fields", "perf_time,ip", str(data)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

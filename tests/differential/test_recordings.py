@@ -1,4 +1,4 @@
-"""Stock perf and libipt read our recordings as we do, and as they were executed."""
+"""Stock perf and libipt decode rtit's recordings as rtit does, and as executed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.recordings import RecordedProgram, Recorder
 ProgramBuilder = Callable[[str], Path]
 
 
-def ours(data: Path) -> dict[int, list[int]]:
+def decoded_ips(data: Path) -> dict[int, list[int]]:
     with Trace(data) as trace:
         return {
             stream.tid: [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -25,10 +25,10 @@ def ours(data: Path) -> dict[int, list[int]]:
         }
 
 
-def executed(live: RecordedProgram, data: Path) -> dict[int, list[int]]:
-    """The addresses of what ran: what we decode, once it has been compared with the truth."""
+def verified_ips(live: RecordedProgram, data: Path) -> dict[int, list[int]]:
+    """Return the decoded addresses of each thread after comparing them with the truth."""
     assert main(["verify", str(data), "--truth", str(live.truth)]) == 0
-    return ours(data)
+    return decoded_ips(data)
 
 
 PROGRAMS = ["pointers", "recursion", "returns", "signal_nested", "segv_caught", "threads", "rep"]
@@ -37,7 +37,7 @@ EVENTS = ["intel_pt//u", "intel_pt/cyc,psb_period=0/u", "intel_pt/noretcomp,mtc_
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("event", EVENTS)
-def test_perf(
+def test_perf_decodes_as_executed(
     name: str, event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
     live = record([program(name)])
@@ -48,7 +48,7 @@ def test_perf(
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert errors == []
-    assert theirs == executed(live, data)
+    assert theirs == verified_ips(live, data)
 
 
 def test_perf_reads_a_dynamic_program(record: Recorder) -> None:
@@ -58,10 +58,10 @@ def test_perf_reads_a_dynamic_program(record: Recorder) -> None:
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert errors == []
-    assert theirs == executed(live, live.data)
+    assert theirs == verified_ips(live, live.data)
 
 
-def sections(data: Path, tid: int) -> list[Section]:
+def mapped_sections(data: Path, tid: int) -> list[Section]:
     with Trace(data) as trace:
         return [
             Section(Path(each.path), each.offset, each.end - each.start, each.start)
@@ -72,30 +72,32 @@ def sections(data: Path, tid: int) -> list[Section]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("event", ["intel_pt/noretcomp/u", "intel_pt/noretcomp,cyc,psb_period=0/u"])
-def test_libipt(
+def test_libipt_decodes_as_executed(
     name: str, event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    # Without return compression: libipt's return stack differs where returns mismatch.
+    # Without return compression, since libipt's return stack differs where returns mismatch calls.
     live = record([program(name)])
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event)
-    wanted = executed(live, data)
+    expected = verified_ips(live, data)
     with Trace(data) as trace:
         for stream in trace.streams:
             try:
-                theirs = libipt.decode(stream.read(), sections(data, stream.tid))
+                theirs = libipt.decode(stream.read(), mapped_sections(data, stream.tid))
             except libipt.LibiptMissingError as error:
                 pytest.skip(str(error))
             assert [each for each in theirs.errors if each[0] != "eos"] == []
-            assert theirs.ips == wanted[stream.tid]
+            assert theirs.ips == expected[stream.tid]
 
 
-def test_perf_lists_the_same_lines(record: Recorder, capfd: pytest.CaptureFixture[str]) -> None:
+def test_listing_equals_that_of_perf_script(
+    record: Recorder, capfd: pytest.CaptureFixture[str]
+) -> None:
     live = record(["/bin/echo", "hello"])
     try:
         theirs = perf.script(live.data, ["--itrace=i0ns", "-F", "tid,ip"])
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert main(["instructions", "--fields", "tid,ip", str(live.data)]) == 0
-    ours = [line.split() for line in capfd.readouterr().out.splitlines()]
-    assert ours == [line.split() for line in theirs.splitlines()]
+    decoded_ips = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert decoded_ips == [line.split() for line in theirs.splitlines()]

@@ -1,4 +1,4 @@
-"""Samples with AUX data: stock perf finds the same path in the same file."""
+"""Samples with AUX data: stock perf decodes the same path from the same file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from differential.modes import cuts
+from differential.modes import sample_ranges
 from differential.oracles import perf
 from rtit.capture.ptrace.session import replay
 from rtit.perfdata import SampleType
@@ -20,24 +20,32 @@ ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture
-def whole(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
+def unsampled_recording(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
     live = record([program("exceptions")])
     data = tmp_path / "whole"
     replay(live.log, data, event="intel_pt/psb_period=0/u")
     return data
 
 
-# samples that overlap, that touch, and that leave out what is between
+# samples that overlap, that are adjacent, and that leave gaps
 @pytest.mark.parametrize(
-    ("step", "size", "more"), [(3000, 4096, True), (1000, 8192, False), (9000, 4096, False)]
+    ("step", "size", "has_raw_data"), [(3000, 4096, True), (1000, 8192, False), (9000, 4096, False)]
 )
-def test_perf_finds_the_same(step: int, size: int, more: bool, whole: Path, tmp_path: Path) -> None:
+def test_perf_decodes_samples_as_rtit(
+    step: int, size: int, has_raw_data: bool, unsampled_recording: Path, tmp_path: Path
+) -> None:
     data = tmp_path / "samples"
-    kinds = SampleType.RAW if more else SampleType(0)
-    before = struct.pack("<I", 12) + b"raw data 12." if more else b""
-    tid = write_sampled_recording(whole, data, cuts(whole, step, size), kinds=kinds, more=before)
+    kinds = SampleType.RAW if has_raw_data else SampleType(0)
+    before = struct.pack("<I", 12) + b"raw data 12." if has_raw_data else b""
+    tid = write_sampled_recording(
+        unsampled_recording,
+        data,
+        sample_ranges(unsampled_recording, step, size),
+        kinds=kinds,
+        more=before,
+    )
     try:
-        # The samples themselves have no address of a program.
+        # The samples themselves have no address in a program.
         listed = [
             int(words[-1], 16)
             for words in map(

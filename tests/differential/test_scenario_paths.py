@@ -1,4 +1,4 @@
-"""libipt finds the paths of the programs behind the scenarios, but for those listed."""
+"""libipt decodes the paths of the scenario programs, except for the listed ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from differential.oracles.raw import Section
 from scenario.paths import UNTOLD, deviating, programs
 from scenario.program import Program
 
-UNKNOWN = {"CFE", "EVD", "BBP", "BIP", "BEP"}
+UNKNOWN_PACKETS = {"CFE", "EVD", "BBP", "BIP", "BEP"}
 """Packets that libipt 2.0.5 does not know: it loses the stream at the first of them."""
 
-LISTED: dict[str, set[str]] = {
+EXPECTED_DIFFERENCES: dict[str, set[str]] = {
     **UNTOLD,
     "libipt binds a PIP and the TIP.PGD of the next MOV CR3 to one MOV CR3 (33.4.2.7: the PIP is "
     "that of the first)": {"cr3_filter_pae", "cyc_before_pip"},
@@ -52,23 +52,23 @@ LISTED: dict[str, set[str]] = {
         "overflow_loses_the_mode",
     },
 }
-"""Scenarios whose path libipt does not find, by reason."""
+"""Scenarios of which libipt does not find the path, by reason."""
 
 
-def decode(of: Program) -> tuple[list[int], bool]:
-    """As `paths.Decode` says."""
+def decode_with_libipt(program: Program) -> tuple[list[int], bool]:
+    """Return the path, and whether libipt reported no error (see `paths.Decode`)."""
     with tempfile.NamedTemporaryFile() as file:
         sections = []
-        for address, data in of.sections():
+        for address, data in program.sections():
             sections.append(Section(Path(file.name), file.tell(), len(data), address))
             file.write(data)
         file.flush()
-        found = libipt.decode(of.raw, sections, filter_range=of.filter_range)
+        found = libipt.decode(program.raw, sections, filter_range=program.filter_range)
     return found.ips, not found.errors
 
 
 @pytest.fixture(autouse=True)
-def _libipt() -> None:
+def _needs_libipt() -> None:
     try:
         libipt.harness()
     except libipt.LibiptMissingError as error:
@@ -77,12 +77,12 @@ def _libipt() -> None:
 
 def test_libipt_finds_the_paths_of_the_scenarios() -> None:
     found, _ = programs()
-    known = [name for name, each in found.items() if each.packets.isdisjoint(UNKNOWN)]
+    known = [name for name, each in found.items() if each.packets.isdisjoint(UNKNOWN_PACKETS)]
     assert len(known) > 350
-    assert deviating(decode, known) == set().union(*LISTED.values())
+    assert deviating(decode_with_libipt, known) == set().union(*EXPECTED_DIFFERENCES.values())
 
 
 def test_libipt_loses_streams_with_packets_of_later_processors() -> None:
     found, _ = programs()
-    later = {name for name, each in found.items() if not each.packets.isdisjoint(UNKNOWN)}
-    assert {name for name in later if decode(found[name])[1]} == set()
+    later = {name for name, each in found.items() if not each.packets.isdisjoint(UNKNOWN_PACKETS)}
+    assert {name for name in later if decode_with_libipt(found[name])[1]} == set()

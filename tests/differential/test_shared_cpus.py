@@ -1,4 +1,4 @@
-"""Stock perf lists what several threads did on a few CPUs as we do: addresses, threads, times."""
+"""Stock perf lists addresses, threads and times of threads on shared CPUs as rtit does."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rtit.trace import Trace
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-Path_ = list[tuple[int, int]]
+TimedPath = list[tuple[int, int]]
 
 
-def theirs(data: Path) -> dict[tuple[int, int], Path_]:
-    """(ns, address) by CPU and thread."""
+def paths_from_perf(data: Path) -> dict[tuple[int, int], TimedPath]:
+    """Return (ns, address) by CPU and thread."""
     fields = ["--itrace=i0ns", "--ns", "-F", "tid,cpu,time,ip"]
-    found: dict[tuple[int, int], Path_] = {}
+    found: dict[tuple[int, int], TimedPath] = {}
     try:
         listed = perf.script(data, fields)
         assert perf.errors(data) == []
@@ -35,7 +35,7 @@ def theirs(data: Path) -> dict[tuple[int, int], Path_]:
 
 @pytest.mark.parametrize("switches", [SwitchRecords.THREADS, SwitchRecords.CPU_WIDE])
 @pytest.mark.parametrize(("name", "cpus"), [("threads", 1), ("threads", 4), ("fork", 2)])
-def test_perf(
+def test_perf_decodes_threads_on_shared_cpus_as_rtit(
     name: str,
     cpus: int,
     switches: SwitchRecords,
@@ -46,7 +46,7 @@ def test_perf(
     live = record([program(name)])
     data = tmp_path / "perf.data"
     replay(live.log, data, cpus=cpus, switches=switches)
-    listed = theirs(data)
+    listed = paths_from_perf(data)
     with Trace(data) as trace:
         clock = trace.clock
         assert clock is not None
@@ -61,7 +61,9 @@ def test_perf(
     assert ours.keys() == listed.keys()
     for key, path in ours.items():
         assert [ip for _, ip in path] == [ip for _, ip in listed[key]]
-        # perf lets its clock go on by a rate between two packets; ours is a lower bound
-        late = [when - own for (own, _), (when, _) in zip(path, listed[key], strict=True)]
+        # perf extrapolates its clock between two packets; rtit's time is a lower bound
+        late = [
+            when - rtit_time for (rtit_time, _), (when, _) in zip(path, listed[key], strict=True)
+        ]
         assert min(late) == 0
         assert late[0] == 0

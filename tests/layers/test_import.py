@@ -1,4 +1,4 @@
-"""`import rtit` loads next to nothing; the public names are these."""
+"""`import rtit` loads few modules, and gives the public names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rtit.perfdata import Writer
 from support.streams import SYNC
 
 
-def loaded(*modules: str) -> set[str]:
-    """What importing these loads into a fresh interpreter."""
+def modules_loaded_by_import(*modules: str) -> set[str]:
+    """Return the modules that an import loads into a fresh interpreter."""
     package = str(Path(rtit.__file__).parent.parent)
     script = (
         f"import sys; sys.path.insert(0, {package!r}); before = set(sys.modules); "
@@ -30,11 +30,11 @@ def loaded(*modules: str) -> set[str]:
     return set(ended.stdout.split())
 
 
-def test_import_is_light() -> None:
-    assert loaded("rtit") <= {"rtit", "rtit.errors", "__future__"}
+def test_import_rtit_loads_only_errors() -> None:
+    assert modules_loaded_by_import("rtit") <= {"rtit", "rtit.errors", "__future__"}
 
 
-def test_public_names() -> None:
+def test_rtit_has_only_the_public_names() -> None:
     errors = {name for name in dir(rtit.errors) if name.endswith("Error")} | {"IllegalEvent"}
     assert set(dir(rtit)) - errors == {
         "Decoder",
@@ -56,8 +56,8 @@ def test_public_names() -> None:
         assert getattr(rtit, name) is not None
 
 
-def test_the_version_is_that_of_the_native_module() -> None:
-    """A constant, so that asking costs nothing; the one of the build is in Cargo.toml."""
+def test_version_equals_that_of_the_native_module() -> None:
+    """A constant makes the version cheap to read; Cargo.toml has that of the build."""
     from rtit import _core
 
     assert rtit.__version__ == _core.__version__
@@ -76,8 +76,8 @@ def test_packages_define_the_names_that_they_list(package: str) -> None:
         assert getattr(module, name) is not None
 
 
-def after(*commands: tuple[str, ...]) -> set[str]:
-    """What is loaded when these commands have ended, one after the other."""
+def modules_loaded_by_commands(*commands: tuple[str, ...]) -> set[str]:
+    """Return the modules that are loaded after the given commands have run."""
     package = str(Path(rtit.__file__).parent.parent)
     script = (
         f"import sys; sys.path.insert(0, {package!r})\n"
@@ -96,15 +96,15 @@ def after(*commands: tuple[str, ...]) -> set[str]:
 
 
 def test_help_of_commands_loads_next_to_nothing() -> None:
-    found = after(*((verb, "--help") for verb in COMMANDS))
-    assert {f"rtit.cli.{command.module}" for command in COMMANDS.values()} <= found
+    found = modules_loaded_by_commands(*((command, "--help") for command in COMMANDS))
+    assert {f"rtit.cli.{entry.module}" for entry in COMMANDS.values()} <= found
     assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
-    # compressors, which argparse loads with shutil to ask for the width of the terminal
-    found = after(("report", "--help"))
+    # argparse would load compressors with shutil, which it uses for the terminal width
+    found = modules_loaded_by_commands(("report", "--help"))
     assert not {"bz2", "json", "rtit.trace.tables.counts"} & found
 
 
-_ASKED_FOR = ("image.guest_processes", "trace.perf_times")
+_LOADED_ON_DEMAND = ("image.guest_processes", "trace.perf_times")
 _OPTIONS = {
     "blocks": ["--json"],
     "branches": ["--json"],
@@ -116,43 +116,45 @@ _OPTIONS = {
 _WITHOUT_NUMPY = ["blocks", "branches", "convert", "events", "info", "instructions", "pack"]
 
 
-@pytest.mark.parametrize("verb", [*_WITHOUT_NUMPY, "packets", "report"])
-def test_what_prints_no_columns_does_without_numpy(
-    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", [*_WITHOUT_NUMPY, "packets", "report"])
+def test_command_without_columns_does_not_load_numpy(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "perf.data"
     with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, SYNC, None, 100)
-    found = after((verb, str(data), *_OPTIONS.get(verb, ())))
+    found = modules_loaded_by_commands((command, str(data), *_OPTIONS.get(command, ())))
     assert "rtit.trace.trace" in found
     assert not {"numpy", "difflib", "textwrap"} & found
-    assert ("tempfile" in found) == (verb == "pack")
-    # what a pack has of virtual machines is written, too
-    packed = {"rtit.image.guest_processes"} if verb == "pack" else set()
-    assert {f"rtit.{name}" for name in _ASKED_FOR} & found <= packed
-    # declarations of packets: of whoever looks at single ones
-    assert ("rtit.packets.table" in found) == (verb in ("events", "packets"))
+    assert ("tempfile" in found) == (command == "pack")
+    # a pack also includes what the recording has of virtual machines
+    packed = {"rtit.image.guest_processes"} if command == "pack" else set()
+    assert {f"rtit.{name}" for name in _LOADED_ON_DEMAND} & found <= packed
+    # only commands that print single packets load the packet table
+    assert ("rtit.packets.table" in found) == (command in ("events", "packets"))
 
 
 @pytest.mark.parametrize(
     "words", [("msr", "IA32_RTIT_CTL", "0x2401"), ("cpuid", "--profile", "icelake")]
 )
-def test_registers_need_no_recording(words: tuple[str, ...]) -> None:
-    found = after(words)
+def test_register_commands_load_no_recording_code(words: tuple[str, ...]) -> None:
+    found = modules_loaded_by_commands(words)
     assert "rtit.registers.profiles" in found
     packages = ("capture", "image", "perfdata", "processor", "trace", "unit")
     assert not {"numpy", "difflib", *(f"rtit.{package}" for package in packages)} & found
 
 
-def test_recording_with_qemu_loads_no_trace_unit() -> None:
-    found = loaded("rtit.cli.look.record", "rtit.capture.backends", "rtit.capture.qemu.start")
+def test_qemu_recording_does_not_load_the_python_trace_unit() -> None:
+    found = modules_loaded_by_import(
+        "rtit.cli.look.record", "rtit.capture.backends", "rtit.capture.qemu.start"
+    )
     assert not {name for name in found if name.startswith(("rtit.processor", "rtit.packets"))}
     assert {name for name in found if name.startswith("rtit.unit.")} == {"rtit.unit.time_model"}
     assert not {"numpy", "rtit.trace", "rtit.perfdata.reader"} & found
     assert "rtit.image.images" not in found
-    # what is done before QEMU has been started; the rest is loaded while it loads
+    # modules needed before QEMU starts; the others are loaded while QEMU loads
     assert not {"shutil", "tempfile", "fractions", "rtit.perfdata", "rtit._core"} & found
     assert "rtit.capture.events" not in found
-    # of filters alone
+    # needed for filters only
     assert not {"difflib", "rtit.capture.filters", "rtit.image.file_symbols"} & found

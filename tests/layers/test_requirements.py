@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def check() -> ModuleType:
+def requirements_check() -> ModuleType:
     path = Path(__file__).resolve().parent.parent / "requirements" / "check.py"
     spec = importlib.util.spec_from_file_location("requirements_check", path)
     assert spec is not None
@@ -23,52 +23,61 @@ def check() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def claimed(check: ModuleType) -> dict[str, list[str]]:
-    places: dict[str, list[str]] = check.claimed()
+def claimed_ids(requirements_check: ModuleType) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = requirements_check.claimed()
     return places
 
 
-def test_marks_name_known_requirements(check: ModuleType, claimed: dict[str, list[str]]) -> None:
-    known = check.requirements()
-    assert {key: places for key, places in claimed.items() if key not in known} == {}
-
-
-def test_what_is_tested_is_not_listed_open(
-    check: ModuleType, claimed: dict[str, list[str]]
+def test_marks_name_known_requirements(
+    requirements_check: ModuleType, claimed_ids: dict[str, list[str]]
 ) -> None:
-    assert {key: claimed[key] for key in check.listed_open() if key in claimed} == {}
+    known = requirements_check.requirements()
+    assert {key: places for key, places in claimed_ids.items() if key not in known} == {}
 
 
-def test_what_is_not_tested_is_listed_open(
-    check: ModuleType, claimed: dict[str, list[str]]
+def test_tested_requirement_is_not_listed_open(
+    requirements_check: ModuleType, claimed_ids: dict[str, list[str]]
+) -> None:
+    assert {
+        key: claimed_ids[key] for key in requirements_check.listed_open() if key in claimed_ids
+    } == {}
+
+
+def test_untested_requirement_is_listed_open(
+    requirements_check: ModuleType, claimed_ids: dict[str, list[str]]
 ) -> None:
     assert (
         sorted(
-            set(check.requirements()) - set(claimed) - set(check.listed_open()) - set(check.notes())
+            set(requirements_check.requirements())
+            - set(claimed_ids)
+            - set(requirements_check.listed_open())
+            - set(requirements_check.notes())
         )
         == []
     )
 
 
-def test_what_is_set_aside_asks_nothing(check: ModuleType, claimed: dict[str, list[str]]) -> None:
-    aside = check.notes()
-    rows = check.requirements()
-    assert {key: rows[key]["kind"] for key in aside} == dict.fromkeys(aside, "note")
-    assert list(aside) == sorted(aside)
-    assert all(len(reason.split()) > 3 for reason in aside.values())
-    assert not set(aside) & (set(claimed) | set(check.listed_open()))
+def test_note_rows_have_reasons_and_no_tests(
+    requirements_check: ModuleType, claimed_ids: dict[str, list[str]]
+) -> None:
+    notes = requirements_check.notes()
+    rows = requirements_check.requirements()
+    assert {key: rows[key]["kind"] for key in notes} == dict.fromkeys(notes, "note")
+    assert list(notes) == sorted(notes)
+    assert all(len(reason.split()) > 3 for reason in notes.values())
+    assert not set(notes) & (set(claimed_ids) | set(requirements_check.listed_open()))
 
 
-def test_only_the_decoder_has_open_rows(check: ModuleType) -> None:
-    rows = check.requirements()
-    assert [key for key in check.listed_open() if rows[key]["side"] != "decoder"] == []
+def test_only_the_decoder_has_open_requirements(requirements_check: ModuleType) -> None:
+    rows = requirements_check.requirements()
+    assert [key for key in requirements_check.listed_open() if rows[key]["side"] != "decoder"] == []
 
 
-def test_the_open_list_is_clean(check: ModuleType) -> None:
-    listed = check.listed_open()
+def test_open_list_is_sorted_and_names_requirements(requirements_check: ModuleType) -> None:
+    listed = requirements_check.listed_open()
     assert sorted(set(listed)) == listed
-    assert set(listed) <= set(check.requirements())
+    assert set(listed) <= set(requirements_check.requirements())
 
 
-def test_the_list_is_whole(check: ModuleType) -> None:
-    assert len(check.requirements()) == 739
+def test_list_has_all_requirements(requirements_check: ModuleType) -> None:
+    assert len(requirements_check.requirements()) == 739

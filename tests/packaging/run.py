@@ -1,9 +1,9 @@
-"""What a user installs: source distribution, wheel from it, bare environment, README's commands.
+"""Builds and tests what a user installs: source distribution, wheel, and the README's commands.
 
-    python tests/packaging/run.py [FOLDER]
+python tests/packaging/run.py [FOLDER]
 
-Run with a Python that has maturin. The two packages are left in FOLDER (`dist`). Nothing but wheels
-is taken from the package index; where it has none of what is needed, this says so and ends with 0.
+Run it with a Python that has maturin. It leaves both packages in FOLDER (`dist`). pip may
+install only wheels; if the package index has none, the script prints so and exits with 0.
 """
 
 from __future__ import annotations
@@ -29,18 +29,23 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.doc_commands import README, add_examples, python_blocks, run_commands  # noqa: E402
 
 LIBRARIES = ("rtit/_core.abi3.so", "rtit/_plugin/librtit_qemu.so")
-PORTABLE, PLAIN = "pypi", "linux"
+PORTABLE, LINUX = "pypi", "linux"
 """Whether the wheel is to be for other machines of this kind as well (a manylinux tag)."""
-OUTSIDE = Path("/")
-NOTHING: Mapping[str, str] = {}
+ROOT_FOLDER = Path("/")
+NO_VARIABLES: Mapping[str, str] = {}
 
 
-class NothingToInstallError(Exception):
+class NoWheelError(Exception):
     """The package index has no wheel."""
 
 
-def run(*command: str | Path, cwd: Path = OUTSIDE, env: Mapping[str, str] = NOTHING) -> str:
-    """What a command prints; RuntimeError with all of it if it fails. `env` is set besides."""
+def run_command(
+    *command: str | Path, cwd: Path = ROOT_FOLDER, env: Mapping[str, str] = NO_VARIABLES
+) -> str:
+    """Run a command and return its output; `env` is added to the environment.
+
+    Raises RuntimeError with the output if the command fails.
+    """
     ended = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -51,26 +56,26 @@ def run(*command: str | Path, cwd: Path = OUTSIDE, env: Mapping[str, str] = NOTH
         check=False,
     )
     if ended.returncode and "No matching distribution found" in ended.stdout:
-        raise NothingToInstallError(ended.stdout.strip().splitlines()[-1])
+        raise NoWheelError(ended.stdout.strip().splitlines()[-1])
     if ended.returncode:
         raise RuntimeError(f"{command}: exit code {ended.returncode}\n{ended.stdout}")
     return ended.stdout
 
 
-def source_distribution(folder: Path) -> Path:
-    """Build it with the project's own back end."""
+def build_source_distribution(folder: Path) -> Path:
+    """Build the source distribution with the project's own back end."""
     build = "import rtit_build, sys; rtit_build.build_sdist(sys.argv[1])"
-    here = {
+    environment = {
         "PYTHONPATH": str(ROOT / "build_backend"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # maturin
     }
-    run(sys.executable, "-c", build, folder, cwd=ROOT, env=here)
+    run_command(sys.executable, "-c", build, folder, cwd=ROOT, env=environment)
     (path,) = folder.glob("*.tar.gz")
     return path
 
 
-def check_source(path: Path) -> None:
-    """It is the tree: all that is under version control, and nothing that is built or left over."""
+def check_source_distribution(path: Path) -> None:
+    """Check that it has all files under version control, and no others."""
     with tarfile.open(path) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     if not (ROOT / ".git").exists():
@@ -82,25 +87,27 @@ def check_source(path: Path) -> None:
 
 
 def git_files(*options: str) -> set[str]:
-    """Paths that git lists."""
+    """Return the paths that git lists."""
     listed = subprocess.run(
         ["git", "ls-files", *options], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     return set(listed.stdout.splitlines())
 
 
-def wheel(python: Path, source: Path, folder: Path) -> Path:
-    """Build it from the source distribution alone, in an environment that pip makes for it."""
-    for tag in (PORTABLE, PLAIN):
+def build_wheel(python: Path, source: Path, folder: Path) -> Path:
+    """Build the wheel from the source distribution alone, in an environment that pip makes."""
+    for tag in (PORTABLE, LINUX):
         environment = {
             "MATURIN_PEP517_ARGS": f"--compatibility {tag}",
             # Dependencies that are compiled already are not compiled again.
             "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target")),
         }
         try:
-            run(python, "-m", "pip", "wheel", "--no-deps", "-w", folder, source, env=environment)
+            run_command(
+                python, "-m", "pip", "wheel", "--no-deps", "-w", folder, source, env=environment
+            )
         except RuntimeError as problem:
-            if tag == PLAIN:
+            if tag == LINUX:
                 raise
             print(f"no portable wheel can be built here:\n{problem}")
         else:
@@ -110,7 +117,9 @@ def wheel(python: Path, source: Path, folder: Path) -> Path:
 
 
 def check_wheel(path: Path) -> None:
-    """Both libraries are in it, stripped, and run where the tag says; it says whose it is."""
+    """Check metadata, and that both libraries are stripped and need no newer glibc than the
+    tag says.
+    """
     with zipfile.ZipFile(path) as archive:
         libraries = {name: archive.read(name) for name in LIBRARIES}
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
@@ -128,7 +137,7 @@ def check_wheel(path: Path) -> None:
 
 
 def section_names(data: bytes) -> set[str]:
-    """The sections of a 64-bit ELF file."""
+    """Return the names of the sections of a 64-bit ELF file."""
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count, strings = struct.unpack_from("<HHH", data, 0x3A)
     headers = [struct.unpack_from("<IIQQQ", data, table + size * at) for at in range(count)]
@@ -138,39 +147,39 @@ def section_names(data: bytes) -> set[str]:
 
 @contextmanager
 def bare_environment() -> Iterator[Path]:
-    """The Python of an environment with nothing but pip, which is gone afterwards."""
+    """Yield the Python of a temporary environment that has only pip."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         yield Path(folder) / "bin" / "python"
 
 
 def check_installed(python: Path) -> None:
-    """The commands and the program of the README run with what is installed."""
+    """Run the README's commands and Python with the installed package."""
     with tempfile.TemporaryDirectory() as folder:
         add_examples(Path(folder))
         run_commands(README, Path(folder), python.parent)
         for number, program in enumerate(python_blocks(README)):
             path = Path(folder) / f"{number}.py"
             path.write_text(program)
-            run(python, "-I", path, cwd=Path(folder))
+            run_command(python, "-I", path, cwd=Path(folder))
 
 
 def main() -> int:
-    """Build, install, use."""
+    """Build, install, and test the packages."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    source = source_distribution(folder)
-    check_source(source)
+    source = build_source_distribution(folder)
+    check_source_distribution(source)
     print(f"{source.name}: {source.stat().st_size:,} bytes")
     try:
         with bare_environment() as python:
-            built = wheel(python, source, folder)
+            built = build_wheel(python, source, folder)
             print(f"{built.name}: {built.stat().st_size:,} bytes")
             check_wheel(built)
-            run(python, "-m", "pip", "install", "--only-binary", ":all:", built)
+            run_command(python, "-m", "pip", "install", "--only-binary", ":all:", built)
             check_installed(python)
-    except NothingToInstallError as problem:
+    except NoWheelError as problem:
         print(f"skipped: {problem}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Interpreters other than the main one."""
+"""Import into an interpreter other than the main one."""
 
 from __future__ import annotations
 

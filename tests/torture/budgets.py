@@ -1,10 +1,11 @@
-"""Runs verbs on recordings that are much of one thing and prints what each took:
-`python tests/torture/budgets.py --megabytes 2,50 --verbs stat,info fork targets`; of several
-things, in equal shares: `fork+mmap+aux`, `sideband` is all kinds of records. Of those of code,
-`elf-whole`, it is the code that has so many megabytes, of `dwarf-lines` the DWARF.
+"""Runs commands on recordings with much of one kind of content, and prints what each took.
 
-Of each verb the exit code, CPU seconds and megabytes at the peak. Exit code 1 if one was ended by a
-signal or took more than `--most` megabytes.
+`python tests/torture/budgets.py --megabytes 2,50 --commands stat,info fork targets`. Kinds are
+joined in equal shares: `fork+mmap+aux`; `sideband` is all kinds of records. For `elf-whole`,
+the size is that of the code, for `dwarf-lines` that of the DWARF.
+
+Prints the exit code, CPU seconds and peak megabytes of each command. The exit code is 1 if a
+command was ended by a signal or took more than `--most` megabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
-VERBS = {
+COMMANDS = {
     "packets": ["packets", "{}"],
     "instructions": ["instructions", "{}"],
     "blocks": ["blocks", "{}"],
@@ -50,12 +51,12 @@ def main() -> int:
     every = [*RECORD_KINDS, *PACKET_KINDS, *ELF_KINDS, *DWARF_KINDS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", help=" ".join(every))
-    parser.add_argument("--verbs", default=",".join(VERBS))
+    parser.add_argument("--commands", default=",".join(COMMANDS))
     parser.add_argument("--megabytes", default="2")
     parser.add_argument("--most", type=int, default=256)
-    parser.add_argument("--seconds", type=int, default=600, help="of CPU time, for one verb")
+    parser.add_argument("--seconds", type=int, default=600, help="of CPU time, for one command")
     arguments = parser.parse_args()
-    wrong = 0
+    failures = 0
     with tempfile.TemporaryDirectory(prefix="budgets-") as folder:
         for kind in arguments.kinds or every:
             for megabytes in arguments.megabytes.split(","):
@@ -65,27 +66,29 @@ def main() -> int:
                 writer = Process(target=write_oversized, args=(Path(folder), kind, size))
                 writer.start()
                 writer.join()
-                for verb in arguments.verbs.split(","):
-                    code, seconds, most = run(verb, path, arguments.seconds)
-                    bad = code < 0 or most > arguments.most
-                    wrong += bad
-                    what = f"{kind:25}{megabytes:>5} MB  {verb:13}{code:4}{seconds:8.1f} s"
-                    print(f"{what}{most:7} MB{'  !' * bad}", flush=True)
-    return int(wrong > 0)
+                for command in arguments.commands.split(","):
+                    code, seconds, peak = measure_command(command, path, arguments.seconds)
+                    failed = code < 0 or peak > arguments.most
+                    failures += failed
+                    line = f"{kind:25}{megabytes:>5} MB  {command:13}{code:4}{seconds:8.1f} s"
+                    print(f"{line}{peak:7} MB{'  !' * failed}", flush=True)
+    return int(failures > 0)
 
 
-def run(verb: str, path: Path, limit: int) -> tuple[int, float, int]:
-    """The exit code, CPU seconds, megabytes: this process's own at least, fork passes them on. It
-    is ended after `limit` CPU seconds.
+def measure_command(command: str, path: Path, limit: int) -> tuple[int, float, int]:
+    """Return exit code, CPU seconds and peak megabytes of a command.
+
+    The peak is at least that of this process, which a fork passes on. `limit` is in CPU
+    seconds.
     """
-    words = [word.format(path) for word in VERBS[verb]]
+    words = [word.format(path) for word in COMMANDS[command]]
     limited = ["sh", "-c", f'ulimit -t {limit}; exec "$@"', "sh"]
-    command = [*limited, sys.executable, "-m", "rtit", *words]
+    words = [*limited, sys.executable, "-m", "rtit", *words]
     null = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as it:
-        _, status, used = os.wait4(it.pid, 0)
-        it.returncode = os.waitstatus_to_exitcode(status)
-    return it.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024
+    with subprocess.Popen(words, stdin=null, stdout=null, stderr=null) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The programs of tests/programs/torture, mode by mode, and what is known of each."""
+"""The programs of tests/programs/torture, by mode, and the known behaviour of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = (
 )
 RANDOM = "random_code"
 
-HELPERS = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
+HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 """Modes that another mode starts."""
 
 _REP = "a REP string instruction that overwrites itself goes on as another, as on some processors"
@@ -46,10 +46,10 @@ QEMU_DIFFERS = {
     "thrown_away": "MADV_DONTNEED does not bring back what the file has",
     "told_by_a_filter": "seccomp filters are not applied",
 }
-"""Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
+"""What plain QEMU 7.2 does, by mode, where it differs from the kernel or the processor."""
 
-BY_THE_PROCESSOR = {"string_from_before", "string_over_itself"}
-"""Of those what some processors do as well: a REP instruction is fetched anew in its midst."""
+SAME_ON_SOME_PROCESSORS = {"string_from_before", "string_over_itself"}
+"""Modes where some processors do the same: they fetch a REP instruction again while it runs."""
 
 BETTER_THAN_QEMU = {
     "faults_among_threads": "SIGILL and SIGFPE that somebody sends go to threads that block them",
@@ -57,9 +57,9 @@ BETTER_THAN_QEMU = {
     "ignored_over_execs": "SIGSEGV and SIGBUS are not ignored any more after an exec",
     "real_time_over_execs": "what runs after an exec has other real-time signals ignored",
 }
-"""Where plain QEMU 7.2 does not do what the kernel does, and the recorder sees to it."""
+"""Modes where plain QEMU 7.2 differs from the kernel, and the recorder corrects it."""
 
-QUICK = {
+QUICK_MODES = {
     *(
         "family",
         "vfork_without_exec",
@@ -88,7 +88,7 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Case:
-    """A program and its words; `name` for people."""
+    """A program and its arguments; `name` is for messages."""
 
     program: str
     words: tuple[str, ...]
@@ -103,65 +103,66 @@ class Case:
 
     @property
     def argv(self) -> list[str]:
-        return [str(executable(self.program)), *self.words]
+        return [str(build_program(self.program)), *self.words]
 
 
 @dataclass(frozen=True)
-class Behaviour:
-    """How a program behaved: `status` as a shell has it."""
+class ProgramBehaviour:
+    """Exit status, as a shell gives it, and output of a program."""
 
     status: int
     output: bytes
 
 
-ENDLESS = Behaviour(-1, b"does not end")
+DOES_NOT_END = ProgramBehaviour(-1, b"does not end")
 
 
 @functools.cache
-def executable(program: str) -> Path:
-    """One of `PROGRAMS` or `RANDOM`, built. Raises CannotBuildError."""
+def build_program(program: str) -> Path:
+    """Build one of `PROGRAMS`, or `RANDOM`. Raises CannotBuildError."""
     source = FOLDER / f"{program}.c"
-    flags = [*COMMON, *(_with_libraries() if program == "libraries" else C_LIBRARY)]
+    flags = [*COMMON, *(_library_flags() if program == "libraries" else C_LIBRARY)]
     flags += ["-Wno-infinite-recursion"]
     depends = [(FOLDER / "torture.h").read_bytes()]
     return compiled(f"torture-{program}", [str(source)], language="c", flags=flags, depends=depends)
 
 
-def _with_libraries() -> list[str]:
-    """Flags that tell a program of two."""
+def _library_flags() -> list[str]:
+    """Return flags that define the paths of two libraries."""
     source = str(FOLDER / "library.c")
     found = [
         compiled(
-            f"torture-library-{which}",
+            f"torture-library-{number}",
             [source],
             language="c",
-            flags=[*COMMON, "-shared", "-fPIC", f"-DWHICH={which}"],
+            flags=[*COMMON, "-shared", "-fPIC", f"-DWHICH={number}"],
         )
-        for which in (1, 2)
+        for number in (1, 2)
     ]
     return [f'-D{name}="{path}"' for name, path in zip(("FIRST", "SECOND"), found, strict=True)]
 
 
-def modes(program: str) -> list[str]:
-    """What it says of itself."""
-    ended = subprocess.run([executable(program)], capture_output=True, text=True, check=True)
-    return [mode for mode in ended.stdout.split() if mode not in HELPERS]
+def listed_modes(program: str) -> list[str]:
+    """Return the modes that a program lists."""
+    ended = subprocess.run([build_program(program)], capture_output=True, text=True, check=True)
+    return [mode for mode in ended.stdout.split() if mode not in HELPER_MODES]
 
 
-def cases() -> list[Case]:
-    """All but those of random code."""
-    return [Case(program, (mode,)) for program in PROGRAMS for mode in modes(program)]
+def all_cases() -> list[Case]:
+    """Return all cases except for random code."""
+    return [Case(program, (mode,)) for program in PROGRAMS for mode in listed_modes(program)]
 
 
 def random_case(seed: int, runs: int = 20, *, known: bool = False) -> Case:
-    """Random machine code: `runs` pieces of it; `known`: none that QEMU runs and processors do
-    not.
+    """Return a case of random machine code: `runs` pieces of it.
+
+    `known` leaves out instructions that QEMU runs although processors refuse them.
     """
     return Case(RANDOM, (str(seed), str(runs), *(["known"] if known else [])))
 
 
-def behaviour(argv: list[str], folder: Path, seconds: float = 240) -> Behaviour:
-    """How a command behaves by itself, in a session of its own. What does not end is killed."""
+def run_program(argv: list[str], folder: Path, seconds: float = 240) -> ProgramBehaviour:
+    """Run a command alone, in a session of its own; kill it after `seconds`."""
     with subprocess.Popen(
         argv,
         cwd=folder,
@@ -175,6 +176,6 @@ def behaviour(argv: list[str], folder: Path, seconds: float = 240) -> Behaviour:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
-            return ENDLESS
+            return DOES_NOT_END
     code = process.returncode
-    return Behaviour(code if code >= 0 else 128 - code, output)
+    return ProgramBehaviour(code if code >= 0 else 128 - code, output)

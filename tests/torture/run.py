@@ -1,9 +1,10 @@
-"""Records all torture programs by both back ends and verifies them: `python tests/torture/run.py`.
+"""Records all torture programs under both back ends and verifies them: `python
+tests/torture/run.py`.
 
-Says of each whether it behaves as it does by itself (or under plain QEMU), and whether what was
-decoded is what ran. `--random N` adds N programs of random machine code, from number `--seed` on,
-of `--pieces` pieces each; `--kill N` kills as many recorders at random moments. Exit code 1 if
-anything is wrong.
+Prints whether each program behaves as it does alone (or under plain QEMU), and whether its
+recording decodes as executed. `--random N` adds N programs of random machine code, from number
+`--seed` on, of `--pieces` pieces each; `--kill N` kills N recorders at random moments. The exit
+code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -36,78 +37,83 @@ def main() -> int:
         print(f"not under QEMU: {found}")
         backends.remove("qemu")
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
-        return int(Runner(Path(folder), arguments, backends).run() > 0)
+        return int(TortureRunner(Path(folder), arguments, backends).run() > 0)
 
 
-class Runner:
-    """Goes through all and counts what is wrong."""
+class TortureRunner:
+    """Runs the selected cases and counts failures."""
 
-    def __init__(self, folder: Path, wanted: argparse.Namespace, backends: list[str]) -> None:
+    def __init__(self, folder: Path, arguments: argparse.Namespace, backends: list[str]) -> None:
         self.folder = folder
-        self.wanted = wanted
+        self.arguments = arguments
         self.backends = backends
-        self.wrong = 0
-        self.done = 0
+        self.failures = 0
+        self.recordings = 0
 
     def run(self) -> int:
-        """All that is wanted; how much was wrong."""
-        from torture.cases import cases, random_case
+        """Run the selected cases; return the number of failures."""
+        from torture.cases import all_cases, random_case
 
-        every = cases()
-        if self.wanted.names:
-            every = [case for case in every if case.mode in self.wanted.names]
-        elif self.wanted.random or self.wanted.kill:
-            every = []
+        selected = all_cases()
+        if self.arguments.names:
+            selected = [case for case in selected if case.mode in self.arguments.names]
+        elif self.arguments.random or self.arguments.kill:
+            selected = []
         for backend in self.backends:
-            for case in every:
-                self.one(case.argv, case.mode, backend)
-            for seed in range(self.wanted.seed, self.wanted.seed + self.wanted.random):
-                case = random_case(seed, self.wanted.pieces, known=backend == "qemu")
-                self.one(case.argv, case.name, backend)
-            self.kills(backend)
-        print(f"{self.done} recordings, {self.wrong} wrong")
-        return self.wrong
+            for case in selected:
+                self.check_program(case.argv, case.mode, backend)
+            for seed in range(self.arguments.seed, self.arguments.seed + self.arguments.random):
+                case = random_case(seed, self.arguments.pieces, known=backend == "qemu")
+                self.check_program(case.argv, case.name, backend)
+            self.check_killed_recorders(backend)
+        print(f"{self.recordings} recordings, {self.failures} wrong")
+        return self.failures
 
-    def one(self, argv: list[str], name: str, backend: str) -> None:
-        """One program by one back end."""
-        from torture.cases import BETTER_THAN_QEMU, ENDLESS, behaviour
-        from torture.recorded import record
+    def check_program(self, argv: list[str], name: str, backend: str) -> None:
+        """Record one program under one back end, and compare it with a run of its own."""
+        from torture.cases import BETTER_THAN_QEMU, DOES_NOT_END, run_program
+        from torture.recording import record_and_verify
 
-        folder = self.empty()
+        folder = self.empty_folder()
         plain = ["qemu-x86_64"] if backend == "qemu" and name not in BETTER_THAN_QEMU else []
-        by_itself = behaviour(plain + argv, folder)
-        if by_itself == ENDLESS:
-            self.tell(name, backend, "", "does not end by itself: not recorded")
+        native = run_program(plain + argv, folder)
+        if native == DOES_NOT_END:
+            self.report(name, backend, "", "does not end by itself: not recorded")
             return
-        found = record(argv, backend, folder)
-        same = found.behaviour == by_itself
-        told = "" if same else f"behaves otherwise: {found.behaviour}, by itself {by_itself}"
-        if not found.right:
-            told = f"{told} {found.verdict.strip().splitlines()[-2:]}"
-        self.tell(name, backend, told, found.said)
+        found = record_and_verify(argv, backend, folder)
+        same = found.behaviour == native
+        problem = "" if same else f"behaves otherwise: {found.behaviour}, by itself {native}"
+        if not found.is_correct:
+            problem = f"{problem} {found.verdict.strip().splitlines()[-2:]}"
+        self.report(name, backend, problem, found.messages)
 
-    def kills(self, backend: str) -> None:
-        """Recorders that are killed: what they left is readable, and right as far as it goes."""
+    def check_killed_recorders(self, backend: str) -> None:
+        """Kill recorders; what they have written must be readable, and a correct prefix."""
         from torture.cases import Case
-        from torture.recorded import killed, right_as_far_as_it_goes
+        from torture.recording import is_correct_prefix, record_and_kill
 
-        chance = random.Random(self.wanted.seed)
-        for number in range(self.wanted.kill):
+        chance = random.Random(self.arguments.seed)
+        for number in range(self.arguments.kill):
             mode = chance.choice(["family", "many_threads", "exec_again", "forks_among_threads"])
             after = chance.uniform(0.2, 2.5)
-            code, verdict = killed(Case("processes", (mode,)).argv, backend, self.empty(), after)
-            told = "" if right_as_far_as_it_goes(code, verdict) else verdict.strip()
-            self.tell(f"kill {number} {mode} after {after:.2f} s", backend, told, "")
+            code, verdict = record_and_kill(
+                Case("processes", (mode,)).argv, backend, self.empty_folder(), after
+            )
+            problem = "" if is_correct_prefix(code, verdict) else verdict.strip()
+            self.report(f"kill {number} {mode} after {after:.2f} s", backend, problem, "")
 
-    def tell(self, name: str, backend: str, wrong: str, said: str) -> None:
-        """A line for what was tried."""
-        self.done += 1
-        self.wrong += bool(wrong)
-        lines = f" (said: {said.strip()})" if said.strip() else ""
-        print(f"{backend:6} {name:30} {'WRONG ' + wrong if wrong else 'right'}{lines}", flush=True)
+    def report(self, name: str, backend: str, problem_text: str, messages: str) -> None:
+        """Print a line for one case."""
+        self.recordings += 1
+        self.failures += bool(problem_text)
+        lines = f" (said: {messages.strip()})" if messages.strip() else ""
+        print(
+            f"{backend:6} {name:30} {'WRONG ' + problem_text if problem_text else 'right'}{lines}",
+            flush=True,
+        )
 
-    def empty(self) -> Path:
-        """A folder with nothing in it."""
+    def empty_folder(self) -> Path:
+        """Return an empty folder."""
         folder = self.folder / "one"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Where plain QEMU does not do what the kernel does: it does not, and the page says so."""
+"""Differences between plain QEMU and the kernel are as the documentation page lists them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from programs.build import CannotBuildError
 from rtit.capture.qemu.installation import QemuInstallation
 from torture.cases import (
     BETTER_THAN_QEMU,
-    BY_THE_PROCESSOR,
     QEMU_DIFFERS,
+    SAME_ON_SOME_PROCESSORS,
     Case,
-    behaviour,
-    cases,
+    all_cases,
+    run_program,
 )
-from torture.recorded import record
+from torture.recording import record_and_verify
 
-PAGE = Path(__file__).parents[2] / "docs" / "qemu.md"
-TRIED = "7.2"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "qemu.md"
+DOCUMENTED_VERSION = "7.2"
 
 
-def rows() -> dict[str, tuple[bool, str]]:
-    """Of each program of the page whether the recorder tells, and what is different."""
+def documented_differences() -> dict[str, tuple[bool, str]]:
+    """Return by program whether the recorder reports the difference, and what it is."""
     found = {}
     for names, mark, text in re.findall(
         r"^\| (\w[\w, ]*?)( \*)? \| (.*) \|$", PAGE.read_text(), re.M
@@ -35,31 +35,38 @@ def rows() -> dict[str, tuple[bool, str]]:
     return found
 
 
-def named(mode: str) -> Case:
+def case_of_mode(mode: str) -> Case:
     try:
-        return next(case for case in cases() if case.mode == mode)
+        return next(case for case in all_cases() if case.mode == mode)
     except CannotBuildError as error:
         pytest.skip(str(error))
 
 
-def test_the_page_has_them_all() -> None:
-    assert {name: text for name, (_, text) in rows().items()} == QEMU_DIFFERS
+def test_page_documents_every_difference() -> None:
+    assert {name: text for name, (_, text) in documented_differences().items()} == QEMU_DIFFERS
 
 
 @pytest.mark.parametrize("mode", sorted(QEMU_DIFFERS | BETTER_THAN_QEMU))
-def test_plain_qemu(mode: str, qemu: QemuInstallation, tmp_path: Path) -> None:
-    if not qemu.version.startswith(TRIED):
-        pytest.skip(f"the page is about {TRIED}, this is {qemu.version}")
-    case = named(mode)
-    by_itself = behaviour(case.argv, tmp_path)
-    if mode in BY_THE_PROCESSOR and behaviour([str(qemu.qemu), *case.argv], tmp_path) == by_itself:
+def test_plain_qemu_differs_from_the_kernel(
+    mode: str, qemu: QemuInstallation, tmp_path: Path
+) -> None:
+    if not qemu.version.startswith(DOCUMENTED_VERSION):
+        pytest.skip(f"the page is about {DOCUMENTED_VERSION}, this is {qemu.version}")
+    case = case_of_mode(mode)
+    native = run_program(case.argv, tmp_path)
+    if (
+        mode in SAME_ON_SOME_PROCESSORS
+        and run_program([str(qemu.qemu), *case.argv], tmp_path) == native
+    ):
         pytest.skip("this processor does as QEMU does")
-    assert behaviour([str(qemu.qemu), *case.argv], tmp_path) != by_itself
+    assert run_program([str(qemu.qemu), *case.argv], tmp_path) != native
 
 
 @pytest.mark.parametrize("mode", sorted(QEMU_DIFFERS))
-def test_the_recorder_tells(mode: str, qemu: QemuInstallation, tmp_path: Path) -> None:
-    case = named(mode)
-    found = record(case.argv, "qemu", tmp_path)
-    assert found.identical, found.verdict
-    assert found.said.count("QEMU") == rows()[mode][0], found.said
+def test_recorder_reports_the_documented_differences(
+    mode: str, qemu: QemuInstallation, tmp_path: Path
+) -> None:
+    case = case_of_mode(mode)
+    found = record_and_verify(case.argv, "qemu", tmp_path)
+    assert found.is_identical, found.verdict
+    assert found.messages.count("QEMU") == documented_differences()[mode][0], found.messages

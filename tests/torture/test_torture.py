@@ -1,6 +1,7 @@
-"""Nasty programs behave under a recorder as they do without, and what is decoded is what ran.
+"""Torture programs behave under a recorder as natively, and decode as executed.
 
-The quick ones; `python tests/torture/run.py` records all, random machine code, and kills recorders.
+These are the quick modes. `python tests/torture/run.py` records all modes and random machine
+code, and kills recorders.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import pytest
 from programs.build import CannotBuildError
 from rtit.capture.qemu.installation import QemuInstallation
 from support.recordings import require_backend
-from torture.cases import BETTER_THAN_QEMU, QUICK, Case, behaviour, cases, random_case
-from torture.recorded import killed, record, right_as_far_as_it_goes
+from torture.cases import BETTER_THAN_QEMU, QUICK_MODES, Case, all_cases, random_case, run_program
+from torture.recording import is_correct_prefix, record_and_kill, record_and_verify
 
 
-def named(mode: str) -> Case:
+def case_of_mode(mode: str) -> Case:
     try:
-        return next(case for case in cases() if case.mode == mode)
+        return next(case for case in all_cases() if case.mode == mode)
     except CannotBuildError as error:
         pytest.skip(str(error))
 
 
-SLOW_BY_SINGLE_STEPS = {
+SLOW_UNDER_PTRACE = {
     "across_pages",
     "exec_among_threads",
     "file_replaced",
@@ -38,9 +39,9 @@ SLOW_BY_SINGLE_STEPS = {
     "waits_that_let_a_trap_in",
 }
 """Modes of 3 to 15 seconds; `make test` runs them under QEMU."""
-BY_SINGLE_STEPS = [
-    pytest.param(mode, marks=[pytest.mark.slow] if mode in SLOW_BY_SINGLE_STEPS else [])
-    for mode in sorted(QUICK)
+PTRACE_MODES = [
+    pytest.param(mode, marks=[pytest.mark.slow] if mode in SLOW_UNDER_PTRACE else [])
+    for mode in sorted(QUICK_MODES)
 ]
 
 
@@ -51,120 +52,134 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", BY_SINGLE_STEPS)
-def test_by_single_steps(mode: str, folder: Path) -> None:
-    case = named(mode)
-    found = record(case.argv, "ptrace", folder)
-    assert found.identical, found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+@pytest.mark.parametrize("mode", PTRACE_MODES)
+def test_mode_under_ptrace_behaves_as_natively(mode: str, folder: Path) -> None:
+    case = case_of_mode(mode)
+    found = record_and_verify(case.argv, "ptrace", folder)
+    assert found.is_identical, found.verdict
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
-@pytest.mark.parametrize("mode", sorted(QUICK))
-def test_under_qemu(mode: str, folder: Path, qemu: QemuInstallation) -> None:
-    case = named(mode)
-    found = record(case.argv, "qemu", folder)
-    # Of who is killed before a first system call the last instruction is not known, which is said.
-    assert found.identical or (mode == "killed_in_exec" and found.alarmed), found.verdict
-    assert found.behaviour == behaviour([str(qemu.qemu), *case.argv], folder), found.said
+@pytest.mark.parametrize("mode", sorted(QUICK_MODES))
+def test_mode_under_qemu_behaves_as_under_plain_qemu(
+    mode: str, folder: Path, qemu: QemuInstallation
+) -> None:
+    case = case_of_mode(mode)
+    found = record_and_verify(case.argv, "qemu", folder)
+    # If a program is killed before its first system call, the recorder reports an unknown end.
+    assert found.is_identical or (mode == "killed_in_exec" and found.has_unknown_execution), (
+        found.verdict
+    )
+    assert found.behaviour == run_program([str(qemu.qemu), *case.argv], folder), found.messages
 
 
 @pytest.mark.parametrize("mode", sorted(BETTER_THAN_QEMU))
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
+def test_mode_behaves_as_natively_where_plain_qemu_does_not(
+    mode: str, backend: str, folder: Path
+) -> None:
     require_backend(backend)
-    case = named(mode)
-    found = record(case.argv, backend, folder)
-    assert found.identical, found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+    case = case_of_mode(mode)
+    found = record_and_verify(case.argv, backend, folder)
+    assert found.is_identical, found.verdict
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
-def test_signals_that_come_while_a_program_is_replaced(backend: str, folder: Path) -> None:
-    """Each is handled or kills. Of who is killed the last instruction may not be known."""
+def test_signals_during_exec_are_handled_or_kill(backend: str, folder: Path) -> None:
+    """The last instruction of a killed process may be unknown."""
     require_backend(backend)
-    case = named("real_time_while_in_exec")
-    found = record(case.argv, backend, folder)
-    assert found.right, found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+    case = case_of_mode("real_time_while_in_exec")
+    found = record_and_verify(case.argv, backend, folder)
+    assert found.is_correct, found.verdict
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
-def test_actions_at_once(folder: Path, qemu: QemuInstallation) -> None:
-    """Of two threads that change what is done with a signal each what QEMU did is looked at in that
-    order: none is kept ignored over an exec that is ignored no more.
+def test_concurrent_changes_of_signal_actions_keep_their_order(
+    folder: Path, qemu: QemuInstallation
+) -> None:
+    """Two threads change the action of a signal; a signal that is ignored no more must not
+    stay ignored over an exec.
     """
-    case = named("actions_at_once")
-    found = record(case.argv, "qemu", folder)
-    assert found.identical, found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+    case = case_of_mode("actions_at_once")
+    found = record_and_verify(case.argv, "qemu", folder)
+    assert found.is_identical, found.verdict
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
-def test_a_foreign_program_that_is_not_run(folder: Path, qemu: QemuInstallation) -> None:
-    """What called for it goes on, recorded, and is missed when it is killed."""
+def test_failed_exec_of_foreign_program_keeps_the_process_recorded(
+    folder: Path, qemu: QemuInstallation
+) -> None:
+    """The calling program continues, recorded; when it is killed, its last instructions are
+    missing.
+    """
     case = Case("over_exec", ("foreign_program", "killed"))
-    found = record(case.argv, "qemu", folder)
-    assert found.behaviour == behaviour(case.argv, folder)
-    assert found.said.count("its exec failed, and the process stays recorded") == 2
-    assert "a thread was killed: its last instructions are missing" in found.said
-    assert found.right, found.verdict
+    found = record_and_verify(case.argv, "qemu", folder)
+    assert found.behaviour == run_program(case.argv, folder)
+    assert found.messages.count("its exec failed, and the process stays recorded") == 2
+    assert "a thread was killed: its last instructions are missing" in found.messages
+    assert found.is_correct, found.verdict
 
 
 @pytest.mark.parametrize("mode", ["trap_that_waits_long", "breakpoint_while_ignored"])
-def test_a_trap_when_the_file_is_full(mode: str, folder: Path) -> None:
-    """The program runs on without stops: the kernel has to know what it blocks, and what waits."""
-    case = named(mode)
+def test_traps_after_max_size_behave_as_natively(mode: str, folder: Path) -> None:
+    """The program runs on without stops: the kernel must know its blocked and pending
+    signals.
+    """
+    case = case_of_mode(mode)
     options = ("--max-size=16K", "-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
-    found = record(case.argv, "ptrace", folder, *options)
-    assert found.identical, found.verdict
+    found = record_and_verify(case.argv, "ptrace", folder, *options)
+    assert found.is_identical, found.verdict
     assert "more were executed" in found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
-def test_branches_that_go_where_they_do_not_lead(folder: Path) -> None:
-    """Some processors leave 16 bits of the target: the branch is told, and the rest as it was."""
-    case = named("narrow_branches")
-    found = record(case.argv, "ptrace", folder)
-    assert found.identical, found.verdict
-    assert found.behaviour == behaviour(case.argv, folder), found.said
+def test_branches_with_16_bit_targets_are_recorded(folder: Path) -> None:
+    """Some processors keep 16 bits of the target of such a branch."""
+    case = case_of_mode("narrow_branches")
+    found = record_and_verify(case.argv, "ptrace", folder)
+    assert found.is_identical, found.verdict
+    assert found.behaviour == run_program(case.argv, folder), found.messages
 
 
 def test_every_quick_mode_exists() -> None:
-    named("family")
-    assert {case.mode for case in cases()} >= QUICK >= SLOW_BY_SINGLE_STEPS
+    case_of_mode("family")
+    assert {case.mode for case in all_cases()} >= QUICK_MODES >= SLOW_UNDER_PTRACE
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 @pytest.mark.parametrize("mode", ["exec_again", "forks_among_threads"])
-def test_a_recorder_that_is_killed(backend: str, mode: str, folder: Path) -> None:
-    """At some moment: the test does not ask for the same one each time."""
+def test_killed_recorder_leaves_a_correct_prefix(backend: str, mode: str, folder: Path) -> None:
+    """The kill arrives at a random moment."""
     require_backend(backend)
     after = random.uniform(0.3, 1.5)
-    code, verdict = killed(named(mode).argv, backend, folder, after)
-    assert right_as_far_as_it_goes(code, verdict), f"after {after} s: {verdict}"
+    code, verdict = record_and_kill(case_of_mode(mode).argv, backend, folder, after)
+    assert is_correct_prefix(code, verdict), f"after {after} s: {verdict}"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_machine_code(seed: int, folder: Path) -> None:
-    named("family")
-    found = record(random_case(seed, 8).argv, "ptrace", folder)
-    assert found.identical, found.verdict
+    case_of_mode("family")
+    found = record_and_verify(random_case(seed, 8).argv, "ptrace", folder)
+    assert found.is_identical, found.verdict
     assert found.behaviour.output == b"ran\n"
 
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: QemuInstallation) -> None:
-    """QEMU also runs what processors refuse: then the recorder says so."""
-    named("family")
-    found = record(random_case(seed, 8).argv, "qemu", folder)
+    """QEMU also runs instructions that processors refuse; the recorder reports them."""
+    case_of_mode("family")
+    found = record_and_verify(random_case(seed, 8).argv, "qemu", folder)
     assert found.behaviour.output == b"ran\n"
-    assert found.right, found.verdict
-    assert "is not known" not in found.said
+    assert found.is_correct, found.verdict
+    assert "is not known" not in found.messages
 
 
 @pytest.mark.parametrize("seed", [1, 9])
 def test_random_machine_code_that_processors_know_under_qemu(
     seed: int, folder: Path, qemu: QemuInstallation
 ) -> None:
-    named("family")
-    found = record(random_case(seed, known=True).argv, "qemu", folder)
+    case_of_mode("family")
+    found = record_and_verify(random_case(seed, known=True).argv, "qemu", folder)
     assert found.behaviour.output == b"ran\n"
-    assert found.identical, f"{found.said}{found.verdict}"
+    assert found.is_identical, f"{found.messages}{found.verdict}"

@@ -96,10 +96,10 @@ def test_true_ticks_lie_within_bounds(
 ) -> None:
     """A recording's time is its instructions, which the truth counts."""
     from support.recordings import record_to_end
-    from torture.cases import executable
+    from torture.cases import build_program
 
     try:
-        argv = [str(executable("signals")), "turning"]
+        argv = [str(build_program("signals")), "turning"]
     except CannotBuildError as error:
         pytest.skip(str(error))
     data, truth = tmp_path / "data", tmp_path / "truth"

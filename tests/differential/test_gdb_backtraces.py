@@ -1,4 +1,4 @@
-"""A crash has the function and the source line that gdb's backtrace says."""
+"""The reported function and source line of a crash are those of gdb's backtrace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLER = re.compile(r"#1 +(?:0x[0-9a-f]+ in )?(\S+) \(", re.MULTILINE)
 
 
 class Backtrace(NamedTuple):
-    """Of the thread that crashed; `caller`, "" if there is none."""
+    """The backtrace of the thread that crashed; `caller` is "" if there is none."""
 
     signal: str
     ip: int
@@ -36,8 +36,8 @@ class Backtrace(NamedTuple):
     caller: str
 
 
-def backtrace(exe: Path, folder: Path) -> Backtrace:
-    """What gdb says of a run of its own."""
+def backtrace_from_gdb(exe: Path, folder: Path) -> Backtrace:
+    """Return the backtrace that gdb prints of a run of its own."""
     gdb = shutil.which("gdb")
     if gdb is None:
         pytest.skip("gdb is not installed")
@@ -64,8 +64,8 @@ def backtrace(exe: Path, folder: Path) -> Backtrace:
     )
 
 
-def compressed(folder: Path) -> Path:
-    """crash_late, with its DWARF in compressed sections."""
+def build_with_compressed_dwarf(folder: Path) -> Path:
+    """Build crash_late with its DWARF in compressed sections."""
     flags = ["-g", "-O1", "-gz=zlib", "-static", "-nostdlib", "-ffreestanding", "-fno-pie"]
     flags += ["-no-pie", "-fno-stack-protector"]
     source = str(SOURCES / "crash_late.c")
@@ -74,7 +74,7 @@ def compressed(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["crash_late", "crash_thread", "crash_ud2", "compressed"])
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_the_fault(
+def test_reported_fault_equals_gdb_backtrace(
     name: str,
     backend: str,
     program: ProgramBuilder,
@@ -82,8 +82,8 @@ def test_the_fault(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     require_backend(backend)
-    exe = compressed(tmp_path) if name == "compressed" else program(name)
-    wanted = backtrace(exe, tmp_path)
+    exe = build_with_compressed_dwarf(tmp_path) if name == "compressed" else program(name)
+    expected = backtrace_from_gdb(exe, tmp_path)
     data = tmp_path / "data"
     record_to_end(start_recording(RecordRequest([str(exe)], backend=backend, output=data)))
     capfd.readouterr()
@@ -96,18 +96,18 @@ def test_the_fault(
         key: fault[key] for key in ("ip", "address")
     }
     found = (fault["name"], fault["ip"], fault["function"], fault["file"], fault["line"])
-    assert found == wanted[:5]
+    assert found == expected[:5]
     last = fault["last_calls"][-1]
     if name == "crash_ud2":  # the last call is the one that the backtrace ends with
-        assert (last["from"].split("+")[0], last["to"]) == (wanted.caller, wanted.function)
+        assert (last["from"].split("+")[0], last["to"]) == (expected.caller, expected.function)
     main(["report", str(data)])
     text = capfd.readouterr().out
-    place = f"({Path(wanted.file).name}:{wanted.line})"
-    assert f"{wanted.signal} at address" in text
-    assert re.search(rf" in {wanted.function}(\+0x\w+)? {re.escape(place)}: ", text)
+    place = f"({Path(expected.file).name}:{expected.line})"
+    assert f"{expected.signal} at address" in text
+    assert re.search(rf" in {expected.function}(\+0x\w+)? {re.escape(place)}: ", text)
     options = ["--fields", "ip,sym,asm", "--tail", "1", "--tid", str(fault["tid"])]
     main(["instructions", *options, str(data)])
     line = capfd.readouterr().out
-    assert int(line.split()[0], 16) == wanted.ip
-    assert f"<- {wanted.signal} at address" in line
-    assert line.rstrip().endswith(f"{Path(wanted.file).name}:{wanted.line}")
+    assert int(line.split()[0], 16) == expected.ip
+    assert f"<- {expected.signal} at address" in line
+    assert line.rstrip().endswith(f"{Path(expected.file).name}:{expected.line}")

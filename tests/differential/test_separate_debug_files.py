@@ -1,4 +1,4 @@
-"""A library whose symbols are in a separate debug file: the names are those that perf prints."""
+"""Symbol names from a separate debug file are those that perf prints."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ extern "C" int shown(int x) { return hidden(x) + shapes::area<int, char>(x, 2); 
 PROGRAM = 'extern "C" int shown(int); int main(int argc, char **) { return shown(argc) & 1; }\n'
 
 
-def built(folder: Path) -> Path:
-    """A program; its library lib.so is stripped, with a debug link to lib.debug beside it."""
+def build_program(folder: Path) -> Path:
+    """Build a program with a stripped library lib.so, which has a debug link to lib.debug."""
     for name in ("g++", "objcopy"):
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")
@@ -42,8 +42,8 @@ def built(folder: Path) -> Path:
     return folder / "m"
 
 
-def names_of_perf(data: Path, library: Path) -> dict[int, str]:
-    """By address in the library; without those that it has no name for."""
+def names_from_perf(data: Path, library: Path) -> dict[int, str]:
+    """Return perf's names by address in the library, without unknown ones."""
     try:
         text = perf.script(data, ["--itrace=i0ns", "-F", "ip,sym,dso"])
     except perf.PerfMissingError as error:
@@ -56,19 +56,21 @@ def names_of_perf(data: Path, library: Path) -> dict[int, str]:
     return {address: name for address, name in found.items() if name != "[unknown]"}
 
 
-def names_of_ours(data: Path, capfd: pytest.CaptureFixture[str]) -> dict[int, str]:
+def names_from_rtit(data: Path, capfd: pytest.CaptureFixture[str]) -> dict[int, str]:
     capfd.readouterr()
     assert main(["instructions", "--fields", "ip,sym", str(data)]) == 0
     rows = [line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines()]
     return {int(address, 16): name.split("+0x")[0] for address, name in rows}
 
 
-def test_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    exe, data, library = built(tmp_path), tmp_path / "data", tmp_path / "lib.so"
+def test_names_from_separate_debug_file_equal_those_of_perf(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exe, data, library = build_program(tmp_path), tmp_path / "data", tmp_path / "lib.so"
     record_to_end(start_recording(RecordRequest([str(exe)], output=data)))
-    wanted = names_of_perf(data, library)
-    assert {"hidden", "shown", "shapes::area<int, char>"} <= set(wanted.values())
-    ours = names_of_ours(data, capfd)
-    assert {address: ours[address] for address in wanted} == wanted
-    (tmp_path / "lib.debug").unlink()  # that is where they come from
-    assert "hidden" not in names_of_ours(data, capfd).values()
+    expected = names_from_perf(data, library)
+    assert {"hidden", "shown", "shapes::area<int, char>"} <= set(expected.values())
+    ours = names_from_rtit(data, capfd)
+    assert {address: ours[address] for address in expected} == expected
+    (tmp_path / "lib.debug").unlink()  # the names come from this file
+    assert "hidden" not in names_from_rtit(data, capfd).values()

@@ -1,4 +1,4 @@
-"""The libipt harness against what libipt's own printer makes of its cases."""
+"""The libipt harness lists what libipt's own printer lists for its cases."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from differential.oracles import libipt
 from differential.oracles.raw import Section
 
-# A "? " before it marks an instruction of a transaction.
+# A preceding "? " marks an instruction of a transaction.
 IP = re.compile(r"(?:\? )?([0-9a-f]{16})")
 ERROR = re.compile(r"\[([0-9a-f]+), [0-9a-f]+: error: (.*)\]")
 MESSAGES = {"no memory mapped at this address": "nomap"}
 # Event trace, trigger packets and JMPABS came to libipt after the version that is common now.
-NEWER = ("ptet-", "trig", "jmpabs")
+NOT_IN_THIS_LIBIPT = ("ptet-", "trig", "jmpabs")
 
 
 def cases(traces: Path) -> list[dict[str, Any]]:
@@ -25,15 +25,15 @@ def cases(traces: Path) -> list[dict[str, Any]]:
     return found
 
 
-def plain(case: dict[str, Any]) -> dict[str, Any] | None:
-    """The instruction listing of a case that options do not shape."""
+def default_run(case: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the instruction listing of a case without special options."""
     for run in case["runs"]:
         if run["level"] == "instructions" and run["options"] in ([], ["--event:ip"]):
             return dict(run)
     return None
 
 
-def test_instructions_of_the_cases(traces: Path) -> None:
+def test_harness_lists_the_instructions_of_libipt_cases(traces: Path) -> None:
     try:
         libipt.harness()
     except libipt.LibiptMissingError as error:
@@ -42,8 +42,8 @@ def test_instructions_of_the_cases(traces: Path) -> None:
     compared = 0
     for case in cases(traces):
         name = case["name"]
-        run = plain(case)
-        if run is None or any(word in name for word in NEWER):
+        run = default_run(case)
+        if run is None or any(word in name for word in NOT_IN_THIS_LIBIPT):
             continue
         code = folder / f"{name}.bin"
         size = code.stat().st_size

@@ -1,5 +1,6 @@
-"""Stock perf and libipt read what address filters, a start and a stop leave of a recording made
-under QEMU as we do, and as it was executed.
+"""Stock perf and libipt decode recordings with filters, a start or a stop as rtit does.
+
+The recordings are made under QEMU, and verified.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
-SELECTED: list[dict[str, object]] = [
+SELECTIONS: list[dict[str, object]] = [
     {"filters": ("filter even",)},
     {"filters": ("filter main", "filter odd")},
     {"filters": ("tracestop odd",)},
@@ -29,10 +30,12 @@ SELECTED: list[dict[str, object]] = [
 ]
 
 
-@pytest.fixture(params=SELECTED, ids=str)
-def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path) -> Path:
+@pytest.fixture(params=SELECTIONS, ids=str)
+def partial_recording(
+    request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
+) -> Path:
     require_backend("qemu")
-    # Without return compression: libipt's return stack differs where returns mismatch.
+    # Without return compression, since libipt's return stack differs where returns mismatch calls.
     record_to_end(
         start_recording(
             RecordRequest(
@@ -49,26 +52,26 @@ def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
     return tmp_path / "data"
 
 
-def ours(data: Path) -> dict[int, list[int]]:
-    with Trace(data) as trace:
+def decoded_ips(partial_recording: Path) -> dict[int, list[int]]:
+    with Trace(partial_recording) as trace:
         return {
             stream.tid: [int(ip) for part in stream.instructions() for ip in part.ip]
             for stream in trace.streams
         }
 
 
-def test_perf(data: Path) -> None:
+def test_perf_decodes_partial_recording_as_rtit(partial_recording: Path) -> None:
     try:
-        theirs, errors = perf.instructions(data)
+        theirs, errors = perf.instructions(partial_recording)
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert errors == []
-    assert theirs == ours(data)
+    assert theirs == decoded_ips(partial_recording)
 
 
-def test_libipt(data: Path) -> None:
-    wanted = ours(data)
-    with Trace(data) as trace:
+def test_libipt_decodes_partial_recording_as_rtit(partial_recording: Path) -> None:
+    expected = decoded_ips(partial_recording)
+    with Trace(partial_recording) as trace:
         [stream] = trace.streams
         sections = [
             Section(Path(each.path), each.offset, each.end - each.start, each.start)
@@ -80,4 +83,4 @@ def test_libipt(data: Path) -> None:
         except libipt.LibiptMissingError as error:
             pytest.skip(str(error))
     assert [each for each in theirs.errors if each[0] != "eos"] == []
-    assert {stream.tid: theirs.ips} == wanted
+    assert {stream.tid: theirs.ips} == expected

@@ -1,4 +1,4 @@
-"""The oracles themselves, against recordings of real hardware whose instructions are known."""
+"""The oracles decode hardware recordings with known instructions."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ RECORDINGS = [
 
 
 @pytest.fixture
-def ipt() -> None:
-    """Skips a test that needs libipt."""
+def _needs_libipt() -> None:
+    """Skip the test if libipt is missing."""
     try:
         libipt.harness()
     except libipt.LibiptMissingError as error:
         pytest.skip(str(error))
 
 
-def known(traces: Path, name: str) -> list[int]:
+def known_ips(traces: Path, name: str) -> list[int]:
     text = (traces / "hase" / f"{name}.ips.txt").read_text()
     return [int(line, 16) for line in text.split()]
 
 
-@pytest.mark.usefixtures("ipt")
+@pytest.mark.usefixtures("_needs_libipt")
 @pytest.mark.parametrize(("name", "elf", "recorded", "cpu"), RECORDINGS)
-def test_libipt_on_hase(
+def test_libipt_decodes_known_instructions(
     traces: Path, name: str, elf: str, recorded: str, cpu: tuple[int, int, int]
 ) -> None:
     (trace,) = raw.auxtrace(traces / "hase" / f"{name}.perf.data")
     sections = raw.code_sections(traces / "hase" / f"{elf}.elf")
     decoded = libipt.decode(trace.data, sections, cpu)
-    assert decoded.ips == known(traces, name)
+    assert decoded.ips == known_ips(traces, name)
     assert decoded.errors == []
     blocks = [
         item for item in libipt.blocks(trace.data, sections, cpu) if item.kind == libipt.BLOCK
@@ -53,7 +53,7 @@ def test_libipt_on_hase(
 
 
 @pytest.mark.parametrize(("name", "elf", "recorded", "cpu"), RECORDINGS)
-def test_perf_on_hase(
+def test_perf_decodes_known_instructions(
     traces: Path, name: str, elf: str, recorded: str, cpu: tuple[int, int, int]
 ) -> None:
     recording = traces / "hase" / f"{name}.perf.data"
@@ -62,12 +62,12 @@ def test_perf_on_hase(
         ips, errors = perf.instructions(recording, {recorded: traces / "hase" / f"{elf}.elf"})
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
-    assert list(ips.values()) == [known(traces, name)]
+    assert list(ips.values()) == [known_ips(traces, name)]
     assert errors == []
     assert b"".join(packet.data for packet in perf.packets(recording)) == trace.data
 
 
-def test_perf_names_what_is_missing(traces: Path) -> None:
+def test_perf_reports_missing_code(traces: Path) -> None:
     try:
         found = perf.errors(traces / "hase" / "loopy-skylake.perf.data", {})
     except perf.PerfMissingError as error:
@@ -75,8 +75,8 @@ def test_perf_names_what_is_missing(traces: Path) -> None:
     assert [(error.ip, error.code) for error in found] == [(0x4000E8, 5)]
 
 
-@pytest.mark.usefixtures("ipt")
-def test_libipt_on_dynamorio(traces: Path) -> None:
+@pytest.mark.usefixtures("_needs_libipt")
+def test_libipt_decodes_dynamorio_trace_with_times(traces: Path) -> None:
     trace = (traces / "dynamorio" / "pt.bin").read_bytes()
     hello = traces / "dynamorio" / "hello"
     timing = libipt.Timing(mtc_freq=3, nom_freq=37, eax=2, ebx=308)
@@ -92,8 +92,8 @@ def test_libipt_on_dynamorio(traces: Path) -> None:
     assert sum(size for _, _, size in packets) == len(trace)
 
 
-@pytest.mark.usefixtures("ipt")
-def test_measure_counts_the_same(traces: Path) -> None:
+@pytest.mark.usefixtures("_needs_libipt")
+def test_measure_counts_what_decode_finds(traces: Path) -> None:
     sections = raw.code_sections(traces / "dynamorio" / "hello")
     trace = traces / "dynamorio" / "pt.bin"
     for what in ("blocks", "instructions"):
@@ -103,8 +103,8 @@ def test_measure_counts_the_same(traces: Path) -> None:
     assert row.items == len(libipt.packets(trace.read_bytes()))
 
 
-@pytest.mark.usefixtures("ipt")
-def test_missing_code_is_an_error_with_its_place(traces: Path) -> None:
+@pytest.mark.usefixtures("_needs_libipt")
+def test_libipt_reports_missing_code(traces: Path) -> None:
     (trace,) = raw.auxtrace(traces / "hase" / "loopy-skylake.perf.data")
     decoded = libipt.decode(trace.data, [], (6, 94, 3))
     assert decoded.ips == []

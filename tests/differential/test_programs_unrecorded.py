@@ -1,4 +1,4 @@
-"""The test programs do, untraced, what they are said to do."""
+"""The test programs behave as expected without a recorder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs for Li
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_output_and_status(name: str) -> None:
+def test_unrecorded_program_has_expected_output_and_status(name: str) -> None:
     program = PROGRAMS[name]
     try:
         executable = build(name)

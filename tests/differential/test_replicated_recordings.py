@@ -1,4 +1,4 @@
-"""The long recordings of the benchmark are good ones: other decoders read each copy in them."""
+"""Other decoders read every copy in the long recordings of the benchmarks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def replicate() -> ModuleType:
     return module
 
 
-def test_every_copy_decodes(traces: Path, tmp_path: Path, replicate: ModuleType) -> None:
+def test_oracles_decode_every_copy(traces: Path, tmp_path: Path, replicate: ModuleType) -> None:
     recording = traces / "hase" / "control_flow-skylake.perf.data"
     elf = traces / "hase" / "control_flow.elf"
     text = (traces / "hase" / "control_flow-skylake.ips.txt").read_text()
@@ -45,7 +45,7 @@ def test_every_copy_decodes(traces: Path, tmp_path: Path, replicate: ModuleType)
         pytest.skip(str(error))
 
 
-def test_how_many_copies(replicate: ModuleType) -> None:
+def test_number_of_copies_reaches_the_size(replicate: ModuleType) -> None:
     stream = b"lost" + replicate.PSB + bytes(4)
     assert replicate.from_psb(stream) == stream[4:]
     assert [replicate.copies(stream, size) for size in (0, 1, 20, 21, 40)] == [1, 1, 1, 2, 2]

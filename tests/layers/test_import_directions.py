@@ -1,6 +1,6 @@
-"""Which parts of the Python package and which crates may import which.
+"""Which parts of the Python package, and which crates, may import which.
 
-The decoder and the trace unit share the packet table and the instruction classes, nothing else.
+The decoder and the trace unit share only the packet table and the instruction classes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "rtit"
 
-FOR_ALL = ("errors", "readable")
+IMPORTABLE_BY_ALL = ("errors", "readable")
 """Parts that every part may import."""
-PYTHON = {
+PYTHON_PARTS = {
     "generated": "",
     "packets": "generated",
     "registers": "",
@@ -42,7 +42,7 @@ PYTHON = {
     "counting": "capture profile trace image _core",
     "coverage": "profile trace image x86 _core",
     "diff": "profile trace image x86 _core",
-    **dict.fromkeys(FOR_ALL, ""),
+    **dict.fromkeys(IMPORTABLE_BY_ALL, ""),
 }
 CRATES = {
     "packet": "",
@@ -60,13 +60,13 @@ CRATES = {
 
 
 @cache
-def imports() -> dict[str, set[str]]:
-    """Return by module of the package the modules that it imports, also within functions."""
+def import_graph() -> dict[str, set[str]]:
+    """Return, by module of the package, the modules that it imports, also within functions."""
     paths = {module_name(path): path for path in [*PACKAGE.rglob("*.py"), PACKAGE / "_core.pyi"]}
     graph: dict[str, set[str]] = {}
     for module, path in paths.items():
         names = set(imported_names(module, path))
-        graph[module] = {nearest(name, paths) for name in names} - {"", module}
+        graph[module] = {defining_module(name, paths) for name in names} - {"", module}
     return graph
 
 
@@ -75,7 +75,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-def nearest(name: str, modules: Container[str]) -> str:
+def defining_module(name: str, modules: Container[str]) -> str:
     """Return the module that defines a dotted name; "" if the name is not of the package."""
     while name and name not in modules:
         name = name.rpartition(".")[0]
@@ -96,30 +96,40 @@ def imported_names(module: str, path: Path) -> Iterator[str]:
                 yield from (f"{module}.{ast.literal_eval(key)}" for key in keys if key)
 
 
-def part(module: str) -> str:
+def part_of(module: str) -> str:
     return f"{module}.".split(".")[1]
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("name", PYTHON_PARTS)
 def test_part_imports_only_the_parts_below_it(name: str) -> None:
     used = {
-        part(other) for module in imports() if part(module) == name for other in imports()[module]
+        part_of(other)
+        for module in import_graph()
+        if part_of(module) == name
+        for other in import_graph()[module]
     }
-    assert used <= {*PYTHON[name].split(), *FOR_ALL, name}
+    assert used <= {*PYTHON_PARTS[name].split(), *IMPORTABLE_BY_ALL, name}
 
 
 def test_every_part_but_the_command_line_has_a_rule() -> None:
-    assert {part(module) for module in imports()} - {*PYTHON} == {"", "__main__", "_core", "cli"}
+    assert {part_of(module) for module in import_graph()} - {*PYTHON_PARTS} == {
+        "",
+        "__main__",
+        "_core",
+        "cli",
+    }
 
 
 def test_only_main_imports_the_command_line() -> None:
-    users = {part(module) for module, used in imports().items() if "cli" in map(part, used)}
+    users = {
+        part_of(module) for module, used in import_graph().items() if "cli" in map(part_of, used)
+    }
     assert users == {"__main__", "cli"}
 
 
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    assert len(imports()) > 100
-    TopologicalSorter(imports()).prepare()  # raises CycleError
+def test_modules_do_not_import_each_other_cyclically() -> None:
+    assert len(import_graph()) > 100
+    TopologicalSorter(import_graph()).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("crate", CRATES)
