@@ -53,12 +53,12 @@ conformance: $(DEV)
 	$(BIN)/python tests/requirements/check.py
 
 mutants: $(TESTED)
-	$(BIN)/python tests/mutants/run.py --count 45
+	$(BIN)/python tests/mutants/run_drawn.py --count 45
 	$(BIN)/python tests/mutants/run_rust.py --count 5
 
 # Every mutation, for hours; goes on where it was left.
 mutants-whole: $(TESTED)
-	$(BIN)/python tests/mutants/whole.py
+	$(BIN)/python tests/mutants/run_all.py
 
 # Miri runs the code and watches every access: with nightly Rust, miri and rust-src, and without what makes system calls. Minutes.
 miri:

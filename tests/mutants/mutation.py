@@ -1,4 +1,4 @@
-"""Small changes to source code, each of which some test should notice."""
+"""Small changes to Python code; some test should notice each."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
-_QUIET = frozenset(("__repr__", "__str__", "describe"))
-"""Functions whose text is for people."""
+_TEXT_FUNCTIONS = frozenset(("__repr__", "__str__", "describe"))
+"""Functions that return text for users."""
 _SWAPPED = "swap statements"
 _CHECKS = re.compile(r"_?(require|addresses|within|check|refuse)")
-"""Functions that refuse what their caller got wrong; their order is not promised."""
+"""Functions that check arguments of the caller; their order is not promised."""
 
 
 @dataclass(frozen=True, order=True)
 class Mutation:
-    """One change: what `kind` does to the node at a place of a module.
+    """One change: `kind` names the change of a node of a module.
 
-    `function` is the dotted name within the module and `text` the node's source, so that a mutation
-    can be named without its line; `number` counts those of a function that are alike in these.
+    `function` is the dotted name within the module, and `text` the source of the node, so that
+    the name of a mutation does not depend on its line; `number` counts equal ones in a
+    function.
     """
 
     module: str
@@ -56,14 +57,14 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """Stays the same when other code moves."""
+        """Name that stays the same when other code moves."""
         name = f"{self.module}:{self.function}: {self.kind}: {self.text}"
         return name if self.number == 1 else f"{name} ({self.number})"
 
 
 @dataclass
 class Effect:
-    """The attributes that code loads and stores, by their own name, and the functions it calls."""
+    """The attributes that code loads and stores, by name, and the functions that it calls."""
 
     loaded: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
@@ -74,23 +75,25 @@ class Effect:
         self.stored |= other.stored
 
     def conflicts(self, other: Effect) -> bool:
-        """Whether it matters which of two comes first."""
+        """Return whether the order of both effects matters."""
         ours, theirs = self.loaded | self.stored, other.loaded | other.stored
         return bool(self.stored & theirs or other.stored & ours)
 
 
 def effects(sources: Iterable[str]) -> dict[str, Effect]:
-    """What each function does, and all that it calls; functions of one name are taken together."""
+    """Return the effect of each function, including its calls; functions of one name are
+    merged.
+    """
     found: dict[str, Effect] = {}
     for source in sources:
         tree = ast.parse(source)
         imported = _imported(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
-                direct = _direct(node, imported)
-                known = found.setdefault(node.name, Effect())
-                known.add(direct)
-                known.called |= direct.called
+                direct = _direct_effect(node, imported)
+                effects_by_name = found.setdefault(node.name, Effect())
+                effects_by_name.add(direct)
+                effects_by_name.called |= direct.called
     before = -1
     while before != (before := sum(len(e.loaded) + len(e.stored) for e in found.values())):
         for each in found.values():
@@ -100,21 +103,24 @@ def effects(sources: Iterable[str]) -> dict[str, Effect]:
 
 
 def mutations(
-    module: str, source: str, known: Mapping[str, Effect] | None = None
+    module: str, source: str, effects_by_name: Mapping[str, Effect] | None = None
 ) -> Iterator[Mutation]:
-    """Every mutation of the bodies of the functions in `source`.
+    """Yield every mutation of the function bodies in `source`.
 
-    `known` are the effects of all functions that it may call; None: of those in `source`.
+    `effects_by_name` are the effects of all functions that the source may call; by default
+    those in `source`.
     """
     alike: Counter[str] = Counter()
-    finder = _Finder(module, effects([source]) if known is None else known)
+    finder = _Finder(module, effects([source]) if effects_by_name is None else effects_by_name)
     for mutation in finder.found_in(ast.parse(source)):
         alike[mutation.name] += 1
         yield replace(mutation, number=alike[mutation.name])
 
 
 def mutated(mutation: Mutation, source: str) -> ast.Module:
-    """The tree of `source` with the mutation in it. Raises ValueError if it is not there."""
+    """Return the tree of `source` with the mutation. Raises ValueError if the node is not
+    there.
+    """
     tree = ast.parse(source)
     changer = _Changer(mutation)
     changer.visit(tree)  # in place: no mutation is of the module itself
@@ -150,7 +156,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The blocks of statements of a node."""
+    """Yield the blocks of statements of a node."""
     for name in ("body", "orelse", "finalbody"):
         statements = getattr(node, name, None)
         if isinstance(statements, list):
@@ -158,13 +164,13 @@ def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    """The names that are loaded, or stored, in a node."""
+    """Return the names that a node loads, or stores."""
     nodes = ast.walk(node)
     return {each.id for each in nodes if isinstance(each, ast.Name) and type(each.ctx) is context}
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """The names that are modules, or come from one."""
+    """Return the names that the module imports."""
     return {
         (alias.asname or alias.name).split(".")[0]
         for node in ast.walk(tree)
@@ -173,9 +179,11 @@ def _imported(tree: ast.Module) -> set[str]:
     }
 
 
-def _direct(code: ast.AST, imported: set[str]) -> Effect:
-    """What code does by itself. A method may change its object, and by any way all it is known by
-    is its name."""
+def _direct_effect(code: ast.AST, imported: set[str]) -> Effect:
+    """Return the effect of code without that of its calls.
+
+    A method may change its object, which may be known by several names.
+    """
     effect = Effect()
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute):
@@ -203,8 +211,10 @@ def _is_check(statement: ast.stmt) -> bool:
     return bool(_CHECKS.match(ast.unparse(statement.value.func).split(".")[-1]))
 
 
-def _can_swap(first: ast.stmt, second: ast.stmt, effect: Effect, other: Effect) -> bool:
-    """Whether two statements with these effects can be swapped, and their order may matter."""
+def _is_swap_relevant(first: ast.stmt, second: ast.stmt, effect: Effect, other: Effect) -> bool:
+    """Return whether two statements with these effects can be swapped, and their order may
+    matter.
+    """
     both = (first, second)
     if not all(_is_call(each) or isinstance(each, ast.Assign | ast.AugAssign) for each in both):
         return False
@@ -222,9 +232,9 @@ def _can_swap(first: ast.stmt, second: ast.stmt, effect: Effect, other: Effect) 
 
 
 class _Finder:
-    def __init__(self, module: str, known: Mapping[str, Effect]) -> None:
+    def __init__(self, module: str, effects_by_name: Mapping[str, Effect]) -> None:
         self._module = module
-        self._known = known
+        self._known = effects_by_name
         self._imported: set[str] = set()
         self._bound: set[str] = set()
 
@@ -237,7 +247,7 @@ class _Finder:
             parts: list[ast.AST] = list(node.body)
             name = f"{name}.{node.name}".lstrip(".")
         elif isinstance(node, ast.FunctionDef):
-            if node.name in _QUIET:
+            if node.name in _TEXT_FUNCTIONS:
                 return
             parts = list(node.body)
             name, inside = f"{name}.{node.name}".lstrip("."), True
@@ -249,14 +259,17 @@ class _Finder:
         else:
             parts = list(ast.iter_child_nodes(node))
         if inside:
-            yield from self._of(node, name)
+            yield from self._mutations_of_node(node, name)
         for part in parts:
             yield from self._walk(part, name, inside=inside)
         if isinstance(node, ast.Assign | ast.AnnAssign):
             self._bound |= _names(node, ast.Store)
 
-    def _of(self, node: ast.AST, name: str) -> Iterator[Mutation]:
-        """Those of the node itself. Without the first value of a name nothing would run."""
+    def _mutations_of_node(self, node: ast.AST, name: str) -> Iterator[Mutation]:
+        """Yield the mutations of the node itself.
+
+        The first assignment of a name is kept: without it nothing would run.
+        """
         if not isinstance(node, ast.FunctionDef):
             kinds = set(_kinds(node))
             if not _names(node, ast.Store) <= self._bound:
@@ -265,11 +278,11 @@ class _Finder:
                 yield self._mutation(node, name, kind)
         for statements in _bodies(node):
             for first, second in pairwise(statements):
-                if _can_swap(first, second, self._effect(first), self._effect(second)):
+                if _is_swap_relevant(first, second, self._effect(first), self._effect(second)):
                     yield self._mutation(first, name, _SWAPPED)
 
     def _effect(self, statement: ast.stmt) -> Effect:
-        effect = _direct(statement, self._imported)
+        effect = _direct_effect(statement, self._imported)
         for name in effect.called & self._known.keys():
             effect.add(self._known[name])
         return effect

@@ -1,9 +1,9 @@
-"""The pytest side: keep the tests of some requirements, see which lines they run, mutate a module.
+"""A pytest plugin: selects tests of some requirements, records their lines, mutates a module.
 
-Driven by environment variables: RTIT_ROWS (ids; other tests are left out), RTIT_SEEN (file for what
-was seen of each test, as JSON), RTIT_LINES (see also the lines that it runs), RTIT_MUTANT (a
-mutation, as JSON), RTIT_FAILED (file for the first test that fails, of the requirements' first, as
-JSON), RTIT_SECONDS (of processor time, after which the run is killed).
+Environment variables control it: RTIT_ROWS (ids; other tests are left out), RTIT_SEEN (JSON
+file for the records of each test), RTIT_LINES (also record the lines that it runs), RTIT_MUTANT
+(a mutation, as JSON), RTIT_FAILED (JSON file for the first test that fails; tests of
+requirements run first), RTIT_SECONDS (limit of processor time).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ import pytest
 from mutants.mutation import Mutation, mutated
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
-PARTS = ("packets", "registers", "unit", "processor")
+PACKAGES = ("packets", "registers", "unit", "processor")
 NOT_LOADED = 70
 """Exit code of a run that never loaded the module to be mutated."""
 MEMORY = 8 << 30
-FOREIGN = frozenset(("attach", "large", "program", "record", "traces"))
-"""Fixtures that not every machine has: the verdict is to be the same on all."""
+LOCAL_FIXTURES = frozenset(("attach", "large", "program", "record", "traces"))
+"""Fixtures that not every machine has; without their tests, verdicts are portable."""
 
 
-def sources() -> list[Path]:
-    """The files that are mutated."""
-    folders = (PACKAGE / "rtit" / part for part in PARTS)
+def mutated_files() -> list[Path]:
+    """Return the files to mutate."""
+    folders = (PACKAGE / "rtit" / part for part in PACKAGES)
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
-def module_of(path: Path) -> str:
-    """The name under which a file is imported."""
+def module_name(path: Path) -> str:
+    """Return the name under which a file is imported."""
     name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     return name.removesuffix(".__init__")
 
@@ -85,33 +85,35 @@ if "RTIT_MUTANT" in os.environ:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The same examples each time, or the verdict would change from run to run."""
+    """Use the same examples each time, so that verdicts do not change between runs."""
     hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
     hypothesis.settings.load_profile("mutants")
 
 
-def rows_of(item: pytest.Item) -> set[str]:
-    """The requirements that a test checks."""
+def requirement_ids(item: pytest.Item) -> set[str]:
+    """Return the ids of the requirements that a test checks."""
     return {str(row) for mark in item.iter_markers("spec") for row in mark.args}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the rows asked for that run on every machine."""
-    items[:] = [item for item in items if not FOREIGN & set(getattr(item, "fixturenames", ()))]
+    """Keep the tests of the selected rows that run on every machine."""
+    items[:] = [
+        item for item in items if not LOCAL_FIXTURES & set(getattr(item, "fixturenames", ()))
+    ]
     if "RTIT_ROWS" in os.environ:
-        wanted = set(os.environ["RTIT_ROWS"].split())
-        items[:] = [item for item in items if rows_of(item) & wanted]
+        selected = set(os.environ["RTIT_ROWS"].split())
+        items[:] = [item for item in items if requirement_ids(item) & selected]
     if "RTIT_FAILED" in os.environ:
-        items.sort(key=lambda item: not rows_of(item))
+        items.sort(key=lambda item: not requirement_ids(item))
 
 
 _seen: list[dict[str, Any]] = []
-_PATHS = [str(path) for path in sources()]
+_PATHS = [str(path) for path in mutated_files()]
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """See how long a test takes, and which lines it runs."""
+    """Record the duration of a test, and the lines that it runs."""
     lines: dict[str, set[int]] = {path: set() for path in _PATHS}
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -135,21 +137,21 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         sys.settrace(before)
     ran = {path: sorted(found) for path, found in lines.items() if found}
     seconds = time.process_time() - begin
-    seen = {"file": str(item.path), "rows": sorted(rows_of(item)), "lines": ran}
+    seen = {"file": str(item.path), "rows": sorted(requirement_ids(item)), "lines": ran}
     _seen.append({**seen, "seconds": seconds})
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Name the first test that fails, with its requirements."""
+    """Write the name and the requirements of the first test that fails."""
     outcome: Any = yield
     file = Path(os.environ.get("RTIT_FAILED", os.devnull))
     if outcome.get_result().failed and not file.exists():
-        file.write_text(json.dumps({"test": item.nodeid, "rows": sorted(rows_of(item))}))
+        file.write_text(json.dumps({"test": item.nodeid, "rows": sorted(requirement_ids(item))}))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave what was seen."""
+    """Write the records of all tests."""
     if "RTIT_SEEN" in os.environ:
         Path(os.environ["RTIT_SEEN"]).write_text(json.dumps(_seen))
     if "RTIT_MUTANT" in os.environ and not _loaded:

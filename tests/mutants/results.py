@@ -1,5 +1,5 @@
-"""What became of each mutation, as a file of lines, and what explains those that no requirement's
-test notices.
+"""The result of each mutation, as a file of lines, and the explanations of those that no
+requirement's test notices.
 """
 
 from __future__ import annotations
@@ -12,92 +12,93 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "build" / "mutants" / "results.txt"
-"""A run of whole.py goes on from this file."""
+"""A run of run_all.py continues from this file."""
 EQUIVALENT = HERE / "equivalent.txt"
 """Mutations that change nothing that the model promises, each with the reason."""
 RUST = "crates/"
-"""How the names of those in Rust begin."""
+"""Prefix of the names of mutations of Rust code."""
 NO_ROW = HERE / "no_row.txt"
-"""Those of lines for which no requirement asks, each with the reason; `*` is any text."""
+"""Mutations that no requirement covers, each with the reason; `*` matches any text."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A mutation by name, `who` noticed it first, and by what.
+    """The result of a mutation.
 
-    `who` is "row" (a requirement's test; `by` is the row), "test" (another test), "nobody",
-    "loading" (nobody, but the code also runs while the tests load), or "no rule": no requirement's
-    test runs the line. `digest` is that of the mutated file.
+    `noticed_by` is "row" (a test of a requirement; `detail` is its id), "test" (another test),
+    "no test", "loading" (no test, but the code also runs while tests load), or "no rule" (no
+    test of a requirement runs the line). `digest` is that of the mutated file.
     """
 
     name: str
-    who: str
+    noticed_by: str
     digest: str
-    by: str
+    detail: str
 
 
-def load() -> dict[str, Result]:
-    """The results by name; none if there is no file."""
+def load_results() -> dict[str, Result]:
+    """Return the results by name; none if there is no file."""
     if not RESULTS.exists():
         return {}
     found = {}
     for line in RESULTS.read_text().splitlines():
         if line and not line.startswith("#"):
-            who, digest, by, name = line.split("\t")
-            found[name] = Result(name, who, digest, by)
+            noticed_by, digest, detail, name = line.split("\t")
+            found[name] = Result(name, noticed_by, digest, detail)
     return found
 
 
-def save(results: dict[str, Result]) -> None:
-    """In order of the names."""
+def save_results(results: dict[str, Result]) -> None:
+    """Write the results in the order of their names."""
     lines = [
-        f"{each.who}\t{each.digest}\t{each.by}\t{each.name}\n"
+        f"{each.noticed_by}\t{each.digest}\t{each.detail}\t{each.name}\n"
         for each in sorted(results.values(), key=lambda each: each.name)
     ]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(
-        "# Who noticed, digest of the file, by what, mutation. Made by whole.py.\n" + "".join(lines)
+        "# Noticed by, digest of the file, detail, mutation. By run_all.py.\n" + "".join(lines)
     )
 
 
 def known_equivalents() -> set[str]:
-    """The names in equivalent.txt."""
+    """Return the names in equivalent.txt."""
     return set(_entries(EQUIVALENT))
 
 
-def without_row() -> list[str]:
-    """The patterns in no_row.txt."""
+def no_row_patterns() -> list[str]:
+    """Return the patterns in no_row.txt."""
     return _entries(NO_ROW)
 
 
-def unexplained(results: Iterable[Result]) -> list[str]:
-    """What is left to do, in words: none if each mutation is noticed by a requirement's test, is
-    noticed by another while no requirement asks, or is equivalent; and each explanation is needed,
-    as far as its mutation was made.
+def unexplained_results(results: Iterable[Result]) -> list[str]:
+    """Return the remaining problems, as text.
+
+    A mutation needs an explanation if only a test without requirement, or no test, notices it.
+    An explanation that no mutation needs is a problem, too.
     """
-    patterns = {text: _pattern(text) for text in without_row()}
+    patterns = {text: _pattern(text) for text in no_row_patterns()}
     equivalent = known_equivalents()
     used: set[str] = set()
-    made: set[str] = set()
-    left = []
+    names: set[str] = set()
+    problems = []
     for each in results:
-        made.add(each.name)
-        if each.who == "test":
+        names.add(each.name)
+        if each.noticed_by == "test":
             fits = {text for text, pattern in patterns.items() if pattern.fullmatch(each.name)}
-        elif each.who in ("nobody", "loading"):
+        elif each.noticed_by in ("no test", "loading"):
             fits = equivalent & {each.name}
         else:
             continue
         used |= fits
         if not fits:
-            left.append(f"{each.who}: {each.name}")
-    unused = (patterns.keys() | equivalent & made) - used
-    return left + [f"explains nothing: {text}" for text in sorted(unused)]
+            problems.append(f"{each.noticed_by}: {each.name}")
+    unused = (patterns.keys() | equivalent & names) - used
+    return problems + [f"explains nothing: {text}" for text in sorted(unused)]
 
 
-def score(results: Iterable[Result]) -> Counter[str]:
-    """How many mutations by who noticed."""
-    return Counter(each.who for each in results)
+def count_by_noticer(results: Iterable[Result]) -> Counter[str]:
+    """Return the number of mutations by `noticed_by`."""
+    return Counter(each.noticed_by for each in results)
 
 
 def _entries(path: Path) -> list[str]:

@@ -1,11 +1,11 @@
-"""Mutates the Rust trace unit (crates/unit), and says which mutations no test notices.
+"""Mutates the Rust trace unit (crates/unit), and prints which mutations no test notices.
 
-    python tests/mutants/run_rust.py [--seed N] [--count N]
+python tests/mutants/run_rust.py [--seed N] [--count N]
 
-At most one mutation is drawn of a function; those that do not compile are passed over. First the
-Rust tests of the crate have to notice, then, if they do not, the property tests that compare the
-unit with the Python one (tests/unit/bulk). Exit code 1 if a mutation survives. `equivalent.txt`
-names those that change nothing, each with the reason.
+At most one mutation of a function is drawn; those that do not compile are skipped. The Rust
+tests of the crate run first, then, if they pass, the property tests that compare the unit with
+the Python one (tests/unit/bulk). The exit code is 1 if a mutation survives. `equivalent.txt`
+names those that change nothing.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
 from mutants.results import EQUIVALENT, RUST, known_equivalents  # noqa: E402
-from mutants.run import rank  # noqa: E402
-from mutants.rust import Edit, edits  # noqa: E402
+from mutants.run_drawn import stable_rank  # noqa: E402
+from mutants.rust_mutation import Edit, edits  # noqa: E402
 
 SOURCES = "crates/unit/src"
 TREE = ROOT / "build" / "mutants" / "unit"
 TARGET = ROOT / "build" / "mutants" / "target"
-QUIET = ("error.rs",)
-"""Its text is for people."""
+TEXT_FILES = ("error.rs",)
+"""Files of error texts."""
 SECONDS = 30
-"""Of processor time, for the Rust tests: they take a few."""
+"""Limit of processor time for the Rust tests, which take a few seconds."""
 MEMORY = 8 << 30
 TESTS = ["-p", "rtit-unit", "--lib", "--tests"]
 
 
-def sources() -> list[Path]:
-    """The files that are mutated."""
-    return sorted(path for path in (ROOT / SOURCES).glob("*.rs") if path.name not in QUIET)
+def mutated_files() -> list[Path]:
+    """Return the files to mutate."""
+    return sorted(path for path in (ROOT / SOURCES).glob("*.rs") if path.name not in TEXT_FILES)
 
 
-def every() -> list[Edit]:
-    """All mutations."""
+def all_mutations() -> list[Edit]:
+    """Return all mutations."""
     found: list[Edit] = []
-    for path in sources():
+    for path in mutated_files():
         found += edits(str(path.relative_to(ROOT)), path.read_text())
     return found
 
 
-def drawn(seed: int) -> Iterator[Edit]:
-    """The mutations but the known equivalents, in the order of the draw."""
+def draw_mutations(seed: int) -> Iterator[Edit]:
+    """Yield the mutations except for known equivalents, in the order of the draw."""
     equivalent = {name for name in known_equivalents() if name.startswith(RUST)}
-    found = every()
+    found = all_mutations()
     if unknown := sorted(equivalent - {each.mutation.name for each in found}):
         raise RuntimeError(f"{EQUIVALENT.name} has mutations of code that is not there: {unknown}")
     left = [each for each in found if each.mutation.name not in equivalent]
-    yield from sorted(left, key=lambda each: rank(seed, each.mutation.name))
+    yield from sorted(left, key=lambda each: stable_rank(seed, each.mutation.name))
 
 
-class Tree:
-    """A copy of the workspace, in which one mutation at a time is made."""
+class WorkspaceCopy:
+    """A copy of the workspace for one mutation at a time."""
 
     def __init__(self) -> None:
         for name in ("crates", "python"):
@@ -80,7 +80,7 @@ class Tree:
         return self._cargo("test", "--no-run", *TESTS).returncode == 0
 
     def failing_test(self) -> str | None:
-        """A Rust test that fails; one that takes too long fails, too. None if all pass."""
+        """Return a Rust test that fails or takes too long; None if all pass."""
         result = self._cargo("test", *TESTS)
         if result.returncode == 0:
             return None
@@ -88,7 +88,7 @@ class Tree:
         return failed[1] if failed else "a test that did not end"
 
     def failing_property(self) -> str | None:
-        """A property test of the unit in Python that fails."""
+        """Return a property test of the unit in Python that fails, or None."""
         built = self._cargo("build", "-p", "rtit-python", "--features", "pyo3/extension-module")
         built.check_returncode()
         shutil.copy(TARGET / "tests" / "lib_core.so", TREE / "python/rtit/_core.abi3.so")
@@ -114,17 +114,19 @@ class Tree:
             capture_output=True,
             text=True,
             check=False,
-            preexec_fn=_bounded if "--no-run" not in arguments and command == "test" else None,
+            preexec_fn=_limit_resources
+            if "--no-run" not in arguments and command == "test"
+            else None,
         )
 
 
-def _bounded() -> None:
+def _limit_resources() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def verdict(tree: Tree, edit: Edit) -> tuple[str, str] | None:
-    """Who noticed, and by which test; None if the mutation does not compile."""
+def find_noticer(tree: WorkspaceCopy, edit: Edit) -> tuple[str, str] | None:
+    """Return what noticed, and which test; None if the mutation does not compile."""
     path = TREE / edit.mutation.module
     source = path.read_text()
     path.write_text(edit.applied(source))
@@ -135,7 +137,7 @@ def verdict(tree: Tree, edit: Edit) -> tuple[str, str] | None:
             return "a Rust test", test
         if test := tree.failing_property():
             return "a property test", test
-        return "nobody", ""
+        return "no test", ""
     finally:
         path.write_text(source)
 
@@ -145,27 +147,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20)
     arguments = parser.parse_args()
-    tree = Tree()
+    tree = WorkspaceCopy()
     if not tree.tests_compile() or (test := tree.failing_test()):
         raise RuntimeError(f"the tests fail without a mutation: {test}")
     noticed: Counter[str] = Counter()
     functions: set[tuple[str, str]] = set()
-    for edit in drawn(arguments.seed):
+    for edit in draw_mutations(arguments.seed):
         function = (edit.mutation.module, edit.mutation.function)
         if noticed.total() == arguments.count:
             break
-        if function in functions or (found := verdict(tree, edit)) is None:
+        if function in functions or (noticer := find_noticer(tree, edit)) is None:
             continue
         functions.add(function)
-        noticed[found[0]] += 1
-        who = f"{found[0]} ({found[1]})" if found[1] else found[0]
-        print(f"noticed by {who}: {edit.mutation.name}", flush=True)
+        noticed[noticer[0]] += 1
+        noticer_text = f"{noticer[0]} ({noticer[1]})" if noticer[1] else noticer[0]
+        print(f"noticed by {noticer_text}: {edit.mutation.name}", flush=True)
     print(
         f"{noticed.total()} mutations of {SOURCES} (seed {arguments.seed}): "
         f"{noticed['a Rust test']} noticed by the crate's tests, "
-        f"{noticed['a property test']} by property tests, {noticed['nobody']} survived"
+        f"{noticed['a property test']} by property tests, {noticed['no test']} survived"
     )
-    return int(noticed["nobody"] > 0)
+    return int(noticed["no test"] > 0)
 
 
 if __name__ == "__main__":

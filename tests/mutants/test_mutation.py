@@ -1,4 +1,4 @@
-"""The mutations of `make mutants` change what they say, and nothing else."""
+"""A mutation changes what its name says, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counter:
 CONDITION = "self.value < self.limit and (not self.closed)"
 
 
-def test_every_mutation_of_a_function() -> None:
+def test_mutations_lists_every_kind_in_order() -> None:
     found = [(each.function, each.kind, each.text) for each in mutations("m", SOURCE)]
     assert found == [
         ("Counter.count", "negate", f"if {CONDITION}:"),
@@ -75,7 +75,7 @@ def test_every_mutation_of_a_function() -> None:
         ),
     ],
 )
-def test_one_place_changes(text: str, kind: str, before: str, after: str) -> None:
+def test_mutation_changes_one_place(text: str, kind: str, before: str, after: str) -> None:
     (mutation,) = [
         each for each in mutations("m", SOURCE) if (each.text, each.kind) == (text, kind)
     ]
@@ -84,14 +84,14 @@ def test_one_place_changes(text: str, kind: str, before: str, after: str) -> Non
     assert ast.unparse(mutated(mutation, SOURCE)) == plain.replace(before, after)
 
 
-def test_those_that_look_alike_have_names_of_their_own() -> None:
+def test_equal_statements_get_numbered_names() -> None:
     source = "def f(a):\n    a.go()\n    a.go()\n"
     first, second = mutations("m", source)
     assert [first.name, second.name] == ["m:f: drop call: a.go()", "m:f: drop call: a.go() (2)"]
     assert ast.unparse(mutated(second, source)) == "def f(a):\n    a.go()\n    pass"
 
 
-def test_a_mutation_of_other_code_is_refused() -> None:
+def test_mutation_of_other_code_is_an_error() -> None:
     with pytest.raises(ValueError, match="no such place"):
         mutated(Mutation("m", "f", "swap", "a < b", 1, 0), SOURCE)
 
@@ -104,16 +104,16 @@ def steer(unit): unit.put()
 """
 
 
-def kinds(body: str, kind: str) -> list[str]:
-    """The texts of the mutations of one kind in a function, which may call `FUNCTIONS`."""
+def mutated_texts(body: str, kind: str) -> list[str]:
+    """Return the texts of mutations of one kind in a function, which may call `FUNCTIONS`."""
     source = "def f(unit, mode):\n" + "".join(f"    {line}\n" for line in body.splitlines())
     found = mutations("m", source, effects([FUNCTIONS, source]))
     return [each.text for each in found if each.kind == kind]
 
 
-def test_the_first_value_of_a_name_is_not_dropped() -> None:
+def test_first_assignment_of_a_name_is_kept() -> None:
     body = "a = unit.a\nmode = a\na = 2\nunit.b, c = 3, 4\nunit.d, a = 5, 6"
-    assert kinds(body, "drop assignment") == ["mode = a", "a = 2", "unit.d, a = (5, 6)"]
+    assert mutated_texts(body, "drop assignment") == ["mode = a", "a = 2", "unit.d, a = (5, 6)"]
 
 
 @pytest.mark.parametrize(
@@ -138,5 +138,5 @@ def test_the_first_value_of_a_name_is_not_dropped() -> None:
         ("send(unit)\nreturn", False),
     ],
 )
-def test_statements_are_swapped_where_their_order_may_matter(body: str, swapped: bool) -> None:
-    assert bool(kinds(body, "swap statements")) is swapped
+def test_statements_are_swapped_only_if_their_order_may_matter(body: str, swapped: bool) -> None:
+    assert bool(mutated_texts(body, "swap statements")) is swapped

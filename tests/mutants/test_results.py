@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from mutants import results
-from mutants.results import Result, unexplained
+from mutants.results import Result, unexplained_results
+
+ExplanationWriter = Callable[[str, str], None]
 
 
 @pytest.fixture
-def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def write_explanations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExplanationWriter:
     """Writes equivalent.txt and no_row.txt."""
 
     def write(equivalent: str, no_row: str) -> None:
@@ -25,27 +27,31 @@ def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 
 ROW = Result("m:f: swap: a < b", "row", "0", "PIP-001")
 TEST = Result("m:f: drop call: require(a * b)", "test", "0", "tests/test_it.py::test_it")
-NOBODY = Result("m:g: flip: True", "nobody", "0", "")
+UNNOTICED = Result("m:g: flip: True", "no test", "0", "")
 LOADING = Result("m:h: flip: True", "loading", "0", "")
 
 
-def test_who_needs_an_explanation(lists: Callable[[str, str], None]) -> None:
-    lists("", "")
-    assert unexplained([ROW]) == []
-    wanted = [f"{each.who}: {each.name}" for each in (TEST, NOBODY, LOADING)]
-    assert unexplained([ROW, TEST, NOBODY, LOADING]) == wanted
+def test_unnoticed_mutations_need_an_explanation(
+    write_explanations: ExplanationWriter,
+) -> None:
+    write_explanations("", "")
+    assert unexplained_results([ROW]) == []
+    expected = [f"{each.noticed_by}: {each.name}" for each in (TEST, UNNOTICED, LOADING)]
+    assert unexplained_results([ROW, TEST, UNNOTICED, LOADING]) == expected
 
 
-def test_an_explanation_is_of_its_kind(lists: Callable[[str, str], None]) -> None:
-    lists(NOBODY.name, "m:f: drop call: require(*")
-    assert unexplained([ROW, TEST, NOBODY]) == []
-    lists(TEST.name, "m:*")
-    assert unexplained([ROW, TEST]) == [f"explains nothing: {TEST.name}"]
-    lists("", "m:*")
-    assert unexplained([TEST, NOBODY]) == [f"nobody: {NOBODY.name}"]
+def test_explanation_must_be_in_the_right_file(
+    write_explanations: ExplanationWriter,
+) -> None:
+    write_explanations(UNNOTICED.name, "m:f: drop call: require(*")
+    assert unexplained_results([ROW, TEST, UNNOTICED]) == []
+    write_explanations(TEST.name, "m:*")
+    assert unexplained_results([ROW, TEST]) == [f"explains nothing: {TEST.name}"]
+    write_explanations("", "m:*")
+    assert unexplained_results([TEST, UNNOTICED]) == [f"no test: {UNNOTICED.name}"]
 
 
-def test_an_explanation_that_nothing_needs(lists: Callable[[str, str], None]) -> None:
-    lists(f"m:x: flip: True\n{ROW.name}", "m:f: *\nm:f")
-    left = unexplained([TEST, ROW])
-    assert left == ["explains nothing: m:f", f"explains nothing: {ROW.name}"]
+def test_unneeded_explanation_is_a_problem(write_explanations: ExplanationWriter) -> None:
+    write_explanations(f"m:x: flip: True\n{ROW.name}", "m:f: *\nm:f")
+    problems = unexplained_results([TEST, ROW])
+    assert problems == ["explains nothing: m:f", f"explains nothing: {ROW.name}"]

@@ -1,1 +1,1 @@
-"""Small programs, one situation each, that tests record."""
+"""Small programs that tests record; each shows one situation."""

@@ -1,7 +1,6 @@
-"""The test programs: what each prints and how it ends, and how it is built.
+"""The test programs: expected output and status of each, and how it is built.
 
-A program is built once for each content of its sources and flags; `build` gives the path of the
-executable.
+A program is built once for each content of its sources and flags.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ BARE = [
 
 
 class CannotBuildError(Exception):
-    """A program cannot be built here; the message says why."""
+    """A program cannot be built here; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """`status` is what `subprocess` reports: the exit status, or minus the signal number.
+    """A program and its expected behaviour.
 
-    `instructions` is about how many user instructions it executes, for choosing; programs
-    that need a C library take more of them, and their number varies.
+    `status` is what `subprocess` returns: the exit status, or minus the signal number.
+    `instructions` is the approximate number of user instructions, for choosing programs;
+    programs with a C library execute more, and a varying number.
     """
 
     source: str
@@ -46,7 +46,7 @@ class Program:
     instructions: int = 1000
     ends: bool = True
     may_exit: tuple[int, ...] = ()
-    """Other statuses that say: this machine cannot show the situation."""
+    """Other statuses: this machine cannot show the situation."""
 
 
 C_LIBRARY = ("-static", "-pthread")
@@ -105,7 +105,7 @@ PROGRAMS = {
     ),
     "trap_flag": Program("trap_flag.c", "pushed 0\nsaved 0\nafter 0\n"),
     "vfork_exec": Program("vfork_exec.c", "child\nstatus 5\n"),
-    # These go on until they get a line of input.
+    # These run until they read a line of input.
     "calls_refused": Program("calls_refused.c", "running\n", flags=C_LIBRARY, ends=False),
     "slow_steps": Program("slow_steps.c", "running\n", flags=C_LIBRARY, ends=False),
     "trap_ignored": Program("trap_ignored.c", "running\n", flags=C_LIBRARY, ends=False),
@@ -116,9 +116,9 @@ PROGRAMS = {
 
 
 def build(name: str, directory: Path = CACHE) -> Path:
-    """The executable of the program `name`, built in `directory` if it is not there.
+    """Build the program `name` in `directory` unless it exists; return the executable.
 
-    Raises KeyError for an unknown name, CannotBuildError without a compiler or when it fails.
+    Raises KeyError for an unknown name, CannotBuildError without a compiler or if it fails.
     """
     program = PROGRAMS[name]
     source = SOURCES / program.source
@@ -144,7 +144,7 @@ def compiled(
     depends: list[bytes] | None = None,
     libraries: list[str] | None = None,
 ) -> Path:
-    """Compiles `sources` with cc or c++ into `directory`, once a content; gives the executable.
+    """Compile `sources` into `directory`, once for each content; return the executable.
 
     `depends` is further content that the executable depends on. Raises CannotBuildError.
     """
@@ -167,7 +167,7 @@ def compiled(
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise CannotBuildError(f"{' '.join(command)}: {result.stderr.strip()}")
-        Path(temporary).replace(executable)  # whole or not at all, also with others building it
+        Path(temporary).replace(executable)  # atomic, since other processes may build it, too
     finally:
         Path(temporary).unlink(missing_ok=True)
     return executable

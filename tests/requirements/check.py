@@ -1,11 +1,11 @@
 """The project's list of the chapter's requirements: each is tested, or listed as open.
 
-`ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers
-yet; `notes.csv` the rows of kind `note` that ask nothing of us, each with the reason. A test
-claims one with `@pytest.mark.spec("ID")`, a scenario with a line `spec ID...`. Both are read from
-the source, so that a skipped test still counts as what it is.
+`ids.csv` has every requirement (id, section, side, kind); `open.txt` the ids without a test;
+`notes.csv` the rows of kind `note` that require nothing, each with the reason. A test claims a
+requirement with `@pytest.mark.spec("ID")`, a scenario with a line `spec ID...`. The script
+reads both from the source, so that skipped tests count.
 
-Run as a script it prints the table by area; with `--write-open` it brings open.txt up to date.
+Run as a script, it prints the table by area; `--write-open` updates open.txt.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ SCENARIOS = TESTS.parent / "python" / "rtit" / "scenario" / "library"
 
 
 def requirements() -> dict[str, dict[str, str]]:
-    """Every requirement by id."""
+    """Return every requirement by id."""
     with (HERE / "ids.csv").open(newline="") as file:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def listed_open() -> list[str]:
-    """The ids of open.txt, in order."""
+def open_ids() -> list[str]:
+    """Return the ids of open.txt, in order."""
     return OPEN.read_text().split()
 
 
-def notes() -> dict[str, str]:
-    """Rows that are no requirement on us, with the reason."""
+def note_reasons() -> dict[str, str]:
+    """Return the rows that require nothing, with the reason."""
     with NOTES.open(newline="") as file:
         return {row["id"]: row["reason"] for row in csv.DictReader(file)}
 
 
-def claimed() -> dict[str, list[str]]:
-    """Ids that tests carry, each with the places (file:line, or file:scenario) that claim it."""
+def claimed_ids() -> dict[str, list[str]]:
+    """Return the ids that tests claim, each with its claims (file:line, or file:scenario)."""
     places: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -70,9 +70,9 @@ def _is_spec(node: ast.AST) -> bool:
     )
 
 
-def table() -> str:
-    """Requirements tested and in all, by area and by side."""
-    tested = set(claimed())
+def summary_table() -> str:
+    """Return the numbers of tested and of all requirements, by area and by side."""
+    tested = set(claimed_ids())
     rows = requirements()
     musts = {key: row for key, row in rows.items() if row["kind"] == "must"}
     areas = sorted({key.rsplit("-", 1)[0] for key in musts})
@@ -91,9 +91,9 @@ def table() -> str:
 def main() -> None:
     """Print the table, or rewrite open.txt."""
     if "--write-open" in sys.argv[1:]:
-        left = sorted(set(requirements()) - set(claimed()) - set(notes()))
+        left = sorted(set(requirements()) - set(claimed_ids()) - set(note_reasons()))
         OPEN.write_text("\n".join(left) + "\n")
-    print(table())
+    print(summary_table())
 
 
 if __name__ == "__main__":

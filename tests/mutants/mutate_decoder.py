@@ -1,11 +1,11 @@
-"""Breaks the Rust of the decoder under each of its requirements, and says which test notices.
+"""Breaks the Rust decoder under each of its requirements, and prints which test notices.
 
-    python tests/mutants/native.py [ROW...]
+python tests/mutants/mutate_decoder.py [ROW...]
 
-`native.txt` has the changes, made by hand. All go into one copy of the crates, each behind a
-switch that the environment sets, so that one build does for all; then the requirement's own tests
-are run with one switch at a time. Without ROW the results are written to
-`build/mutants/native_results.txt`. Exit code 1 if a change goes unnoticed.
+`native.txt` has the hand-written changes. One build contains all of them, each behind a switch
+that an environment variable sets; then the tests of each requirement run with one switch at a
+time. Without ROW, the results are written to `build/mutants/native_results.txt`. The exit code
+is 1 if a change is not noticed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
-from requirements.check import TESTS, claimed  # noqa: E402
+from requirements.check import TESTS, claimed_ids  # noqa: E402
 
 TREE = ROOT / "build" / "mutants" / "native"
 TARGET = ROOT / "build" / "mutants" / "target"
 RESULTS = ROOT / "build" / "mutants" / "native_results.txt"
-SWITCH = """
+SWITCH_SOURCE = """
 /// Whether the change of this number is made.
 #[doc(hidden)]
 pub(crate) fn mutant(number: u32) -> bool {
     static ON: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    let of = || std::env::var("RTIT_NATIVE").ok().and_then(|text| text.parse().ok());
-    *ON.get_or_init(|| of().unwrap_or(0)) == number
+    let number_set = || std::env::var("RTIT_NATIVE").ok().and_then(|text| text.parse().ok());
+    *ON.get_or_init(|| number_set().unwrap_or(0)) == number
 }
 """
 
 
 @dataclass(frozen=True)
 class Change:
-    """`before`, `old` and `after` stand in the file once, one behind the other."""
+    """A change: `before`, `old` and `after` stand in the file exactly once, in this order."""
 
     number: int
     row: str
@@ -51,21 +51,21 @@ class Change:
     after: str
     new: str
 
-    def place(self, text: str) -> int:
-        """Where `old` begins in the file. Raises ValueError."""
+    def offset_in(self, text: str) -> int:
+        """Return the offset of `old` in the file. Raises ValueError."""
         wanted = self.before + self.old + self.after
         if text.count(wanted) != 1:
             raise ValueError(f"{self.row}: {wanted!r} is {text.count(wanted)} times in {self.file}")
         return text.index(wanted) + len(self.before)
 
-    def switched(self, code: str) -> str:
+    def with_switch(self, code: str) -> str:
         """`code`, which is `old` perhaps with other changes, behind the switch."""
         text = f"if crate::mutant({self.number}) {{ {self.new} }} else {{ {code} }}"
         return text if self.old.endswith(";") else f"({text})"
 
 
-def changes() -> list[Change]:
-    """Those of native.txt."""
+def read_changes() -> list[Change]:
+    """Return the changes of native.txt."""
     entry = re.compile(r"^(\S+) (\S+)\n- (.*)«(.*)»(.*)\n\+ ?(.*)$", re.M)
     text = (HERE / "native.txt").read_text()
     found = []
@@ -74,12 +74,12 @@ def changes() -> list[Change]:
         before, old, after, new = (part.replace("\\n", "\n") for part in parts)
         found.append(Change(number, row, file, before, old, after, new))
     if len(found) != sum(line.startswith("- ") for line in text.splitlines()):
-        raise ValueError("native.txt has an entry that is none")
+        raise ValueError("native.txt has a malformed entry")
     return found
 
 
-def build(every: list[Change]) -> None:
-    """The native module with all changes, in a tree of its own."""
+def build_native_module(changes: list[Change]) -> None:
+    """Build the native module with all changes, in a tree of its own."""
     shutil.rmtree(TREE, ignore_errors=True)
     TREE.mkdir(parents=True)
     for name in ("crates", "Cargo.toml", "Cargo.lock", "python"):
@@ -89,12 +89,14 @@ def build(every: list[Change]) -> None:
             shutil.copytree(source, TREE / name, ignore=skip)
         else:
             shutil.copy(source, TREE / name)
-    for file in {change.file for change in every}:
+    for file in {change.file for change in changes}:
         path = TREE / file
-        path.write_text(switched(path.read_text(), [each for each in every if each.file == file]))
-    for crate in {change.file.split("/")[1] for change in every}:
+        path.write_text(
+            with_switches(path.read_text(), [each for each in changes if each.file == file])
+        )
+    for crate in {change.file.split("/")[1] for change in changes}:
         library = TREE / "crates" / crate / "src" / "lib.rs"
-        library.write_text(library.read_text() + SWITCH)
+        library.write_text(library.read_text() + SWITCH_SOURCE)
     environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET), "RUSTFLAGS": "-Awarnings"}
     command = ["cargo", "build", "--release", "--quiet", "-p", "rtit-python"]
     command += ["--features", "pyo3/extension-module"]
@@ -102,11 +104,11 @@ def build(every: list[Change]) -> None:
     shutil.copy(TARGET / "release" / "lib_core.so", TREE / "python" / "rtit" / "_core.abi3.so")
 
 
-def switched(text: str, every: list[Change]) -> str:
-    """A file with all its changes; those of one place lie one within the other."""
+def with_switches(text: str, changes: list[Change]) -> str:
+    """Return a file with all its changes; changes of the same text are nested."""
     places: dict[int, list[Change]] = {}
-    for change in every:
-        places.setdefault(change.place(text), []).append(change)
+    for change in changes:
+        places.setdefault(change.offset_in(text), []).append(change)
     end = len(text)
     for at in sorted(places, reverse=True):
         old = places[at][0].old
@@ -114,14 +116,14 @@ def switched(text: str, every: list[Change]) -> str:
             raise ValueError(f"{places[at][0].row}: another change is within {old!r}")
         code = old
         for change in places[at]:
-            code = change.switched(code)
+            code = change.with_switch(code)
         text = text[:at] + code + text[at + len(old) :]
         end = at
     return text
 
 
-def noticed(number: int, row: str, files: list[Path]) -> str | None:
-    """The first test of the requirement that fails with the change; None if none does."""
+def first_failing_test(number: int, row: str, files: list[Path]) -> str | None:
+    """Return the first test of the requirement that fails with the change, or None."""
     path = [str(TREE / "python"), str(HERE.parent)]
     more = {"PYTHONPATH": os.pathsep.join(path), "RTIT_NATIVE": str(number), "RTIT_ROWS": row}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "mutants.plugin", "-p"]
@@ -138,24 +140,24 @@ def noticed(number: int, row: str, files: list[Path]) -> str | None:
 
 
 def main() -> int:
-    every = changes()
-    build(every)
-    wanted = set(sys.argv[1:])
-    claims = claimed()
+    changes = read_changes()
+    build_native_module(changes)
+    selected_rows = set(sys.argv[1:])
+    claims = claimed_ids()
     lines: list[str] = []
-    sound: set[str] = set()
-    for change in every:
-        if wanted and change.row not in wanted:
+    checked_rows: set[str] = set()
+    for change in changes:
+        if selected_rows and change.row not in selected_rows:
             continue
-        files = sorted({TESTS / place.split(":")[0] for place in claims[change.row]})
-        if change.row not in sound and noticed(0, change.row, files) is not None:
+        files = sorted({TESTS / offset_in.split(":")[0] for offset_in in claims[change.row]})
+        if change.row not in checked_rows and first_failing_test(0, change.row, files) is not None:
             raise RuntimeError(f"{change.row}: its tests fail without a change")
-        sound.add(change.row)
-        test = noticed(change.number, change.row, files)
+        checked_rows.add(change.row)
+        test = first_failing_test(change.number, change.row, files)
         lines.append(f"{change.row} {change.file}: {change.old} | {change.new} | {test}")
         print(lines[-1], flush=True)
     unnoticed = sum(line.endswith("| None") for line in lines)
-    if not wanted:
+    if not selected_rows:
         head = f"{datetime.now(UTC):%Y-%m-%d}: {len(lines)} changes, {unnoticed} unnoticed"
         RESULTS.write_text("\n".join([head, "", *lines]) + "\n")
     return int(unnoticed > 0)

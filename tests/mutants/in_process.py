@@ -1,7 +1,7 @@
-"""Mutations made in a process that has the tests loaded already: thousands in the time of hundreds.
+"""Makes mutations in a process that has already loaded the tests, which is ten times as fast.
 
-A function's code is replaced in a forked child, which then runs the tests that come to the line. A
-mutation of code that ran while the tests were loaded shows only half of itself in this way.
+A forked child replaces the code of a function, and runs the tests that execute the line. A
+mutation of code that ran while the tests were loaded takes effect only in part.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _INDEX = struct.Struct("<I")
 
 
 @dataclass
-class Test:
-    """A test with the lines (file, line) that it runs and the processor time that it takes."""
+class TracedTest:
+    """A test with the lines (file, line) that it runs, and its processor time."""
 
     item: pytest.Item
     rows: frozenset[str]
@@ -38,16 +38,16 @@ class Test:
     lines: set[tuple[str, int]] = field(default_factory=set)
 
 
-class Lines:
-    """Sees which lines of some files are run."""
+class LineTracer:
+    """Records which lines of some files run."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = frozenset(paths)
         self._all: dict[CodeType, frozenset[int]] = {}
 
     @contextmanager
-    def seen(self, into: set[tuple[str, int]]) -> Iterator[None]:
-        """Add the lines that run meanwhile."""
+    def record_lines(self, lines: set[tuple[str, int]]) -> Iterator[None]:
+        """Add the lines that run in the body to `lines`."""
         left: dict[CodeType, set[int]] = {}
 
         def call(frame: FrameType, event: str, argument: Any) -> Any:
@@ -64,10 +64,10 @@ class Lines:
             def line(frame: FrameType, event: str, argument: Any) -> Any:
                 if frame.f_lineno in missing:
                     missing.discard(frame.f_lineno)
-                    into.add((name, frame.f_lineno))
+                    lines.add((name, frame.f_lineno))
                 return line
 
-            into.add((name, frame.f_lineno))
+            lines.add((name, frame.f_lineno))
             return line
 
         before = sys.gettrace()
@@ -84,46 +84,46 @@ class Lines:
         return self._all[code]
 
 
-class Loading:
-    """Sees which functions of some files run while tests are loaded."""
+class LoadTracer:
+    """Records which functions of some files run while tests are loaded."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = frozenset(paths)
-        self.ran: set[tuple[str, str]] = set()
+        self.executed: set[tuple[str, str]] = set()
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and frame.f_code.co_filename in self._paths:
-            self.ran.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+            self.executed.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
     def start(self) -> None:
-        """From here on."""
+        """Start to record."""
         sys.setprofile(self._call)
 
     def stop(self) -> None:
-        """All tests are loaded."""
+        """Stop when all tests are loaded."""
         sys.setprofile(None)
 
 
-def bounded(item: pytest.Item, examples: int) -> None:
-    """Let a property try so many examples at most, and report the first that fails."""
+def limit_examples(item: pytest.Item, examples: int) -> None:
+    """Limit the number of examples of a property, and report its first failure."""
     function = getattr(item, "function", None)
     name = "_hypothesis_internal_use_settings"
-    if (own := getattr(function, name, None)) is not None:
+    if (settings := getattr(function, name, None)) is not None:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        few = hypothesis.settings(
-            own,
-            max_examples=min(own.max_examples, examples),
+        limited = hypothesis.settings(
+            settings,
+            max_examples=min(settings.max_examples, examples),
             phases=phases,
             derandomize=True,
             database=None,
             deadline=None,
             suppress_health_check=list(hypothesis.HealthCheck),
         )
-        setattr(function, name, few)
+        setattr(function, name, limited)
 
 
-def functions(paths: Sequence[str]) -> dict[str, list[FunctionType]]:
-    """Every function that lives, by the file it comes from."""
+def functions_by_file(paths: Sequence[str]) -> dict[str, list[FunctionType]]:
+    """Return every existing function, by its source file."""
     found: dict[str, list[FunctionType]] = {path: [] for path in paths}
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename in found:
@@ -131,15 +131,15 @@ def functions(paths: Sequence[str]) -> dict[str, list[FunctionType]]:
     return found
 
 
-def changes(mutation: Mutation, path: Path) -> dict[CodeType, CodeType]:
-    """The code that a mutation changes, and what it becomes."""
+def changed_code(mutation: Mutation, path: Path) -> dict[CodeType, CodeType]:
+    """Return the code objects that a mutation changes, with their new code."""
     text = path.read_text()
     old = compile(text, str(path), "exec", dont_inherit=True)
     new = compile(mutated(mutation, text), str(path), "exec", dont_inherit=True)
-    return dict(_different(old, new))
+    return dict(_changed_pairs(old, new))
 
 
-def _different(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+def _changed_pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
     if old == new:
         return
     yield old, new
@@ -148,17 +148,19 @@ def _different(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeTyp
     # A call that is dropped takes the functions among its arguments with it.
     if len(before) == len(after):
         for one, other in zip(before, after, strict=True):
-            yield from _different(one, other)
+            yield from _changed_pairs(one, other)
 
 
-def attempt(
-    changed: dict[CodeType, CodeType], alive: Sequence[FunctionType], tests: Sequence[Test]
-) -> tuple[int, Test | None]:
-    """Run tests in a child with other code: PASSED, FAILED with the test, or ABSENT.
+def run_with_changes(
+    changed: dict[CodeType, CodeType],
+    functions: Sequence[FunctionType],
+    tests: Sequence[TracedTest],
+) -> tuple[int, TracedTest | None]:
+    """Run tests in a child with changed code: PASSED, FAILED with the test, or ABSENT.
 
-    ABSENT: no such function lives, or it cannot take the code, which closes over other names.
+    ABSENT: no such function exists, or it cannot take the code, which closes over other names.
     """
-    places = [(each, changed[each.__code__]) for each in alive if each.__code__ in changed]
+    places = [(each, changed[each.__code__]) for each in functions if each.__code__ in changed]
     fits = all(len(f.__code__.co_freevars) == len(code.co_freevars) for f, code in places)
     if not places or not fits:
         return ABSENT, None
@@ -173,7 +175,7 @@ def attempt(
             os.dup2(null, 2)
             for function, other in places:
                 function.__code__ = other
-            code = _run(tests, writing)
+            code = _run_tests(tests, writing)
         finally:
             os._exit(code)
     os.close(writing)
@@ -190,7 +192,7 @@ def attempt(
     return (PASSED, None) if code == PASSED else (FAILED, tests[index])
 
 
-def _run(tests: Sequence[Test], writing: int) -> int:
+def _run_tests(tests: Sequence[TracedTest], writing: int) -> int:
     gc.disable()
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     following = [*[each.item for each in tests[1:]], None]

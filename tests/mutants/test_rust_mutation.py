@@ -1,4 +1,4 @@
-"""The mutations of Rust code change what they say, and nothing else."""
+"""A mutation of Rust code changes what its name says, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from mutants.run_rust import every
-from mutants.rust import edits
+from mutants.run_rust import all_mutations
+from mutants.rust_mutation import edits
 
 SOURCE = """
 impl Counter {
@@ -37,8 +37,8 @@ CONDITION = "if self.value < LIMIT && !self.closed || by == 1 {"
 LAST = "self.run(|each| each.ready && by > 0x10)"
 
 
-def made(kind: str, text: str) -> list[str]:
-    """The line as each mutation leaves it."""
+def mutated_lines(kind: str, text: str) -> list[str]:
+    """Return the line after each mutation."""
     index = SOURCE[: SOURCE.index(text)].count("\n")
     return [
         edit.applied(SOURCE).splitlines()[index].strip()
@@ -81,11 +81,11 @@ def made(kind: str, text: str) -> list[str]:
         ("add one", LAST, ["self.run(|each| each.ready && by > (0x10 + 1))"]),
     ],
 )
-def test_one_place_changes(kind: str, text: str, expected: list[str]) -> None:
-    assert made(kind, text) == expected
+def test_mutation_changes_one_place(kind: str, text: str, expected: list[str]) -> None:
+    assert mutated_lines(kind, text) == expected
 
 
-def test_comments_strings_and_unit_tests_are_left_alone() -> None:
+def test_comments_strings_and_unit_tests_are_not_mutated() -> None:
     texts = {edit.mutation.text for edit in edits("m.rs", SOURCE)}
     assert texts == {
         CONDITION,
@@ -99,7 +99,7 @@ def test_comments_strings_and_unit_tests_are_left_alone() -> None:
 
 
 def test_the_trace_unit_has_mutations_of_all_kinds() -> None:
-    found = every()
+    found = all_mutations()
     kinds = Counter(edit.mutation.kind for edit in found)
     assert kinds.keys() == {
         *("swap", "negate", "flip", "add one", "drop not", "drop call", "drop assignment"),

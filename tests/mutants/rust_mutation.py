@@ -1,7 +1,7 @@
-"""Small changes to Rust code that rustfmt has formatted, each of which some test should notice.
+"""Small changes to Rust code in rustfmt's style; some test should notice each.
 
-The kinds are those of `mutation.py`. Expressions are found by their spaces and brackets, so that a
-few changes are none that the compiler takes; whoever makes them leaves those out.
+The kinds are those of `mutation.py`. Expressions are found by spaces and brackets, so that a
+few changes do not compile; the caller skips these.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _STATEMENT = re.compile(r"^ +((?!let |return |use |const )[\w*].*);$")
 _ASSIGNMENT = re.compile(r" [-+*/&|^]?(?:<<|>>)?= ")
 _FIELD = re.compile(r"\.(\w+)\b(?!\()")
 _BEFORE = re.compile(r"(?:[(\[{};,]|[\w)]\| |(?<![=!<>])=>? |\b(?:if|while|match|return) )\Z")
-"""What a condition can come after."""
+"""Text that may precede a condition."""
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A mutation, and the part of the source from `start` to `end` that becomes `new`."""
+    """A mutation, as replacement of the source from `start` to `end` by `new`."""
 
     mutation: Mutation
     start: int
@@ -49,7 +49,7 @@ class Edit:
 
 
 def edits(module: str, source: str) -> Iterator[Edit]:
-    """Every mutation of the bodies of the functions in `source`, without its unit tests."""
+    """Yield every mutation of the function bodies in `source`, without its unit tests."""
     alike: Counter[str] = Counter()
     for edit in _Finder(module, source).found():
         alike[edit.mutation.name] += 1
@@ -65,14 +65,14 @@ class _Finder:
 
     def _bodies(self) -> Iterator[tuple[str, int, int]]:
         for match in _FUNCTION.finditer(self._code):
-            start = self._end(match.end(), "{;")
+            start = self._find_end(match.end(), "{;")
             if self._code[start] == "{":
-                yield match[1], start + 1, self._end(start + 1, "}")
+                yield match[1], start + 1, self._find_end(start + 1, "}")
 
     def found(self) -> Iterator[Edit]:
         seen: set[str] = set()
         for name, start, end in self._functions:
-            for kind, first, last, new in self._in(start, end):
+            for kind, first, last, new in self._edits_in(start, end):
                 edit = Edit(self._mutation(name, kind, first), first, last, new)
                 changed = edit.applied(self._source)
                 if changed != self._source and changed not in seen:
@@ -85,7 +85,7 @@ class _Finder:
         text = self._source[begin:].split("\n", 1)[0].strip()
         return Mutation(self._module, name, kind, text, line, start - begin)
 
-    def _in(self, start: int, end: int) -> Iterator[tuple[str, int, int, str]]:
+    def _edits_in(self, start: int, end: int) -> Iterator[tuple[str, int, int, str]]:
         code = self._code
         for match in _OPERATOR.finditer(code, start, end):
             yield "swap", match.start(), match.end(), _SWAPS[match[1]]
@@ -99,16 +99,19 @@ class _Finder:
         for match in _NOT.finditer(code, start, end):
             yield "drop not", match.start(), match.end(), ""
         for match in _IF.finditer(code, start, end):
-            last = self._end(match.end(), "{", ("=>",))
+            last = self._find_end(match.end(), "{", ("=>",))
             if code[last] == "{":
                 condition = self._source[match.end() : last].rstrip()
                 yield "negate", match.end(), match.end() + len(condition), f"!({condition})"
         yield from self._statements(start, end)
 
     def _operands(self, operator: str, start: int, end: int) -> Iterator[tuple[str, int, int, str]]:
-        """An `||` is between all that other `||` leave, an `&&` between what both leave."""
+        """Yield the edits that drop an operand of `||` or `&&`.
+
+        An operand of `||` ends at another `||`, one of `&&` at either operator.
+        """
         code, stops = self._code, ("||",) if operator == "||" else ("||", "&&")
-        after = self._end(end, "{;,", stops)
+        after = self._find_end(end, "{;,", stops)
         yield "drop operand 2", len(code[:start].rstrip()), len(code[:after].rstrip()), ""
         depth, at = 0, start
         while at > 0:
@@ -124,8 +127,8 @@ class _Finder:
         left = at + len(code[at:]) - len(code[at:].lstrip())
         yield "drop operand 1", left, end + 1, ""
 
-    def _end(self, at: int, stops: str, words: tuple[str, ...] = ()) -> int:
-        """Where one of `stops` or `words` comes, or what is open here is closed."""
+    def _find_end(self, at: int, stops: str, words: tuple[str, ...] = ()) -> int:
+        """Return the offset of the next of `stops` or `words`, or of the closing bracket."""
         code = self._code
         expected: list[str] = []
         while at < len(code):
@@ -142,7 +145,9 @@ class _Finder:
         return at
 
     def _statements(self, start: int, end: int) -> Iterator[tuple[str, int, int, str]]:
-        """Those of one line. A line begins one if what is before it has ended."""
+        """Yield the edits of statements of one line, which begin after the end of the one
+        before.
+        """
         at = start
         lines: list[tuple[int, str, bool]] = []
         ended = True
@@ -158,19 +163,19 @@ class _Finder:
             if simple:
                 kind = "drop assignment" if _ASSIGNMENT.search(line) else "drop call"
                 yield kind, at + len(line) - len(line.lstrip()), at + len(line), ""
-        for (at, first, one), (then, second, other) in pairwise(lines):
-            if one and other and _can_swap(first, second):
+        for (at, first, one), (next_at, second, other) in pairwise(lines):
+            if one and other and _is_swap_relevant(first, second):
                 texts = [
                     self._source[place : place + len(text)]
-                    for place, text, _ in ((at, first, one), (then, second, other))
+                    for place, text, _ in ((at, first, one), (next_at, second, other))
                 ]
                 indent = len(first) - len(first.lstrip())
                 new = "\n".join(reversed(texts))[indent:]
-                yield "swap statements", at + indent, then + len(second), new
+                yield "swap statements", at + indent, next_at + len(second), new
 
 
-def _can_swap(first: str, second: str) -> bool:
-    """Whether two statements are of one block, and their order may matter."""
+def _is_swap_relevant(first: str, second: str) -> bool:
+    """Return whether two statements are of one block, and their order may matter."""
     if len(first) - len(first.lstrip()) != len(second) - len(second.lstrip()):
         return False
     if "(" in first or "(" in second:

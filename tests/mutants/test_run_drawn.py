@@ -1,4 +1,4 @@
-"""What counts as noticing a mutation, and what does not."""
+"""Which results of a test run count as noticing a mutation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from mutants.mutation import Mutation
-from mutants.run import FAILED, NOT_COLLECTED, PASSED, seen_in, within
-from mutants.run import pytest as run
+from mutants.run_drawn import (
+    FAILED,
+    NOT_COLLECTED,
+    PASSED,
+    needs_no_program,
+    records_of_tests,
+    run_pytest,
+)
 
 MODULE = "rtit.unit.state"
 MUTANT = json.dumps(asdict(Mutation(MODULE, "f", "swap", "a < b", 1, 0)))
@@ -30,41 +36,45 @@ def file(tmp_path: Path) -> Path:
         ("def test_it():\n    while True: pass", 2, FAILED),
     ],
 )
-def test_how_tests_end(file: Path, source: str, seconds: int, code: int) -> None:
+def test_run_pytest_returns_how_tests_ended(
+    file: Path, source: str, seconds: int, code: int
+) -> None:
     file.write_text(source)
-    assert run([str(file)], RTIT_SECONDS=str(seconds)) == code
+    assert run_pytest([str(file)], RTIT_SECONDS=str(seconds)) == code
 
 
-def test_a_run_within_a_run_is_of_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_pytest_ignores_inherited_variables(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RTIT_MUTANT", MUTANT)
     file.write_text("def test_it(): pass")
-    assert run([str(file)]) == PASSED
+    assert run_pytest([str(file)]) == PASSED
 
 
-def test_a_missing_file_is_no_notice(file: Path) -> None:
+def test_missing_file_is_an_error(file: Path) -> None:
     with pytest.raises(RuntimeError, match="pytest ended with 4"):
-        run([str(file)])
+        run_pytest([str(file)])
 
 
-def test_a_failure_without_the_mutated_code_is_no_notice(file: Path) -> None:
+def test_failure_without_loading_the_mutated_module_is_an_error(file: Path) -> None:
     file.write_text("def test_it(): assert 1 == 2")
     with pytest.raises(RuntimeError, match="pytest ended with 70"):
-        run([str(file)], RTIT_MUTANT=MUTANT)
+        run_pytest([str(file)], RTIT_MUTANT=MUTANT)
 
 
-def test_a_mutation_of_code_that_is_not_there_is_no_notice(file: Path) -> None:
+def test_mutation_of_absent_code_is_an_error(file: Path) -> None:
     file.write_text(f"def test_it(): import {MODULE}")
     with pytest.raises(RuntimeError, match="pytest ended with 70"):
-        run([str(file)], RTIT_MUTANT=MUTANT)
+        run_pytest([str(file)], RTIT_MUTANT=MUTANT)
 
 
-def test_tests_have_to_pass_without_a_mutation(file: Path) -> None:
+def test_tests_that_fail_without_a_mutation_are_an_error(file: Path) -> None:
     file.write_text("def test_it(): assert 1 == 2")
     with pytest.raises(RuntimeError, match="do not pass without a mutation"):
-        seen_in([str(file)])
+        records_of_tests([str(file)])
 
 
-def test_seen(file: Path) -> None:
+def test_records_have_requirements_and_lines(file: Path) -> None:
     file.write_text(
         "import pytest\n"
         "from rtit.registers import FULL\n"
@@ -72,12 +82,12 @@ def test_seen(file: Path) -> None:
         "def test_it(): FULL.cpuid(7)\n"
         "def test_elsewhere(record): pass\n"
     )
-    (seen,) = seen_in([str(file)], RTIT_LINES="1")
-    assert seen["rows"] == ["A", "B"]
-    assert "profile.py" in {Path(path).name for path in seen["lines"]}
+    (record,) = records_of_tests([str(file)], RTIT_LINES="1")
+    assert record["rows"] == ["A", "B"]
+    assert "profile.py" in {Path(path).name for path in record["lines"]}
 
 
-def test_the_first_that_fails_is_of_a_requirement(file: Path, tmp_path: Path) -> None:
+def test_failing_test_of_a_requirement_is_reported_first(file: Path, tmp_path: Path) -> None:
     file.write_text(
         "import pytest\n"
         "def test_first(): assert 1 == 2\n"
@@ -87,15 +97,15 @@ def test_the_first_that_fails_is_of_a_requirement(file: Path, tmp_path: Path) ->
         "def test_third(): pass\n"
     )
     failed = tmp_path / "failed"
-    assert run([str(file)], RTIT_FAILED=str(failed)) == FAILED
+    assert run_pytest([str(file)], RTIT_FAILED=str(failed)) == FAILED
     found = json.loads(failed.read_text())
     assert (found["test"].rsplit("::", 1)[1], found["rows"]) == ("test_second", ["A", "B"])
     file.write_text("def test_it(): pass")
     failed.unlink()
-    assert run([str(file)], RTIT_FAILED=str(failed)) == PASSED
+    assert run_pytest([str(file)], RTIT_FAILED=str(failed)) == PASSED
     assert not failed.exists()
 
 
-def test_only_tests_without_a_live_program() -> None:
-    assert within("unit/test_sizes.py")
-    assert not within("end_to_end/test_attach.py")
+def test_needs_no_program_depends_on_the_folder() -> None:
+    assert needs_no_program("unit/test_sizes.py")
+    assert not needs_no_program("end_to_end/test_attach.py")
