@@ -1,4 +1,4 @@
-"""Measuring: CPU time of this process and of others, medians, what machine this is."""
+"""CPU time of this process and of others, medians, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def own_cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of this process, all its threads, in `work()`; and its result."""
+    """Return the CPU seconds of this process, all threads, in `work()`; and its result."""
     begin = time.process_time()
     result = work()
     return time.process_time() - begin, result
@@ -42,12 +42,12 @@ def median_of(repetitions: int, measure: Callable[[], float]) -> float:
 
 
 def load() -> float:
-    """How many processes run or want to, over the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 
 def machine() -> dict[str, Any]:
-    """What a result depends on."""
+    """Return the properties of the machine that results depend on."""
     model = platform.processor() or "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

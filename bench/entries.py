@@ -1,4 +1,6 @@
-"""Who is measured by `workloads.py`: an entry for each way of ours to decode, and for each peer."""
+"""The decoders that `workloads.py` measures: an entry for each of rtit's results, and for
+each peer.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,16 @@ import decoding
 from differential.oracles import libipt, raw
 
 REFERENCE = "libipt pt_blk, section cache"
-"""Whose speed is 1."""
+"""The decoder with speed 1."""
 
 Of = TypeVar("Of")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The beginning of a program's stream: its bytes, also as file `path`; `data` is the recording,
-    whose stream has `whole` bytes; code by place.
+    """The beginning of a program's stream: its bytes, also as file `path`.
+
+    `data` is the recording, `whole` the size of its stream, `sections` the code.
     """
 
     pt: bytes
@@ -35,7 +38,7 @@ class Piece:
     settings: Any
 
     def image(self) -> Any:
-        """One of which no decoder has learned anything: they hand that on."""
+        """Return a fresh image, so that no decoder profits from what another has learned."""
         import rtit
 
         image = rtit.Image()
@@ -46,7 +49,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Time:
-    """CPU seconds and seconds for a piece; instructions and errors, where they are told."""
+    """CPU seconds and seconds for a piece; instructions and errors if the decoder counts
+    them.
+    """
 
     cpu: float
     wall: float = 0.0
@@ -58,8 +63,9 @@ Entry = Callable[[], Time]
 
 
 def ours(piece: Piece, threads: int) -> dict[str, Entry]:
-    """What a fresh decoder of a fresh image gives, thrown away batch by batch; packets are by one
-    thread.
+    """Return the entries of rtit: fresh decoders of a fresh image; results are discarded.
+
+    One thread decodes packets.
     """
     from rtit import _core
 
@@ -94,7 +100,7 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
 
 
 def bitmaps(piece: Piece) -> dict[str, Entry]:
-    """By a persistent decoder: fresh, and then again."""
+    """Return the entries of a persistent decoder: cold, and warm."""
     import rtit
 
     bitmap = bytearray(1 << 16)
@@ -118,7 +124,7 @@ def bitmaps(piece: Piece) -> dict[str, Entry]:
 
 
 def _of_this_process(way: Callable[[Of], object], fresh: Callable[[], Of]) -> Entry:
-    """Measures what `way` does with what `fresh` gives, and not the latter."""
+    """Measure `way` on the result of `fresh`, without the time of `fresh`."""
 
     def measured() -> Time:
         of = fresh()
@@ -130,7 +136,9 @@ def _of_this_process(way: Callable[[Of], object], fresh: Callable[[], Of]) -> En
 
 
 def peers(piece: Piece) -> dict[str, Entry]:
-    """libipt's three decoders, and `perf script`, which looks for errors alone."""
+    """Return the entries of libipt's three decoders, and of `perf script`, which lists
+    errors only.
+    """
 
     def by_libipt(what: Literal["blocks", "instructions", "packets"]) -> Entry:
         def measured() -> Time:
@@ -150,7 +158,7 @@ def peers(piece: Piece) -> dict[str, Entry]:
 
 
 def _by_perf(piece: Piece) -> Time:
-    """Of the whole recording, by its part of it."""
+    """Measure perf on the whole recording, and return the share of the piece."""
     command: list[str | Path] = ["perf", "script", "-f", "-i", piece.data, "--itrace=e"]
     with tempfile.TemporaryDirectory() as home:
         cpu = clock.process_cpu(command, {**os.environ, "HOME": home})

@@ -1,4 +1,4 @@
-"""Opening a large recording: what is read of the file, and what it takes in memory."""
+"""Opening a large recording: bytes read from the file, and memory."""
 
 from __future__ import annotations
 

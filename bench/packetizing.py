@@ -1,4 +1,4 @@
-"""The packetizers alone: near branches a second, in Python and in Rust."""
+"""The packetizers alone: near branches per second, in Python and in Rust."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def packetizing(repetitions: int) -> list[dict[str, Any]]:
 
 
 def conditionals() -> float:
-    """Near branches a second where all are conditional."""
+    """Return near branches per second if all are conditional."""
     cpu = processor()
     taken = [random.getrandbits(1) == 1 for _ in range(20 * TURNS)]
     target, following = CODE + 0x40, CODE + 2
@@ -102,7 +102,7 @@ def speed(work: Callable[[], None], branches: int) -> float:
 
 
 def bulk() -> list[dict[str, Any]]:
-    """The Rust packetizer's own benchmark."""
+    """Run the benchmark of the Rust packetizer."""
     cargo = shutil.which("cargo")
     if cargo is None:
         print("without cargo: the Rust packetizer is not measured")

@@ -80,7 +80,7 @@ def measured(folder: Path, data: bytes, other: bytes | None, code: list[str]) ->
 
 
 def row(size: int, line: str) -> list[str]:
-    """Of a line that the program printed."""
+    """Return the row of a line that the program printed."""
     name, first, *rest = line.split()
     if first == "cannot:":
         return [f"{size:,}", name, " ".join(rest), "", "", ""]
@@ -92,7 +92,7 @@ def row(size: int, line: str) -> list[str]:
 
 
 def every(folder: Path) -> list[str]:
-    """Tables of all programs."""
+    """Return the tables of all programs."""
     commands: dict[str, Sequence[str | Path]] = {LS: ["ls", "-l", "/usr/bin"]}
     commands |= workloads.programs(folder)
     lines = []
@@ -106,7 +106,7 @@ def every(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, and save the result."""
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
         load = clock.load()
         tables = every(Path(folder))

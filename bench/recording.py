@@ -1,4 +1,4 @@
-"""Recording: instructions a second, and how much slower than without."""
+"""Recording: instructions per second, and slowdown."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def record(command: Sequence[str | Path], output: Path, backend: str = "auto") -
 
 
 def recorder(command: Sequence[str | Path], output: Path, backend: str) -> list[str | Path]:
-    """The command that records."""
+    """Return the command that records."""
     words = [sys.executable, "-m", "rtit", "record", "-q", "--backend", backend]
     return [*words, "-o", output, "--", *command]
 
 
 def empty_plugin(qemu: Path, folder: Path) -> Path | None:
-    """A plugin that does nothing at each block; None where none can be built or loaded."""
+    """Build a plugin that does nothing at each block; None if it cannot be built or loaded."""
     for version in VERSIONS:
         plugin = folder / f"empty{version}.so"
         build: list[str | Path] = [

@@ -1,8 +1,8 @@
-"""Makes a long recording out of a short one: a thread's whole stream, again and again.
+"""Makes a long recording of a short one by repeating the stream of a thread.
 
-A stream that begins with a PSB+ and ends with tracing disabled can be joined to itself: the decoder
-is at no instruction when the copy begins. Time goes back at each seam, which no measured decoder
-minds.
+A stream that begins with a PSB+ and ends with tracing disabled can follow itself: the decoder
+is at no instruction when a copy begins. Time goes back at each copy, which no measured decoder
+rejects.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PSB = bytes.fromhex("0282" * 8)
 
 
 def copies(stream: bytes, size: int) -> int:
-    """How many copies of `stream`, from its first PSB on, make at least `size` bytes."""
+    """Return how many copies of `stream`, from its first PSB on, have at least `size` bytes."""
     return max(1, -(-size // len(from_psb(stream))))
 
 
 def from_psb(stream: bytes) -> bytes:
-    """`stream` without what is before its first PSB. Raises ValueError if it has none."""
+    """Return `stream` from its first PSB on. Raises ValueError if it has none."""
     at = stream.find(PSB)
     if at < 0:
         raise ValueError("the stream has no PSB")

@@ -1,4 +1,4 @@
-"""Short traces: what a fuzzer's loop pays for one, the first time and when the code is known."""
+"""Short traces, as a fuzzer decodes them: the cost of the first run and of later ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def short(recording: Path, executable: Path, repetitions: int) -> dict[str, Any]
 
 
 def whole(data: bytes, size: int = SIZE) -> bytes:
-    """The packets that end within the first `size` bytes."""
+    """Return the packets that end within the first `size` bytes."""
     from rtit.packets import scan
 
     end = 0

@@ -23,12 +23,12 @@ import report
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MAIN = "import sys; from rtit.cli.main import main; sys.exit(main())"
-"""What the command that is installed does."""
+"""The body of the installed command."""
 PROGRAM = "/bin/true"
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """What is measured, as the arguments of Python."""
+    """Return the command lines to measure, as arguments of Python."""
     data, truth, out = (str(folder / name) for name in ("perf.data", "truth", "out"))
     command_lines: list[list[str]] = [
         ["--help"],
@@ -64,14 +64,14 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 
 def run(arguments: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds that it takes, and of CPU. Raises RuntimeError if it fails."""
+    """Return wall and CPU seconds of a command. Raises RuntimeError if it fails."""
     begin = time.perf_counter()
     cpu = clock.process_cpu([sys.executable, *arguments], environment)
     return time.perf_counter() - begin, cpu
 
 
 def measured(folder: Path, repetitions: int, only: Sequence[str]) -> list[list[str]]:
-    """A row for each command: milliseconds from start to end, and of CPU."""
+    """Return a row for each command: milliseconds from start to end, and of CPU."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     data, truth = str(folder / "perf.data"), str(folder / "truth")
@@ -96,7 +96,7 @@ def measured(folder: Path, repetitions: int, only: Sequence[str]) -> list[list[s
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, and save the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=21, metavar="N")
     parser.add_argument("--only", nargs="+", default=[], metavar="COMMAND")

@@ -1,6 +1,4 @@
-"""The main job, shown: record real programs, decode them, and compare what was decoded with what
-ran.
-"""
+"""Records real programs, decodes them, and compares the decoded path with the executed one."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ RTIT = [sys.executable, "-m", "rtit"]
 
 
 def rtit(*arguments: str, folder: Path, lines: int | None = None) -> int:
-    """Run one command as a user would, showing the command and (the first lines of) what it
-    prints.
-    """
+    """Run one command; print the command and the first lines of its output."""
     print(f"$ rtit {shlex.join(arguments)}", flush=True)
     ended = subprocess.run(
         [*RTIT, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True, check=False
@@ -41,7 +37,9 @@ def rtit(*arguments: str, folder: Path, lines: int | None = None) -> int:
 
 
 def main() -> int:
-    """Record, report and verify each program; 1 if a decoded path is not the executed one."""
+    """Record, report and verify each program; return 1 if a decoded path is not the executed
+    one.
+    """
     failed = 0
     recordings = RECORDINGS + (LARGE if not isinstance(find_qemu(), str) else ())
     with tempfile.TemporaryDirectory(prefix="rtit-demo-") as name:

@@ -1,4 +1,4 @@
-"""Changed copies of good inputs: what a file looks like that was cut, patched or made up."""
+"""Changed copies of good inputs, as of truncated, patched or forged files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Mutator:
         self._limit = limit
 
     def keep(self, data: bytes) -> None:
-        """Take an input that went far as one more to start from."""
+        """Add an input that was read far as a start for others."""
         if len(self._inputs) < 2000:
             self._inputs.append(data)
 
     def make(self) -> bytes:
-        """The next input."""
+        """Return the next input."""
         data = bytearray(self._random.choice(self._inputs))
         for _ in range(1 << self._random.randrange(5)):
             self._change(data)

@@ -1,4 +1,4 @@
-"""What of rtit reads bytes in Python. A reader returns for every input, or raises RtitError.
+"""Readers of bytes in Python: a reader returns for every input, or raises RtitError.
 
 `READERS` has them by name. Each takes the input and a folder for its files.
 """
@@ -21,7 +21,7 @@ Reader = Callable[[bytes, Path], None]
 
 
 class WrongError(Exception):
-    """A reader gave something that cannot be."""
+    """A reader returned an impossible result."""
 
 
 def _require(condition: bool, what: str) -> None:
@@ -37,7 +37,7 @@ def _native() -> ModuleType | None:
 
 
 def read_packets(data: bytes, folder: Path) -> None:
-    """The items lie end to end; the native scanner, if it is built, finds the same ones."""
+    """Items must be adjacent; the native scanner, if it is built, finds the same ones."""
     at = 0
     items = []
     for item in scan(data):
@@ -116,7 +116,7 @@ def _told(scan: Any) -> list[tuple[int, ...]]:
 
 
 def read_events(data: bytes, folder: Path) -> None:
-    """A log that can be read is read again from what it writes."""
+    """A readable log must be equal after it was written again."""
     path = folder / "events"
     path.write_bytes(data)
     log = EventLog.load(path)
@@ -130,7 +130,7 @@ def read_events(data: bytes, folder: Path) -> None:
 
 
 def read_perf_data(data: bytes, folder: Path) -> None:
-    """Everything that a file says of itself, its records and its AUX data."""
+    """Read all metadata of a file, its records and its AUX data."""
     path = folder / "perf.data"
     path.write_bytes(data)
     with PerfData(path) as file:
@@ -155,7 +155,7 @@ _FACTS = (
 
 
 def read_trace(data: bytes, folder: Path) -> None:
-    """A recording as a whole: its images, and the flow of every stream."""
+    """Read a whole recording: its images, and the ledger of every stream."""
     from rtit.trace import Trace
 
     path = folder / "perf.data"

@@ -46,7 +46,7 @@ class Hang(BaseException):
 
 
 def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
-    """Whether the input was read to its end, and what is wrong, if anything is."""
+    """Return whether the input was read to its end, and what is wrong, if anything."""
     signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
@@ -64,20 +64,20 @@ def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, st
 
 
 def complain(number: int, frame: FrameType | None) -> None:
-    """Answer to an alarm."""
+    """Handle an alarm."""
     limit = {signal.SIGPROF: f"{PATIENCE:.0f} seconds of CPU time"}
     raise Hang(f"more than {limit.get(number, f'{WAITING:.0f} seconds')}")
 
 
 def kind_of(failure: str) -> str:
-    """Failures with the same last line of code and the same error are one."""
+    """Return a key that is equal for failures with the same last line of code and error."""
     lines = failure.strip().splitlines()
     places = [line for line in lines if line.lstrip().startswith("File ")]
     return f"{places[-1].strip() if places else ''}: {lines[-1].split(':')[0]}"
 
 
 def save(name: str, data: bytes) -> Path:
-    """Keep an input that failed."""
+    """Save an input that failed."""
     folder = HERE / "artifacts" / f"python-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"crash-{hashlib.sha1(data).hexdigest()}"
@@ -86,7 +86,7 @@ def save(name: str, data: bytes) -> Path:
 
 
 def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
-    """Run until the time is over; the exit code."""
+    """Run until the time is over; return the exit code."""
     reader = READERS[name]
     folders = (HERE / "corpus" / CORPORA.get(name, name), HERE / "kept" / name)
     seeds = [path.read_bytes() for each in folders for path in sorted(each.glob("*"))]
