@@ -1,4 +1,4 @@
-// C++ exceptions: thrown through frames with destructors, caught, thrown anew, of two types.
+// C++ exceptions: thrown through frames with destructors, caught, rethrown, of two types.
 #include <cstdio>
 
 struct Counted {

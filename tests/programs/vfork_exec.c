@@ -1,4 +1,4 @@
-// A vfork child that runs in its parent's memory until it becomes this program anew.
+// A vfork child that runs in its parent's memory until it executes this program again.
 #include "start.h"
 
 int main(int argc, char **argv, char **envp) {

@@ -1,4 +1,4 @@
-// Lives of processes and threads: many at once, ends in the midst of things, exec, those that nobody waits for.
+// Processes and threads: many at once, sudden ends, exec, orphans.
 #include <pthread.h>
 #include <sched.h>
 #include <sys/ptrace.h>
@@ -209,7 +209,7 @@ static int orphans(void) {
     return 3;
 }
 
-// A session of its own, no file of those that were open, and nobody who waits for it.
+// A daemon: a session of its own, no open files, no parent that waits.
 static int daemonised(void) {
     if (fork()) return child_status() + 4;
     setsid();

@@ -124,7 +124,7 @@ static int own_users(void) {
     return 0;
 }
 
-// Of code that is made here nobody can ask a file.
+// Code that no file contains.
 static int in_a_child(void) {
     if (!fork()) {
         uint8_t *code = pages(ALL);
@@ -134,7 +134,7 @@ static int in_a_child(void) {
     return child_status();
 }
 
-// Nothing that a recorder might open is there any more.
+// Removes everything that a recorder might open.
 static int another_root(void) {
     mkdir("empty", 0755);
     int made = chroot("empty") == 0 && chdir("/") == 0;
@@ -143,7 +143,7 @@ static int another_root(void) {
     return 0;
 }
 
-// As nobody, who may not read what belongs to whom recorded it.
+// Runs as user nobody, who may not read the files of the user who records.
 static int another_user(void) {
     int made = setgid(65534) == 0 && setuid(65534) == 0;
     counted = work(6);
