@@ -246,7 +246,7 @@ def read_again(data: bytes, folder: Path) -> None:
             code[base][at] = choose.byte()
             image.add(base, bytes(code[base]))
             whole = choose.byte() & 1
-            decoder.forget() if whole else decoder.forget(base + at, 1)
+            decoder.invalidate() if whole else decoder.invalidate(base + at, 1)
         trace = packets(choose, base)
         one, two = bytearray(1 << 10), bytearray(1 << 10)
         found = decoder.run(trace, one)
@@ -290,7 +290,7 @@ def read_calls(data: bytes, folder: Path) -> None:
             elif kind == 8 and running:
                 next(running[choose.byte() % len(running)], None)
             elif kind == 9:
-                stream.forget()
+                stream.discard_decoder()
             elif kind == 10:
                 repr(stream.ledger()), repr(stream.counts())
             elif kind == 11:

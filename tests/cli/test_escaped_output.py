@@ -154,7 +154,7 @@ def test_stat_writes_unprintable_names_escaped(
     ]
     ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
     text = ended.stdout if to == "-" else (tmp_path / to).read_bytes()
-    assert escape_control_characters(NASTY) in text.decode()
+    assert escape_control_characters(UNPRINTABLE_NAME) in text.decode()
     assert all(each.isprintable() for each in text.decode().split("\n"))
 
 

@@ -55,9 +55,9 @@ def test_selection_options_select_events(
     assert run_json("--tail", "2") == whole[-2:]
     first, last = whole[4]["nanoseconds"], whole[-5]["nanoseconds"]
     between = [each for each in whole if first <= each["nanoseconds"] <= last]
-    assert printed("--time", f"{first},{last}") == between
+    assert run_json("--time", f"{first},{last}") == between
     at = next(each["at"] for each in whole if each["event"] == "disabled")
     here = [each for each in whole if at in (each.get("at"), each.get("ip"))]
-    assert printed("--range", f"{at:x}-{at + 1:x}") == here
-    assert main(["events", str(data), "--function", "nobody"]) == 2
+    assert run_json("--range", f"{at:x}-{at + 1:x}") == here
+    assert main(["events", str(echo_recording), "--function", "nobody"]) == 2
     assert "no mapped file has this function" in capsys.readouterr().err

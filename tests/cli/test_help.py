@@ -101,7 +101,7 @@ def test_every_option_in_help_all_is_parsed(
 
 def test_every_field_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert tuple(help_pages.FIELDS) == (*NATIVE_FIELDS, *DETAILED_FIELDS)
-    text = shown(capsys, "help", "fields")
+    text = help_text(capsys, "help", "fields")
     assert all(re.search(rf"^  {name} ", text, re.MULTILINE) for name in help_pages.FIELDS)
 
 

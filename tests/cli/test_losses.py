@@ -58,7 +58,7 @@ def test_every_loss_is_listed(
 ) -> None:
     monkeypatch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 1000)
     monkeypatch.setattr(spilled_lines, "_MEMORY_BYTES", 1000)
-    path = lossy(tmp_path)
+    path = write_lossy_recording(tmp_path)
     with Trace(path) as trace:
         spans = {
             stream.title: [str(span) for span in stream.spans() if span.is_gap]

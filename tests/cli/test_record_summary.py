@@ -51,8 +51,8 @@ CRASHED = replace(
             "2 branches traced as 5,000 bytes of PT in perf.data; ",
         ),
         (CRASHED, "perf.data; ended by SIGSEGV at address 0x10, instruction 0x401000; "),
-        (replace(PLAIN, ending=ExitStatus(0x300)), "perf.data; ended with exit code 3; "),
-        (replace(PLAIN, ending=None), "perf.data; "),
+        (replace(COMPLETED, ending=ExitStatus(0x300)), "perf.data; ended with exit code 3; "),
+        (replace(COMPLETED, ending=None), "perf.data; "),
     ],
 )
 def test_summary_line_states_totals_and_ending(recording: Recording, text: str) -> None:

@@ -71,7 +71,7 @@ def sampled_ips(run: LargeRecording) -> dict[int, list[int]]:
 
 def every_nth(stream: Stream, period: int) -> list[int]:
     """Return the last of every `period` instructions."""
-    flow = stream.native()
+    flow = stream.native_decoder()
     found: list[int] = []
     skip = period - 1
     while (columns := flow.ips(1 << 20)) is not None:

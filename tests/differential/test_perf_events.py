@@ -19,11 +19,11 @@ from rtit.trace import ErrorClass, Stream, Trace
 from rtit.trace.events import (
     ControlEvent,
     Frequency,
-    Happening,
     Interrupt,
     Mode,
     PtWrite,
     Sleep,
+    TraceEvent,
     Wake,
 )
 
@@ -67,7 +67,7 @@ def _address_text(value: int | None) -> str:
     return f"{value or 0:x}"
 
 
-def _power_texts(event: Happening) -> Iterator[str]:
+def _power_texts(event: TraceEvent) -> Iterator[str]:
     if isinstance(event, Sleep):
         at = _address_text(event.at)
         if event.hints is not None:
@@ -82,7 +82,7 @@ def _power_texts(event: Happening) -> Iterator[str]:
         yield f"pwrx deepest cstate: {deepest} last cstate: {last} wake reason: {reasons:#x}"
 
 
-def _interrupt_texts(event: Happening) -> Iterator[str]:
+def _interrupt_texts(event: TraceEvent) -> Iterator[str]:
     if isinstance(event, Interrupt) and event.vector is not None:
         fault = f" PFA: {event.cr2:#x}" if event.cr2 is not None else ""
         at = f"{_address_text(event.to)} {_address_text(event.at)}"
@@ -131,7 +131,7 @@ def _flag_changes(trace: Trace) -> list[tuple[Row, int]]:
 
 def _threads_of_rows(stream: Stream) -> list[int]:
     """Return the thread of each row, if several threads share the stream."""
-    return [int(tid) for part in stream.blocks() for tid in part.more.get("tid", ())]
+    return [int(tid) for part in stream.blocks() for tid in part.extra_columns.get("tid", ())]
 
 
 def simulate_events() -> Machine:

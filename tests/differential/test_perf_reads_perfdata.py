@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import Ending, Fault, PerfData, TimeConversion, Writer
+from rtit.perfdata import ExitStatus, Fault, PerfData, TimeConversion, Writer
 
 PERF = shutil.which("perf")
 GCC = shutil.which("gcc")
@@ -141,7 +141,7 @@ def test_perf_ignores_rtit_data_in_exit_records(
     """rtit stores the ending and the instruction count in EXIT; perf finds the time after
     them.
     """
-    ending = Ending(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
+    ending = ExitStatus(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
     recording.exit(PID, PID, PID + 1, PID, TSC + 6000, instructions=7)
     recording.exit(PID, PID, PID, PID, TSC + 7000, ending, 2**64 - 1)
     recording.close()

@@ -64,7 +64,7 @@ def executed_branches(
 def near_branches(stream: Stream) -> Iterator[Branches]:
     """Yield near branches; the trace does not contain the target of a SYSCALL."""
     for batch in stream.branches(timing=True):
-        yield batch.take((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
+        yield batch.select_rows((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
 
 
 def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
@@ -84,7 +84,7 @@ def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
             middle = np.quantile(times, [0.25, 0.75], method="lower").tolist()
             start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in middle)
             where = Times(start, end)
-            first, last = where.ticks(clock)
+            first, last = where.to_ticks(clock)
             part = table(Selection(time=where)).columns()["time"]
             assert np.array_equal(part, times[(times >= first) & (times <= last)])
 
@@ -98,7 +98,7 @@ def test_branches_ran_within_their_bounds(
     with Trace(data) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
-            columns = Branches.joined(near_branches(stream), TIMING)
+            columns = Branches.concatenate(near_branches(stream), TIMING)
             if "cyc" in event:
                 check_plain_times(stream, trace.clock)
             sources, times = executed_branches(recorded_program, stream.tid)
@@ -150,7 +150,7 @@ def test_cycles_make_bounds_narrower(recorded_program: RecordedProgram, tmp_path
         with Trace(data) as trace:
             found = []
             for stream in trace.streams:
-                columns = Branches.joined(near_branches(stream), TIMING)
+                columns = Branches.concatenate(near_branches(stream), TIMING)
                 truth = np.array(
                     executed_branches(recorded_program, stream.tid, OTHER_CLOCK)[1], np.uint64
                 )
@@ -180,10 +180,10 @@ def test_branches_on_shared_cpus_ran_within_their_bounds(
     """Switches take time, which the recorder adds to the clock."""
     recorded_program = record([program(name)])
     clock_offsets: list[int] = []
-    original_feed = TraceUnits.feed
+    original_feed = TraceUnits.process_events
 
     def feed(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
-        clock_offsets.append(self._ahead)
+        clock_offsets.append(self._clock_offset)
         original_feed(self, records, blobs)
 
     monkeypatch.setattr(TraceUnits, "feed", feed)
@@ -192,7 +192,7 @@ def test_branches_on_shared_cpus_ran_within_their_bounds(
     with Trace(data) as trace:
         for tid in {stream.tid for stream in trace.threads}:
             streams = [stream for stream in trace.threads if stream.tid == tid]
-            parts = [Branches.joined(near_branches(each), TIMING) for each in streams]
+            parts = [Branches.concatenate(near_branches(each), TIMING) for each in streams]
             columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             # merge the rows of several CPUs in the order of time
             order = np.argsort(columns["time"], kind="stable")

@@ -17,9 +17,9 @@ from rtit.capture.ptrace.session import replay
 from rtit.capture.ptrace.shared_cpus import SharedCpuRecorder
 from rtit.cli.main import main
 from rtit.packets import encode
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import SwitchRecords, Writer
 from rtit.trace import Trace
-from rtit.trace.recording.summary import contents
+from rtit.trace.recording.summary import summarize_recording
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -32,7 +32,11 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
     """The switches of each CPU, as the recorder makes them."""
     found: dict[int, list[SwitchBytes]] = {}
     written: Counter[int] = Counter()
-    place, write, switch = SharedCpuRecorder._place, SharedCpuRecorder._write, Writer.switch
+    place, write, switch = (
+        SharedCpuRecorder._schedule_thread,
+        SharedCpuRecorder._write_slot,
+        Writer.switch,
+    )
     machines: list[SharedCpuRecorder] = []
 
     def size(number: int) -> int:
@@ -66,7 +70,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
 
 
 def record_on_two_cpus(
-    live: RecordedProgram, data: Path, switches: Switches, event: str = "intel_pt//u"
+    live: RecordedProgram, data: Path, switches: SwitchRecords, event: str = "intel_pt//u"
 ) -> Path:
     replay(live.log, data, event=event, cpus=2, switches=switches)
     return data
@@ -88,10 +92,10 @@ def test_bytes_by_thread_are_exact_where_tracing_pauses_at_switches(
     The bytes are exact, except for the last CYC before a switch (two bytes here).
     """
     data = record_on_two_cpus(
-        record([program(name)]), tmp_path / "perf.data", Switches.THREADS, event
+        record([program(name)]), tmp_path / "perf.data", SwitchRecords.THREADS, event
     )
     with Trace(data) as trace:
-        found = contents(trace).buffers
+        found = summarize_recording(trace).buffers
         ran = {stream.tid for stream in trace.threads}
     assert len(found) == 2
     for each in found:
@@ -116,9 +120,11 @@ def test_bytes_by_thread_are_within_bounds_where_tracing_continues_over_switches
     tmp_path: Path,
 ) -> None:
     """As perf traces CPUs: packets between two threads in user code may belong to either."""
-    data = record_on_two_cpus(record([program(name)]), tmp_path / "perf.data", Switches.WIDE)
+    data = record_on_two_cpus(
+        record([program(name)]), tmp_path / "perf.data", SwitchRecords.CPU_WIDE
+    )
     with Trace(data) as trace:
-        found = contents(trace).buffers
+        found = summarize_recording(trace).buffers
     for each in found:
         least: Counter[int] = Counter()
         most: Counter[int] = Counter()
@@ -140,7 +146,9 @@ def test_bytes_by_thread_are_within_bounds_where_tracing_continues_over_switches
 def test_info_lists_bytes_by_thread_as_text_and_json(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = record_on_two_cpus(record([program("fork")]), tmp_path / "perf.data", Switches.THREADS)
+    data = record_on_two_cpus(
+        record([program("fork")]), tmp_path / "perf.data", SwitchRecords.THREADS
+    )
     assert main(["info", "--json", str(data)]) == 0
     buffers = json.loads(capsys.readouterr().out)["buffers"]
     assert main(["info", str(data)]) == 0
@@ -160,7 +168,9 @@ def write_many_threads(path: Path, threads: int) -> Path:
     Thread N has a PSB, a TSC, a PSBEND and N PADs.
     """
     group = b"".join((encode("PSB"), encode("TSC", tsc=0), encode("PSBEND")))
-    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+    with Writer(
+        path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+    ) as out:
         packets = []
         for tid in range(1, threads + 1):
             out.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
@@ -177,7 +187,7 @@ def test_largest_threads_are_listed_and_the_rest_summed(
 ) -> None:
     data = write_many_threads(tmp_path / "perf.data", 3008)
     with Trace(data) as trace:
-        (buffer,) = contents(trace).buffers
+        (buffer,) = summarize_recording(trace).buffers
     *own, rest = buffer.threads
     # PSB, TSC and PSBEND are 26 bytes
     assert [(each.tid, each.size) for each in own] == [(n, 26 + n) for n in range(3008, 2944, -1)]
@@ -201,13 +211,15 @@ def test_bytes_before_the_first_tsc_belong_to_no_known_thread(tmp_path: Path) ->
         ]
     ):
         data = tmp_path / f"{number}.data"
-        with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
+        with Writer(
+            data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
+        ) as to:
             for tid in (1, 2, 3):
                 to.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
                 to.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))
             to.auxtrace(-1, -1, packets, None, 5000, cpu=0)
         with Trace(data) as trace:
-            (buffer,) = contents(trace).buffers
+            (buffer,) = summarize_recording(trace).buffers
         assert sum(each.size for each in buffer.threads) == len(packets)
         (found,) = [each for each in buffer.threads if each.tid == -1]
         assert found.size == unknown

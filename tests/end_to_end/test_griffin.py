@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import InputError
-from rtit.perfdata.griffin import read_log
+from rtit.perfdata.griffin import read_griffin_log
 from rtit.trace import Trace
 from support.recordings import Recorder
 
@@ -141,7 +141,7 @@ def test_malformed_log_is_an_error(
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_raise_input_error_or_are_read(body: bytes) -> None:
     try:
-        log = read_log(memoryview(HEAD + body), "log")
+        log = read_griffin_log(memoryview(HEAD + body), "log")
     except InputError as error:
         assert error.offset is not None  # noqa: PT017 - either of both is right
     else:

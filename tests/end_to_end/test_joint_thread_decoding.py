@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Selection, Trace
 from rtit.trace.threads import split
 from support.recordings import Recorder
@@ -25,7 +25,7 @@ def recording_path(
 ) -> Path:
     name, cpus = request.param
     path = tmp_path / "perf.data"
-    replay(record([program(name)]).log, path, cpus=cpus, switches=Switches.THREADS)
+    replay(record([program(name)]).log, path, cpus=cpus, switches=SwitchRecords.THREADS)
     return path
 
 
@@ -83,7 +83,7 @@ def test_joint_decoding_gives_the_same_rows(
         return found
 
     with Trace(recording_path) as trace:
-        some = [each for each in trace.streams if each.has_several]
+        some = [each for each in trace.streams if each.has_several_threads]
         assert some
         tids = tuple({each.tid for each in trace.threads})
         wanted = [None, Selection(tids=tids[:2]), Selection(tids=tids[-1:])]

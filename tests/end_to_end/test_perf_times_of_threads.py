@@ -13,7 +13,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.trace import Trace
-from rtit.trace.recording.byte_source import Bytes
+from rtit.trace.recording.byte_source import MemorySource
 from support.recordings import Recorder
 
 
@@ -32,7 +32,7 @@ def test_perf_time_of_one_thread_is_that_in_the_rows_of_its_cpu(
         damaged = bytearray(packets)
         for place in drawn.sample(range(len(packets)), 6):
             damaged[place] = drawn.randrange(256)
-        source = Bytes(bytes(damaged))
+        source = MemorySource(bytes(damaged))
         whole = getattr(replace(stream, source=source), row_kind)(perf_time=True).columns()
         for thread in trace.threads[:2]:
             found = getattr(replace(thread, source=source), row_kind)(perf_time=True).columns()

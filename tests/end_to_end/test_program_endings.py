@@ -84,17 +84,17 @@ def test_deadly_signal_is_recorded_with_its_fault(
         [stream] = trace.streams
         assert (ended.pid, ended.tid) == (stream.pid, stream.tid)
         assert ended.time >= 1_000_000_000 + recording.instructions
-    assert (ended.ending.signal, ended.ending.exit_code) == (case.number, None)
-    assert ended.ending.took_signal
-    assert recording.ending == ended.ending
+    assert (ended.exit_status.signal, ended.exit_status.exit_code) == (case.number, None)
+    assert ended.exit_status.took_signal
+    assert recording.ending == ended.exit_status
     if case.label is None:
-        assert ended.ending.fault is None
+        assert ended.exit_status.fault is None
         return
     symbols = FileSymbols(exe)
-    [label] = symbols.named(case.label)
+    [label] = symbols.find_by_name(case.label)
     place = symbols.address(label.offset)
     address = place if case.address is None else case.address
-    assert ended.ending.fault == Fault(place, case.code, address)
+    assert ended.exit_status.fault == Fault(place, case.code, address)
 
 
 DEADLY = sorted(
@@ -115,10 +115,10 @@ def test_sent_signal_has_no_fault(
     recording = record_program([str(program("endings")), f"x{number}"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert recording.ending == ended.ending
-    assert (ended.ending.signal, ended.ending.fault) == (number, None)
+    assert recording.ending == ended.exit_status
+    assert (ended.exit_status.signal, ended.exit_status.fault) == (number, None)
     # SIGKILL ends all threads; no thread takes it
-    assert ended.ending.took_signal == (number != signal.SIGKILL)
+    assert ended.exit_status.took_signal == (number != signal.SIGKILL)
     assert recording.exit_code == 128 + number
     if number != signal.SIGKILL:  # QEMU does not see SIGKILL
         assert not recording.warnings
@@ -161,15 +161,19 @@ def test_jump_to_unmapped_address_is_a_fault_there(
     record_program([str(program("endings")), "jump"], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.ending.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
+    assert ended.exit_status.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
 
 
 def test_exit_code_is_recorded(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
     recording = record_program([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert (recording.exit_code, ended.ending.exit_code, ended.ending.signal) == (3, 3, None)
-    assert recording.ending == ended.ending
+    assert (recording.exit_code, ended.exit_status.exit_code, ended.exit_status.signal) == (
+        3,
+        3,
+        None,
+    )
+    assert recording.ending == ended.exit_status
 
 
 def test_crash_of_child_is_recorded_beside_exit_of_parent(
@@ -179,11 +183,11 @@ def test_crash_of_child_is_recorded_beside_exit_of_parent(
     with Trace(tmp_path / "data") as trace:
         child, parent = trace.endings
     assert recording.exit_code == 7
-    assert (parent.ending.exit_code, recording.ending) == (7, parent.ending)
+    assert (parent.exit_status.exit_code, recording.ending) == (7, parent.exit_status)
     assert child.pid != parent.pid
-    assert child.ending.signal == signal.SIGSEGV
-    assert child.ending.fault is not None
-    assert child.ending.fault.address == UNMAPPED_ADDRESS
+    assert child.exit_status.signal == signal.SIGSEGV
+    assert child.exit_status.fault is not None
+    assert child.exit_status.fault.address == UNMAPPED_ADDRESS
 
 
 def test_crash_names_the_thread_that_faulted(
@@ -195,8 +199,8 @@ def test_crash_names_the_thread_that_faulted(
         titles = {stream.tid: stream.pid for stream in trace.streams}
     assert ended.tid != ended.pid
     assert titles == {ended.pid: ended.pid, ended.tid: ended.pid}
-    assert ended.ending.fault is not None
-    assert ended.ending.fault.address == UNMAPPED_ADDRESS
+    assert ended.exit_status.fault is not None
+    assert ended.exit_status.fault.address == UNMAPPED_ADDRESS
 
 
 def test_full_file_still_records_the_crash(
@@ -213,7 +217,7 @@ def test_full_file_still_records_the_crash(
     assert recording.stopped is not None
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
-    assert ended.ending.signal == signal.SIGSEGV
+    assert ended.exit_status.signal == signal.SIGSEGV
 
 
 def test_record_and_report_print_the_crash(

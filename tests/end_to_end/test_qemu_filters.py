@@ -57,7 +57,7 @@ def record_filtered(
             filters=filters,
             event=event,
         ),
-        found=found,
+        installation=found,
         truth_by_instruction=truth_by_instruction,
     )
     return record_to_end(session)
@@ -133,7 +133,7 @@ def test_filter_range_may_begin_and_end_anywhere_in_a_block(
 ) -> None:
     # The range begins and ends in the middle of blocks, of instructions, and at branch targets.
     exe = stepped_recording.argv[0]
-    [even] = FileSymbols(exe).named("even")
+    [even] = FileSymbols(exe).find_by_name("even")
     where = f"{action} {even.offset + cut:#x}/{3 + cut:#x} @ {exe}"
     record_filtered(qemu, [exe], tmp_path, [where], event=UNTIMED)
     stepped = tmp_path / "stepped"

@@ -76,7 +76,7 @@ def test_truths_by_block_and_by_instruction_are_equal(
             start_qemu(
                 RecordRequest(without_output(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
-                found=qemu,
+                installation=qemu,
             )
         )
         paths.append(list(thread_ends(truth).values()))
@@ -91,7 +91,7 @@ def test_killed_threads_are_verified(qemu: QemuInstallation, tmp_path: Path) -> 
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
     with start_qemu(
-        RecordRequest(without_output(argv), output=data, truth=truth), found=qemu
+        RecordRequest(without_output(argv), output=data, truth=truth), installation=qemu
     ) as session:
         wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)

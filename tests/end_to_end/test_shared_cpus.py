@@ -12,7 +12,7 @@ from rtit.capture.events import EventKind
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
-from rtit.perfdata import Switches
+from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -22,7 +22,11 @@ ProgramBuilder = Callable[[str], Path]
 
 
 def replay_on_cpus(
-    live: RecordedProgram, tmp_path: Path, cpus: int, switches: Switches, event: str = "intel_pt//u"
+    live: RecordedProgram,
+    tmp_path: Path,
+    cpus: int,
+    switches: SwitchRecords,
+    event: str = "intel_pt//u",
 ) -> Path:
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event, cpus=cpus, switches=switches)
@@ -40,13 +44,13 @@ def recorded_threads(live: RecordedProgram) -> set[int]:
     return {event.tid for event in live.log.events() if event.kind == EventKind.THREAD}
 
 
-@pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])
+@pytest.mark.parametrize("switches", [SwitchRecords.THREADS, SwitchRecords.CPU_WIDE])
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 @pytest.mark.parametrize("name", ["threads", "fork", "vfork_exec"])
 def test_threads_on_shared_cpus_decode_as_executed(
     name: str,
     cpus: int,
-    switches: Switches,
+    switches: SwitchRecords,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,
@@ -76,7 +80,7 @@ def test_code_changes_on_shared_cpus_decode_as_executed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = record([program(name)])
-    verified(replay_on_cpus(live, tmp_path, 2, Switches.THREADS, event), live, capsys)
+    verified(replay_on_cpus(live, tmp_path, 2, SwitchRecords.THREADS, event), live, capsys)
 
 
 @pytest.mark.parametrize("name", ["threads", "fork"])
@@ -85,7 +89,7 @@ def test_rows_of_a_cpu_are_those_of_its_threads(
 ) -> None:
     """Split by thread, the rows of a CPU equal the rows of the threads' own streams."""
     live = record([program(name)])
-    data = replay_on_cpus(live, tmp_path, 2, Switches.THREADS)
+    data = replay_on_cpus(live, tmp_path, 2, SwitchRecords.THREADS)
     with Trace(data) as trace:
         rows_of_cpus: dict[tuple[int, int], list[tuple[object, ...]]] = {}
         for stream in trace.streams:
@@ -129,7 +133,7 @@ def test_record_with_cpus_decodes_as_executed(
     with Trace(data) as trace:
         assert {stream.cpu for stream in trace.streams} == set(range(cpus))
         assert trace.data.info is not None
-        assert trace.data.info.have_sched_switch == Switches.WIDE
+        assert trace.data.info.have_sched_switch == SwitchRecords.CPU_WIDE
         assert len({stream.tid for stream in trace.threads}) > 1
 
 
@@ -156,7 +160,7 @@ def test_shared_cpu_without_time_packets_is_an_error(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = replay_on_cpus(live, tmp_path, 1, Switches.THREADS, "intel_pt/tsc=0,mtc=0/u")
+    data = replay_on_cpus(live, tmp_path, 1, SwitchRecords.THREADS, "intel_pt/tsc=0,mtc=0/u")
     with Trace(data) as trace:
         (stream,) = trace.threads
         assert any(stream.packets())
@@ -170,7 +174,7 @@ def test_report_lists_threads_of_shared_cpus(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = record([program("fork")])
-    data = replay_on_cpus(live, tmp_path, 2, Switches.WIDE)
+    data = replay_on_cpus(live, tmp_path, 2, SwitchRecords.CPU_WIDE)
     assert main(["report", str(data)]) == 0
     report = capsys.readouterr().out
     for tid in recorded_threads(live):

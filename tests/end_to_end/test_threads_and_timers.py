@@ -78,7 +78,7 @@ def test_waiting_thread_has_few_time_packets(case: Case, tmp_path: Path) -> None
         _first, *others = sorted(trace.streams, key=lambda stream: stream.tid)
         assert len(others) == int(case.arguments[0])
         for stream in others:
-            packets = [getattr(packet, "name", None) for packet in scan_chunks(stream.parts())]
+            packets = [getattr(packet, "name", None) for packet in scan_chunks(stream.chunks())]
             # There is an MTC every 320 instructions; the first thread executes six an iteration.
             assert packets.count("MTC") < 6 * int(case.arguments[1]) // 320 // 2
             assert packets.count("TSC") > 1

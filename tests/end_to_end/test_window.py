@@ -104,7 +104,7 @@ def boundary_index(
         return (start or 0) + int(text)
     if text.isdigit():
         return int(text)
-    [function] = FileSymbols(exe).named(text)
+    [function] = FileSymbols(exe).find_by_name(text)
     address = FileSymbols(exe).address(function.offset)
     return complete_path.index(address, 0 if start is None else start + 1)
 
@@ -178,7 +178,7 @@ def test_window_and_filter_select_their_intersection(
 ) -> None:
     exe = program("recursion")
     record_window([str(exe)], start_at="even", stop_at="+100", filters=("filter odd",))
-    [function] = FileSymbols(exe).named("odd")
+    [function] = FileSymbols(exe).find_by_name("odd")
     first = FileSymbols(exe).address(function.offset)
     start = boundary_index(complete_path, exe, "even", None, 0)
     inside = [
@@ -198,7 +198,7 @@ def test_window_may_start_in_a_library(
     assert recording.warnings == ()
     part = verified(tmp_path, capsys)
     assert 100 < part < recording.instructions / 10
-    [function] = FileSymbols(libc).named("exit")
+    [function] = FileSymbols(libc).find_by_name("exit")
     [path] = decoded_paths(tmp_path / "data")
     assert path[0] & 0xFFF == function.offset & 0xFFF
 
