@@ -14,7 +14,7 @@ from files import FILES, WORDS
 
 from rtit.perfdata import Writer
 from rtit.trace import Trace
-from rtit.trace.recording.packs import write_pack
+from rtit.trace.recording.pack_writer import write_pack
 
 Seeds = Iterator[tuple[str, str, bytes]]
 """(corpus, name, bytes)."""

@@ -14,7 +14,7 @@ import pytest
 from rtit.cli import help_pages
 from rtit.cli.commands import COMMANDS, GROUPS, command_parser
 from rtit.cli.main import main
-from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
+from rtit.views.field_names import DETAILED_FIELDS, NATIVE_FIELDS
 
 EXTRA_COMMANDS = ("help", "completion")
 

@@ -172,10 +172,13 @@ def test_signal_after_first_output_keeps_the_output(
 AFTER_UNPACKING = ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_unpack")
 """The signal arrives after the pack was unpacked into a folder."""
 AFTER_FIRST_WRITE = {
-    "pack": ("__import__('rtit.trace.recording.packs').trace.recording.packs", "_more"),
+    "pack": (
+        "__import__('rtit.trace.recording.pack_writer').trace.recording.pack_writer",
+        "_extra_members",
+    ),
     "convert": (
-        "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxBytes",
-        "_own",
+        "__import__('rtit.trace.recording.byte_source').trace.recording.byte_source.AuxDataSource",
+        "_sizes",
     ),
 }
 """The signal arrives after a part of a file was written."""

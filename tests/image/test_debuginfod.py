@@ -14,7 +14,7 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.errors import UsageError
-from rtit.image.debug_files import Debuginfod
+from rtit.image.debuginfod import Debuginfod
 from rtit.image.files import Files, UnusableFile
 from rtit.perfdata import PerfData
 from support.elf import elf_with_build_id

@@ -11,7 +11,7 @@ from kernel.machine import Machine
 from kernel.test_threads import long
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.tables.selection import instructions_by_function
+from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.threads import split
 from rtit.views.statistics import compute_statistics
 

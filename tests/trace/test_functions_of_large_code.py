@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.trace.tables.selection import instructions_by_function
+from rtit.trace.tables.function_counts import instructions_by_function
 from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"

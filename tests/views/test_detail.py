@@ -11,7 +11,7 @@ from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
-from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
+from rtit.views.field_names import DETAILED_FIELDS, NATIVE_FIELDS
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]

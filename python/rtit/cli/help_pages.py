@@ -89,8 +89,7 @@ def overview() -> str:
 
 def fields() -> str:
     """Return the page of `rtit help fields`."""
-    from rtit.views.instructions import NATIVE_FIELDS
-    from rtit.views.row_formatting import BRANCH_FIELDS
+    from rtit.views.field_names import BRANCH_FIELDS, NATIVE_FIELDS
 
     lines = ["rtit instructions --fields LIST, fast:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in NATIVE_FIELDS]

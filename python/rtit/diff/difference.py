@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rtit.diff.counts import CountChange
-from rtit.diff.paths import ListedInstruction
+if TYPE_CHECKING:
+    from rtit.diff.counts import CountChange
+    from rtit.diff.paths import ListedInstruction
 
 DEFAULT_STEPS = 8
 """Instructions that are listed on each side of a divergence."""

@@ -14,7 +14,6 @@ from rtit.image.files import (
     ElfSegment,
     Files,
     PackedFile,
-    Problem,
     UnusableFile,
     read_elf_headers,
 )
@@ -31,6 +30,7 @@ from rtit.image.kernel import (
 )
 from rtit.image.mappings import KERNEL_START, Mapping, guest_path, has_file
 from rtit.image.memory_budget import Limits, MemoryBudget
+from rtit.image.problems import Problem
 from rtit.image.symbols import Location, Symbols
 
 __all__ = [

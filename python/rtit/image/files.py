@@ -19,16 +19,17 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
 from rtit.image.debug_files import find_debug_file, open_if_build_id
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.mappings import has_file, is_in_guest
+from rtit.image.problems import Problem
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
-    from rtit.image.debug_files import Debuginfod
+    from rtit.image.debuginfod import Debuginfod
 
 
 PAGE = 4096
@@ -131,26 +132,6 @@ def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
         has_loader=any(row[0] == _INTERP for row in rows),
         segments=segments,
     )
-
-
-Kind = Literal["missing", "changed", "truncated", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why the bytes of a mapped file are unknown.
-
-    `path` is the recorded path, `message` one sentence, `value` the bad value (a build id, a size
-    in bytes) or None.
-    """
-
-    kind: Kind
-    path: str
-    message: str
-    value: str | int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

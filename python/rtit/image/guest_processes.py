@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UsageError
-from rtit.image.files import Files, Problem, UnusableFile
+from rtit.image.files import Files, UnusableFile
 from rtit.image.image import Image
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, has_file
+from rtit.image.problems import Problem
 
 _MAX_SIZE = 1 << 24
 _OPTION = re.compile(

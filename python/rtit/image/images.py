@@ -16,14 +16,15 @@ from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import VDSO, Files, PackedFiles, Problem, UnusableFile
+from rtit.image.files import VDSO, Files, PackedFiles, UnusableFile
 from rtit.image.image import Image
 from rtit.image.kernel import KERNEL_PID, KernelFiles, guest_kernel_pid
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping, Mappings, has_file
 from rtit.image.memory_budget import MemoryBudget
+from rtit.image.problems import Problem
 
 if TYPE_CHECKING:
-    from rtit.image.debug_files import Debuginfod
+    from rtit.image.debuginfod import Debuginfod
     from rtit.image.kernel import Kernel
 
 _MAX_GAP_FILLING = 64

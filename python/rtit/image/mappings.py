@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtit.image.files import Problem
+    from rtit.image.problems import Problem
 
 # Names that the kernel and perf give to memory without a file.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")

@@ -18,7 +18,6 @@ import os
 import re
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +100,8 @@ def decompress_records(view: memoryview, scan: RecordScan, source: str) -> Recor
     limit = _MIN_DECOMPRESSED + _MAX_RATIO * sum(header.size for header in headers)
     first = min(header.offset for header in headers)
     payloads = (_payload(view, header, source) for header in sorted(headers))
+    import tempfile
+
     with tempfile.TemporaryFile() as copy:
         try:
             size = unzstd(payloads, copy.write, limit)
@@ -205,6 +206,8 @@ def _map(file: BinaryIO, name: str) -> MappedFile:
         return MappedFile(name, mapped, status.st_mtime)
     if status is not None and not _is_file_or_stream(status.st_mode):
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
+    import tempfile
+
     with tempfile.TemporaryFile() as copy:
         size = _copy(file, copy, name)
         mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
@@ -230,6 +233,8 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
 
 
 def _copy_error(error: OSError, source: str) -> PerfDataError:
+    import tempfile
+
     folder = tempfile.gettempdir()
     message = f"cannot be copied to {folder} (set by TMPDIR): {error.strerror}"
     return PerfDataError(message, source=source)

@@ -22,8 +22,8 @@ from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
+from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
-from rtit.trace.tables.selection import instructions_by_function
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
-
 
 @dataclass(slots=True)
 class Losses:
@@ -68,6 +66,8 @@ class Losses:
 
     def counter_losses(self) -> list[str]:
         """Return a sentence for each limit of counters that was exceeded."""
+        from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
+
         found = []
         if self.uncounted_runs:
             found.append(

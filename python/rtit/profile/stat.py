@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
 from rtit.readable import name_to_text
-from rtit.trace import End
-from rtit.x86 import Class
 
 if TYPE_CHECKING:
     from rtit.profile.losses import Losses
@@ -142,6 +140,8 @@ def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
 def summarize_profile(found: Profile, tids: int, pids: int) -> Stat:
     """Return the counts of a profile with so many threads and processes."""
     from rtit.profile.source_lines import instructions_by_function
+    from rtit.trace import End
+    from rtit.x86 import Class
 
     by_kind = found.transfers
     system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)

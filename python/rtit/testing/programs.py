@@ -142,7 +142,7 @@ class Programs:
         """Pack the recordings into a folder, each with the files that it needs; return a line for
         each.
         """
-        from rtit.trace.recording.packs import write_pack
+        from rtit.trace.recording.pack_writer import write_pack
 
         lines = []
         for number, path in enumerate(self._recordings):

@@ -22,7 +22,7 @@ from rtit.image.kernel.sources import find_guest_kernels
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Process, ProcessExit
-from rtit.trace.recording import packs
+from rtit.trace.recording.open_pack import open_pack
 from rtit.trace.recording.perf_recording import PerfRecording, RecordingOptions
 from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, check_settings
 from rtit.trace.stream import Stream
@@ -107,10 +107,10 @@ class Trace:
         check_guest_tsc(guest_tsc)
         servers = None
         if debuginfod:
-            from rtit.image.debug_files import Debuginfod
+            from rtit.image.debuginfod import Debuginfod
 
             servers = Debuginfod.from_environment()
-        pack = packs.open_pack(path)
+        pack = open_pack(path)
         self._file = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         options = RecordingOptions(
             symfs=symfs,

@@ -22,6 +22,12 @@ from rtit.errors import UsageError
 from rtit.readable import escape_control_characters
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
 from rtit.trace.threads.address_spaces import has_no_process
+from rtit.views.field_names import (
+    GUEST_FIELDS,
+    NATIVE_FIELDS,
+    PERF_TIME_FIELD,
+    TIMING_FIELDS,
+)
 from rtit.views.trace_tail import find_crash
 
 if TYPE_CHECKING:
@@ -29,26 +35,6 @@ if TYPE_CHECKING:
 
     from rtit import _core
     from rtit.trace import Instructions, Stream, Table, Trace
-
-
-NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
-"""Fields that native code can render."""
-
-
-TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
-
-
-PERF_TIME_FIELD = "perf_time"
-
-
-GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
-
-
-DETAILED_FIELDS = (
-    *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),
-    *(*TIMING_FIELDS, PERF_TIME_FIELD, *GUEST_FIELDS),
-)
-"""Fields that take the slower path. Names are those of perf where perf has the field."""
 
 
 _CHUNK_BYTES = 1 << 20

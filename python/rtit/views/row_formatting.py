@@ -16,17 +16,8 @@ from rtit.trace.tables.batch import End
 from rtit.trace.tables.build_tables import BATCH_ROWS
 from rtit.trace.tables.counts import UNCOUNTED_EXPLANATION
 from rtit.trace.tables.selection import LATEST, Selection
+from rtit.views.field_names import BRANCH_FIELDS
 from rtit.views.instructions import lookup_symbols
-
-BRANCH_FIELDS = {
-    "time": ("time",),
-    "perf_time": ("perf_time",),
-    "source": ("source", "name of source"),
-    "target": ("target", "name of target"),
-    "kind": ("kind",),
-}
-"""Columns of each field of `rtit branches`. The help text lists the fields."""
-
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.selection import instructions_by_function
+from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:

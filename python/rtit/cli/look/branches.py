@@ -18,7 +18,7 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    from rtit.views.row_formatting import BRANCH_FIELDS
+    from rtit.views.field_names import BRANCH_FIELDS
 
     parser.usage = "rtit branches [options] [FILE]"
     parser.description = "List every branch and other transfer, one per line."
@@ -36,7 +36,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the branches; return 3 if something could not be decoded."""
-    from rtit.views.row_formatting import BRANCH_FIELDS, format_branches
+    from rtit.views.field_names import BRANCH_FIELDS
+    from rtit.views.row_formatting import format_branches
 
     fields = [name.strip() for name in arguments.fields.split(",")]
     for name in fields:

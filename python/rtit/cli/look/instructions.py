@@ -11,7 +11,7 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
-from rtit.views.instructions import DETAILED_FIELDS, NATIVE_FIELDS
+from rtit.views.field_names import DETAILED_FIELDS, NATIVE_FIELDS
 
 _DEFAULT = "tid,ip,sym,asm"
 _ALL = (*NATIVE_FIELDS, *DETAILED_FIELDS)

@@ -35,7 +35,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the pack; return 3 if something is missing in it."""
-    from rtit.trace.recording.packs import write_pack
+    from rtit.trace.recording.pack_writer import write_pack
 
     if arguments.output == "-":
         raise UsageError("-o -: a pack cannot go to standard output; give a file name")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files, Problem, describe_build_id, is_same_build_id
+from rtit.image.files import Files, describe_build_id, is_same_build_id
 from rtit.image.image import PAGE, Image
 from rtit.image.kernel.changes import KernelChanges
 from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
@@ -23,6 +23,7 @@ from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
 from rtit.image.memory_budget import MemoryBudget
+from rtit.image.problems import Problem
 
 CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"

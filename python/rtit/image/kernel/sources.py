@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rtit.errors import UsageError
-from rtit.image.files import Problem
+from rtit.image.problems import Problem
 
 KERNEL_PID = -1
 """Pseudo pid of the kernel, as in perf's records."""

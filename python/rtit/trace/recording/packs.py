@@ -9,9 +9,7 @@ A pack is a zip archive:
     guest/..., guest-PID/.. the same of virtual machines; listed: of /proc/modules
     jit/0/jit-PID.dump      JIT code; names of it: perf-PID.map
 
-`write_pack` packs whole files, since lines, symbols and code that did not run are needed too. The
-same trace gives the same bytes. `open_pack` recognizes a pack and unpacks it to a temporary
-folder.
+`pack_writer` writes packs, `open_pack` recognizes one, and `Pack` unpacks it to a temporary folder.
 
 A pack is untrusted input: no name in it becomes a path without a check, and its unpacked size is
 bounded by the size of the archive.
@@ -23,26 +21,25 @@ import io
 import os
 import re
 import shutil
-import stat
 import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
-from rtit.errors import InputError, RtitError
-from rtit.image.files import Key, Kind, PackedFile, Problem
+from rtit.errors import InputError
+from rtit.image.files import Key, PackedFile
 from rtit.image.guest_processes import GuestProcess
-from rtit.image.kernel.sources import FOLDER, KernelFiles
+from rtit.image.kernel.sources import KernelFiles
 from rtit.image.mappings import KERNEL_START
+from rtit.image.problems import Kind, Problem
 from rtit.readable import format_json, parse_json, text_to_name
 
 if TYPE_CHECKING:
-    from rtit.image import Kernel
-    from rtit.trace import Trace
+    pass
 
 
 MANIFEST = "rtit-pack.json"
@@ -337,204 +334,3 @@ def _members(found: PackManifest) -> Iterator[str]:
 
 def _unpacked_path(folder: Path, member: str | None) -> str | None:
     return None if member is None else str(folder / member)
-
-
-_COPY_CHUNK = 1 << 20
-_LEVEL = 6
-_MEMBER_TIME = (1980, 1, 1, 0, 0, 0)
-_MAX_FOLDER_DEPTH = 2
-
-ChunkReader = Callable[[], Iterator["bytes | memoryview"]]
-
-
-@dataclass(frozen=True, slots=True)
-class PackSummary:
-    """The number of `files` and `debug_files` in a pack, and of `missing` files without code."""
-
-    files: int
-    debug_files: int
-    missing: int
-
-
-def write_pack(trace: Trace, file: IO[bytes]) -> PackSummary:
-    """Write the recording of `trace` to `file`, with all executed files, their debug files, and
-    files of the kernel and of JIT code. Of a copy of kernel memory only executed code is packed.
-
-    Raises UnsupportedError for raw PT, InputError for a file that cannot be read, OSError.
-    """
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        return _write_members(trace, _Writer(archive))
-
-
-def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
-    data = trace.data
-    used = trace.images.files.requested_files()
-    recording = []
-    for name, parts in _recording_files(trace):
-        recording.append(RECORDING + name)
-        writer.add(RECORDING + name, parts)
-    members: dict[str, str] = {}
-    for kept in used.values():
-        for path in filter(None, (kept.file, kept.debug)):
-            if path not in members:
-                members[path] = f"{FILES}{len(members)}"
-                writer.add(members[path], _read_file(Path(path)))
-    files: dict[Key, PackedFile] = {
-        key: replace(
-            kept,
-            file=members[kept.file] if kept.file is not None else None,
-            debug=members[kept.debug] if kept.debug is not None else None,
-        )
-        for key, kept in used.items()
-    }
-    more: dict[str, str] = {}
-    for member, (name, parts) in _extra_members(trace).items():
-        more[member] = name
-        writer.add(member, parts)
-    contents = PackManifest(
-        tuple(recording),
-        data.folder is not None,
-        data.modified,
-        files,
-        more,
-        _problems(trace),
-        tuple(trace.guest_processes),
-    )
-    listed = contents.encode()
-    writer.add(MANIFEST, lambda: iter((listed,)))
-    there = [kept for kept in files.values() if kept.file is not None]
-    return PackSummary(
-        len({kept.file for kept in there}),
-        len({kept.debug for kept in there if kept.debug is not None}),
-        len(files) - len(there),
-    )
-
-
-def _kernel_folders(trace: Trace) -> Iterator[tuple[str, Kernel]]:
-    if trace.images.kernel is not None:
-        yield KERNEL, trace.images.kernel
-    for machine, guest in trace.images.guests.items():
-        yield f"guest-{machine}/" if machine else "guest/", guest
-
-
-def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
-    """Original name and contents of each member for kernels and JIT code."""
-    found: dict[str, tuple[str, ChunkReader]] = {}
-    beside = Path(trace.data.folder, FOLDER) if trace.data.folder is not None else None
-    for folder, kernel in _kernel_folders(trace):
-        for name, path in kernel.used.files.items():
-            if EXTRA_MEMBER.fullmatch(folder + name) and Path(path).parent != beside:
-                found[folder + name] = name, _read_file(Path(path))
-        kcore = kernel.used.kcore
-        if kcore is not None and Path(kcore.path).parent != beside:
-            _decode_all(trace)
-            if kcore.was_read:
-                found[f"{folder}kcore"] = "kcore", kcore.read_pages_core
-    for number, (path, name) in enumerate(trace.images.jit_files.items()):
-        found[f"{JIT}{number}/{Path(path).name}"] = name, _read_file(Path(path))
-    return found
-
-
-def _decode_all(trace: Trace) -> None:
-    """Decode everything, so that all executed kernel code is requested."""
-    for stream in trace.streams:
-        if not isinstance(stream.settings, RtitError):
-            stream.derive().counts()
-
-
-def _problems(trace: Trace) -> dict[str, tuple[Problem, ...]]:
-    found = {folder: kernel.problems for folder, kernel in _kernel_folders(trace)}
-    found[JIT] = trace.images.jit_problems
-    return {
-        folder: tuple(dict.fromkeys(problems)) for folder, problems in found.items() if problems
-    }
-
-
-def _recording_files(trace: Trace) -> Iterator[tuple[str, ChunkReader]]:
-    """Name and contents of each file of the recording; of a directory, of regular files."""
-    data = trace.data
-    if data.folder is None:
-        yield "perf.data", data.blocks
-        return
-    top = Path(data.folder)
-    for folder, folders, names in os.walk(top):
-        below = Path(folder).relative_to(top)
-        folders[:] = sorted(folders) if len(below.parts) + 1 < _MAX_FOLDER_DEPTH else []
-        for name in sorted(names):
-            path = Path(folder, name)
-            known = RECORDING_MEMBER.fullmatch(f"{RECORDING}{below / name}")
-            if known and path.is_file() and not path.is_symlink():
-                yield str(below / name), _read_file(path)
-
-
-def _read_file(path: Path) -> ChunkReader:
-    def parts() -> Iterator[bytes]:
-        try:
-            with path.open("rb") as source:
-                while part := source.read(_COPY_CHUNK):
-                    yield part
-        except OSError as error:
-            message = f"cannot be packed: {error.strerror}"
-            raise InputError(message, source=str(path)) from error
-
-    return parts
-
-
-class _Writer:
-    """Writes an archive within the limits of `open_pack`: a member that would compress too well is
-    stored.
-    """
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
-        self._size = 0
-
-    def add(self, name: str, parts: ChunkReader) -> None:
-        size = sum(map(len, parts()))
-        self._size += size
-        stored = self._size > MIN_SIZE_LIMIT and _deflated_size(parts()) * MAX_SIZE_RATIO < size
-        member = zipfile.ZipInfo(name, _MEMBER_TIME)
-        member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-        member.external_attr = 0o644 << 16
-        # With the size zipfile knows whether it needs 64-bit fields.
-        member.file_size = size
-        with self._archive.open(member, "w") as copy:
-            for part in parts():
-                copy.write(part)
-
-
-def _deflated_size(parts: Iterable[bytes | memoryview]) -> int:
-    squeeze = zlib.compressobj(_LEVEL)
-    return sum(len(squeeze.compress(part)) for part in parts) + len(squeeze.flush())
-
-
-_MAGIC = b"PK\x03\x04"
-
-
-def open_pack(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
-    """The pack in a file, given by path or open for reading; None if it is not a pack.
-
-    Raises InputError for a pack that cannot be read.
-    """
-    if not isinstance(source, str | os.PathLike):
-        name = getattr(source, "name", None)
-        return _open_if_pack(source, name if isinstance(name, str) else "a pack")
-    try:
-        if not stat.S_ISREG(Path(source).stat().st_mode):
-            return None
-        with Path(source).open("rb") as file:
-            return _open_if_pack(file, os.fspath(source))
-    except (OSError, ValueError):
-        return None  # Opening it as a recording reports the error.
-
-
-def _open_if_pack(file: BinaryIO, name: str) -> Pack | None:
-    try:
-        descriptor = file.fileno()
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if not regular or file.tell() or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
-            return None
-    except io.UnsupportedOperation:
-        return None
-
-    return Pack(file, name)

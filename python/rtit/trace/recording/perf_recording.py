@@ -36,7 +36,7 @@ from rtit.trace.threads.address_spaces import SpaceKey, space_pid
 from rtit.trace.time.guest_time import GuestTsc, HostTimeSource, Scaling, guest_offsets
 
 if TYPE_CHECKING:
-    from rtit.image.debug_files import Debuginfod
+    from rtit.image.debuginfod import Debuginfod
     from rtit.image.guest_processes import GuestProcess
     from rtit.trace.recording.packs import Pack
     from rtit.trace.threads.schedule import ThreadScope

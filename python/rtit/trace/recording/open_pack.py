@@ -1,0 +1,45 @@
+"""Recognizes packs by their first bytes, without loading what only packs need."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from rtit.trace.recording.packs import Pack
+
+
+_MAGIC = b"PK\x03\x04"
+
+
+def open_pack(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
+    """The pack in a file, given by path or open for reading; None if it is not a pack.
+
+    Raises InputError for a pack that cannot be read.
+    """
+    if not isinstance(source, str | os.PathLike):
+        name = getattr(source, "name", None)
+        return _open_if_pack(source, name if isinstance(name, str) else "a pack")
+    try:
+        if not stat.S_ISREG(Path(source).stat().st_mode):
+            return None
+        with Path(source).open("rb") as file:
+            return _open_if_pack(file, os.fspath(source))
+    except (OSError, ValueError):
+        return None  # Opening it as a recording reports the error.
+
+
+def _open_if_pack(file: BinaryIO, name: str) -> Pack | None:
+    try:
+        descriptor = file.fileno()
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if not regular or file.tell() or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+            return None
+    except io.UnsupportedOperation:
+        return None
+    from rtit.trace.recording.packs import Pack
+
+    return Pack(file, name)
