@@ -257,7 +257,7 @@ def test_what_shrinks_too_well_is_not_compressed(
 ) -> None:
     """What is written can be read back: the bounds are those of reading."""
     monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 0)
-    monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 0)
+    monkeypatch.setattr("rtit.trace.recording.pack_writer.MIN_SIZE_LIMIT", 0)
     recording = tmp_path / "perf.data"
     recording.mkdir()
     shutil.copy(folder / "perf.data", recording / "data")
