@@ -1,7 +1,8 @@
 //! Stream after stream over code that changes: each gives what a decoder that knows nothing before, and takes packet by
 //! packet, gives; and so do several threads.
 //!
-//! Input: a byte of options, then parts of a kind byte and a size byte, with that many bytes: a stream, or code from an offset on.
+//! Input: a byte of options, then parts of a kind byte and a size byte, with that many bytes: a stream, or code from an
+//! offset on.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,13 +1,17 @@
 //! Backpressure: a sink that becomes full within a packet gets the rest later.
 //!
-//! One packet may stand for any number of instructions: 32 MB of straight code may lie between two of them. A decoder never
-//! reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] stands before the sink
+//! One packet may stand for any number of instructions: 32 MB of straight code may lie between two of them. A decoder
+//! never
+//! reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] stands before the
+//! sink
 //! and, once that is full, keeps further calls as [`DeferredCalls`]. A path through code is kept as a few numbers
-//! ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is reported; all other
+//! ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is reported;
+//! all other
 //! calls of one packet are few. The next call of the decoder first delivers these, and reads no packet before all are
 //! delivered. Order and values are therefore the same for any capacity.
 //!
-//! Counts and ledger may be one packet ahead of the results. A transition stands for so few instructions that the sink takes it
+//! Counts and ledger may be one packet ahead of the results. A transition stands for so few instructions that the sink
+//! takes it
 //! as a whole.
 
 use crate::cancellation::CancellationPoll;
@@ -317,7 +321,8 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     }
 }
 
-/// Instructions from `ip` on that ran one after the other, up to the end of a node that needs no packet. The view is as of
+/// Instructions from `ip` on that ran one after the other, up to the end of a node that needs no packet. The view is as
+/// of
 /// when they ran; the interpreter's may have moved on before they are reported.
 #[derive(Clone)]
 pub struct UnreportedPath {

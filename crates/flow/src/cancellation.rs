@@ -1,6 +1,8 @@
-//! Cancellation of decoding: code without packets may be as long as memory is, and its end may not be worth waiting for.
+//! Cancellation of decoding: code without packets may be as long as memory is, and its end may not be worth waiting
+//! for.
 //!
-//! The decoder checks the token at every `NODES_PER_CHECK`th node of such a path. After cancellation the last results have no
+//! The decoder checks the token at every `NODES_PER_CHECK`th node of such a path. After cancellation the last results
+//! have no
 //! meaning.
 
 use std::fmt::{Debug, Formatter, Result};

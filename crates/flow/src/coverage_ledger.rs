@@ -1,6 +1,8 @@
-//! The coverage ledger: accounts for every byte of a stream as exact, resumed, lost or elsewhere, and for every loss its error.
+//! The coverage ledger: accounts for every byte of a stream as exact, resumed, lost or elsewhere, and for every loss
+//! its error.
 //!
-//! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its ledger
+//! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its
+//! ledger
 //! lists changes instead (`part`), which `join` replays on the ledger before it, with the same result as one decoder.
 
 use crate::error::{ErrorClass, FlowError};

@@ -1,9 +1,12 @@
 //! The packet decoder: applies the packets of one stream, in order, to the state of tracing.
 //!
-//! A [`Decoder`] is a state machine over packets. `packet_loop` reads packets; `packet_dispatch` applies those that move
-//! execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares the state
+//! A [`Decoder`] is a state machine over packets. `packet_loop` reads packets; `packet_dispatch` applies those that
+//! move
+//! execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares the
+//! state
 //! with what a PSB+ says; `informational_packets` turns the others into events; `resynchronization` handles losses;
-//! `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not decoded. `snapshot`
+//! `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not decoded.
+//! `snapshot`
 //! is the whole state as a value, with which another decoder can continue.
 //!
 //! | state      | what is known                                           | left by                                            |
@@ -16,7 +19,8 @@
 //! | `Async`    | an event struck at a FUP; its target comes next         | TIP, TIP.PGD, TIP.PGE (INIT)                       |
 //! | `Elsewhere`| a thread runs that is not decoded (`thread_schedule`)   | TIP.PGD, OVF; in a decoded thread's interval any IP|
 //!
-//! Only timing packets come between OVF and its FUP (section 33.3.8): a FUP after any other packet does not belong to it.
+//! Only timing packets come between OVF and its FUP (section 33.3.8): a FUP after any other packet does not belong to
+//! it.
 
 mod erratum_workarounds;
 mod informational_packets;
@@ -146,7 +150,8 @@ pub struct Decoder {
     deferred_calls: DeferredCalls,
 }
 
-/// Whether bytes before the first PSB lose nothing: PADs, and the CYC of the PSB itself. Anything else may be the rest of a
+/// Whether bytes before the first PSB lose nothing: PADs, and the CYC of the PSB itself. Anything else may be the rest
+/// of a
 /// packet.
 fn has_only_cyc_and_pad(head: &[u8]) -> bool {
     let mut scanner = Scanner::new(head);
@@ -167,7 +172,8 @@ impl Decoder {
         Decoder::begin(Interpreter::new(spaces.into(), settings), stream, settings)
     }
 
-    /// As `new`, of another stream over the same code, of which it keeps what it has learned. `spaces`: the code as it is
+    /// As `new`, of another stream over the same code, of which it keeps what it has learned. `spaces`: the code as it
+    /// is
     /// where a stream begins, as many spaces as `new` was given.
     pub(crate) fn restart(
         &mut self,

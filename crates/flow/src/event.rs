@@ -28,7 +28,8 @@ pub enum EventKind {
     Vmcs = 11,
     /// MODE.Exec: `value` bit 0 CS.L, bit 1 CS.D, bit 2 IF.
     ModeExec = 12,
-    /// MODE.TSX: `value` bit 0 InTX, bit 1 TXAbort; `ip`: from where on. While tracing is off the last one alone is told, when
+    /// MODE.TSX: `value` bit 0 InTX, bit 1 TXAbort; `ip`: from where on. While tracing is off the last one alone is
+    /// told, when
     /// it is on again.
     ModeTsx = 13,
     /// PTW: `value` = the operand; `ip` = the PTWRITE, 0 if not known.

@@ -1,6 +1,7 @@
 //! The column of address spaces of rows, kept as changes, since most streams have one space.
 //!
-//! A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs no
+//! A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
+//! no
 //! announcement. A stream that never leaves space 0 has no column.
 
 /// The space of the rows that a sink gathers.
@@ -29,7 +30,8 @@ impl InSpace {
         }
     }
 
-    /// A number for each of these rows, which are all that have been gathered; none if all are in space 0. It begins anew.
+    /// A number for each of these rows, which are all that have been gathered; none if all are in space 0. It begins
+    /// anew.
     pub fn take(&mut self, rows: usize) -> Vec<u32> {
         let mut found = Vec::new();
         if self.first != 0 || !self.changes.is_empty() {

@@ -9,7 +9,8 @@ pub struct StreamWindow<'a> {
     pub last: bool,
 }
 
-/// So many bytes before the end of a window that is not the last nothing is read: no packet is longer, and the clock looks
+/// So many bytes before the end of a window that is not the last nothing is read: no packet is longer, and the clock
+/// looks
 /// ahead (module `lookahead`).
 pub(crate) const MARGIN: usize = 1 << 12;
 

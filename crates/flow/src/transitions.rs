@@ -3,7 +3,8 @@
 //! # The idea
 //!
 //! To a first approximation this is a finite automaton with packets as its alphabet. Its states are *code nodes*:
-//! instructions that always run together, up to the next one at which a packet can take effect (see `code_cache`). What a
+//! instructions that always run together, up to the next one at which a packet can take effect (see `code_cache`). What
+//! a
 //! packet does at a node depends on the code alone, so it is computed once and kept as a *transition*:
 //!
 //! ```text
@@ -23,7 +24,8 @@
 //!
 //! # Fast path and reference
 //!
-//! The interpreter (module `interpreter`) can do everything and is the reference. The decode loop handles four kinds of packets
+//! The interpreter (module `interpreter`) can do everything and is the reference. The decode loop handles four kinds of
+//! packets
 //! (short TNT, TIP, CYC, MTC) and stops before anything else: events, errors, PSB, a packet that another one binds to,
 //! a missing transition. The caller then adds the transition and resumes, or has the interpreter decode the packet. So
 //! there is one author of errors, of the ledger and of events, and nothing here has error handling.

@@ -1,4 +1,5 @@
-//! DWARF as far as lines of source need it: units, and the programs that make their lines. Nothing is kept of a unit that
+//! DWARF as far as lines of source need it: units, and the programs that make their lines. Nothing is kept of a unit
+//! that
 //! was gone over, and what many units share costs each of them: who asks says what all of it may cost.
 
 mod files;

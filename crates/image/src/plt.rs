@@ -21,7 +21,8 @@ const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
 /// A slot of the global offset table: the string table that has its name, and where.
 type Slots<'data> = HashMap<u64, (&'data [u8], u32)>;
 
-/// The stubs whose slots some relocation section fills. Tables that are broken, or more than `budget` allows, have none.
+/// The stubs whose slots some relocation section fills. Tables that are broken, or more than `budget` allows, have
+/// none.
 pub(crate) fn names<'data, E, R>(
     header: &E,
     endian: Endianness,

@@ -188,7 +188,8 @@ impl View {
         copy(bytes.get(..room).unwrap_or(bytes), out)
     }
 
-    /// Whether both have the very same bytes at the same addresses, without comparing one, and nobody is asked for more.
+    /// Whether both have the very same bytes at the same addresses, without comparing one, and nobody is asked for
+    /// more.
     pub fn has_bytes_of(&self, other: &View) -> bool {
         !self.asks() && !other.asks() && self.sections.are(&other.sections)
     }

@@ -65,7 +65,8 @@ impl Columns {
         self.payload.reserve(packets);
     }
 
-    /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or an
+    /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or
+    /// an
     /// error comes. What follows a packet may say that it is none: up to 32 bytes behind it count, if there are any.
     pub fn fill(
         &mut self,

@@ -66,7 +66,8 @@ impl PacketKind {
         matches!(self, Self::Bep { .. } | Self::Ovf) || !self.kind().row().in_block
     }
 
-    /// Calls `take` with the name and value of each field, in declared order, named as in the Python table; a suppressed
+    /// Calls `take` with the name and value of each field, in declared order, named as in the Python table; a
+    /// suppressed
     /// IP payload is left out, and a TNT gives `count` and `bits`.
     pub fn fields(&self, mut take: impl FnMut(&'static str, u64)) {
         match *self {

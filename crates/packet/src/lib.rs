@@ -11,7 +11,8 @@
 //! assert!(scanner.next().is_none());
 //! ```
 //!
-//! [`Scanner`] reads packets one by one and says what is none, [`Columns`] has many at once, [`find_psb`] says where to begin.
+//! [`Scanner`] reads packets one by one and says what is none, [`Columns`] has many at once, [`find_psb`] says where to
+//! begin.
 //!
 //! `table` is generated from the Python declarations (`python -m rtit.packets.rust_table`); everything here reads
 //! headers, lengths and field positions from it.

@@ -196,7 +196,8 @@ struct ArrayOwn {
     _kept: Kept,
 }
 
-// SAFETY: its pointers lead to what it owns alone: plain memory, and buffers that Python keeps as long as they are held.
+// SAFETY: its pointers lead to what it owns alone: plain memory, and buffers that Python keeps as long as they are
+// held.
 unsafe impl Send for Array {}
 
 impl Drop for Array {

@@ -40,7 +40,8 @@ const BYTES: usize = 32;
 const WORDS: usize = 1 << 21;
 
 /// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
-/// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings are
+/// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings
+/// are
 /// those of `Flow`. One thread at a time: RuntimeError if another decodes with it.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Decoder {
@@ -111,7 +112,8 @@ impl Decoder {
         })
     }
 
-    /// Decodes a stream from its first PSB on, or from its first byte if `start` says how things are there, as for `Flow`.
+    /// Decodes a stream from its first PSB on, or from its first byte if `start` says how things are there, as for
+    /// `Flow`.
     /// `bitmap`, writable and of a power of two of bytes, takes the counts of its edges: INDEXES says where, BRANCHES
     /// which; on top of what it has if `add`, else instead. With `classes` they are AFL's. It is not touched if
     /// anything is raised: TypeError, ValueError, what those raise who are asked for pages.
@@ -191,7 +193,8 @@ impl Decoder {
         })
     }
 
-    /// The code has changed from address `start` to before `end`: `space` and `spaces`, with the keys of before, have it
+    /// The code has changed from address `start` to before `end`: `space` and `spaces`, with the keys of before, have
+    /// it
     /// as it is now. ValueError: other keys.
     #[pyo3(signature = (space, spaces = None, start = 0, end = u64::MAX))]
     fn forget(

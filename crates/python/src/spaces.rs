@@ -14,7 +14,8 @@ use crate::image::Space;
 use crate::interrupt::Interrupt;
 use crate::raising::{Raisers, Raising};
 
-/// The code; None: what runs is passed over; whether it is no matter of doubt when its turns begin; of the guest that the
+/// The code; None: what runs is passed over; whether it is no matter of doubt when its turns begin; of the guest that
+/// the
 /// thread runs the code of its process and of its kernel, None where that is not known.
 pub type Whose = (
     Option<Py<Space>>,
@@ -58,7 +59,8 @@ impl Coded {
         Ok(Coded { spaces, raisers })
     }
 
-    /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in order,
+    /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in
+    /// order,
     /// or somebody's who is not there.
     pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &Turns) -> PyResult<Coded> {
         let (since, numbers, All(whose)) = turns;

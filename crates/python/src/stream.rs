@@ -79,7 +79,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Forgets what is before offset `position` and takes more. What a piece raises is raised again by every later call.
+    /// Forgets what is before offset `position` and takes more. What a piece raises is raised again by every later
+    /// call.
     pub fn go_on(&mut self, py: Python<'_>, position: usize) -> PyResult<()> {
         let Stream::Pieces(pieces) = self else {
             return Ok(());

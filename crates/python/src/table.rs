@@ -12,7 +12,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(table_lines, module)?)
 }
 
-/// The form, numbers (an array of u64), and then for each form: a width; words; offsets (u64) and names, each with whether
+/// The form, numbers (an array of u64), and then for each form: a width; words; offsets (u64) and names, each with
+/// whether
 /// it is a file.
 #[derive(FromPyObject)]
 enum Given<'py> {
@@ -26,9 +27,12 @@ enum Given<'py> {
     ),
 }
 
-/// Columns as lines of UTF-8, as many as the shortest has rows, a blank between two columns and none at the end. Each is
-/// ("hexadecimal" | "decimal" | "signed" | "commas", numbers, width), on the right of a width of at most 1024 characters:
-/// of "decimal" 2^64-1 is `-`, "signed" takes two's complement; ("words", numbers, words), a word that there is not being
+/// Columns as lines of UTF-8, as many as the shortest has rows, a blank between two columns and none at the end. Each
+/// is
+/// ("hexadecimal" | "decimal" | "signed" | "commas", numbers, width), on the right of a width of at most 1024
+/// characters:
+/// of "decimal" 2^64-1 is `-`, "signed" takes two's complement; ("words", numbers, words), a word that there is not
+/// being
 /// empty; or ("places", numbers, offsets, names), as `rtit.image.Location` is printed, on the left of 32 characters.
 /// Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
 #[pyfunction]

@@ -109,7 +109,8 @@ impl Tracer {
     /// Start `argv` (looked up in the PATH of `env`) under the tracer; it waits at its first instruction until then.
     ///
     /// `start` and `stop` are rows (path or None, offset in it, number of instructions, relative to the start) and say
-    /// where tracing is switched on and off for good. `blocked` are the signals that the program starts with blocked; None are those of the calling thread. Raises
+    /// where tracing is switched on and off for good. `blocked` are the signals that the program starts with blocked;
+    /// None are those of the calling thread. Raises
     /// rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not executable), 125 (anything else).
     #[new]
     #[pyo3(signature = (
@@ -150,7 +151,8 @@ impl Tracer {
 
     /// Trace the processes `pids`, which run already, with all their threads and what they start.
     ///
-    /// They are let go by `kill` and when the object is dropped. Raises rtit.errors.RecordError where one of them cannot
+    /// They are let go by `kill` and when the object is dropped. Raises rtit.errors.RecordError where one of them
+    /// cannot
     /// be attached to.
     #[staticmethod]
     #[pyo3(signature = (pids, *, truth = None, cut_at_branches = false))]
@@ -209,7 +211,8 @@ impl Tracer {
         }
     }
 
-    /// Kill the program and everything that it started, or let go of them if they were attached to; the events still come to their end.
+    /// Kill the program and everything that it started, or let go of them if they were attached to; the events still
+    /// come to their end.
     fn kill(&self) {
         if let Some(inner) = self.ours() {
             inner.kill();

@@ -21,7 +21,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TruthFile>()
 }
 
-/// A truth file. Every call reads it anew, in bounded memory; of a thread no more than its part once `threads` has told where that is.
+/// A truth file. Every call reads it anew, in bounded memory; of a thread no more than its part once `threads` has told
+/// where that is.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct TruthFile {
     path: PathBuf,
@@ -112,7 +113,8 @@ impl TruthFile {
     /// under these FilterEn and TraceStop ranges shows. `prefix`: either path may end before the other. `behind`: the
     /// comparison begins after so many instructions of the truth, where a run of it must begin.
     ///
-    /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, repeated (instructions of the truth in
+    /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, repeated (instructions of the
+    /// truth in
     /// rounds of loops that the decoded path leaves open), unchecked. With False:
     /// instructions (up to the last agreement), truth_index, decoded_index, truth and decoded (the runs that follow
     /// there as (start, instructions), or None), until (the instruction count by which they have parted, or None),

@@ -44,7 +44,8 @@ impl BulkUnit {
         py.detach(|| self.unit.feed_records(records)).map_err(raise)
     }
 
-    /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at `ip`
+    /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at
+    /// `ip`
     /// then, or in the kernel. Raises ValueError for a clock that goes back.
     #[pyo3(signature = (clock, ip = None))]
     fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {

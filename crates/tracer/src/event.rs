@@ -94,7 +94,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Little-endian: offset u64, protection, flags, major, minor u32, inode, inode generation (always 0) u64, path, NUL.
+    /// Little-endian: offset u64, protection, flags, major, minor u32, inode, inode generation (always 0) u64, path,
+    /// NUL.
     pub fn to_blob(&self) -> Vec<u8> {
         let mut blob = Vec::with_capacity(41 + self.path.len());
         blob.extend_from_slice(&self.offset.to_le_bytes());

@@ -1,12 +1,17 @@
 //! The pool of code caches: a finished stream leaves its nodes, the next one over the same bytes starts with them.
 //!
-//! A recording has a stream for each thread and process. Without the pool each decoded the same code again: for 301 processes
-//! forked by one shell, counting took more than twice the CPU time. Two views have the same bytes if they consist of the same parts of the
-//! same allocations at the same addresses; this needs neither times nor process names, and code that has changed is other
+//! A recording has a stream for each thread and process. Without the pool each decoded the same code again: for 301
+//! processes
+//! forked by one shell, counting took more than twice the CPU time. Two views have the same bytes if they consist of
+//! the same parts of the
+//! same allocations at the same addresses; this needs neither times nor process names, and code that has changed is
+//! other
 //! memory. Views that load pages on demand never match.
 //!
-//! A cache is handed on, not shared: decoding takes no lock, and parallel decoders of one stream each build their own. Only
-//! nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address are, so results
+//! A cache is handed on, not shared: decoding takes no lock, and parallel decoders of one stream each build their own.
+//! Only
+//! nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address are, so
+//! results
 //! do not depend on the pool. It is bounded in bytes, for the process, and in entries.
 
 use super::CodeCache;
@@ -24,7 +29,8 @@ const MAX_POOL_ENTRIES: usize = 32;
 /// The decoded code that streams leave when they end, and that others begin with, whose view has the very same bytes:
 /// threads of one process, processes that were forked from one, programs that are started again and again. It is handed
 /// on, not shared, so that nothing is locked while a stream is decoded, and results are those of a decoder that
-/// begins with nothing. Nobody waits for it: while another thread looks, nothing is found, and in a child that was forked
+/// begins with nothing. Nobody waits for it: while another thread looks, nothing is found, and in a child that was
+/// forked
 /// meanwhile nothing ever is. Clones are the same.
 #[derive(Clone, Default)]
 pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);

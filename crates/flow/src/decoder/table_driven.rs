@@ -1,8 +1,11 @@
 //! The table-driven path: decodes runs of short TNTs and TIPs by the transition tables (module `transitions`).
 //!
-//! Position, LastIP and return stack go from the interpreter into the decode loop of the tables, and come back at a packet
-//! boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter. Results are
-//! those of the interpreter by construction, and property tests compare both. For sinks that need the order the loop writes a
+//! Position, LastIP and return stack go from the interpreter into the decode loop of the tables, and come back at a
+//! packet
+//! boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter.
+//! Results are
+//! those of the interpreter by construction, and property tests compare both. For sinks that need the order the loop
+//! writes a
 //! log of transitions and timing packets, which `deliver` hands to the clock and the sink.
 
 use super::{Decoder, TracingState};
@@ -33,7 +36,8 @@ pub(super) enum FastPathResult {
 }
 
 impl Decoder {
-    /// Whether the tables may decode the next packet: execution is followed, nothing is pending, and no workaround needs to know
+    /// Whether the tables may decode the next packet: execution is followed, nothing is pending, and no workaround
+    /// needs to know
     /// whether anything has run since an overflow (transitions are counted late).
     fn can_use_transitions(&self) -> bool {
         self.state == TracingState::On
@@ -125,7 +129,8 @@ impl Decoder {
         FastPathResult::On
     }
 
-    /// Runs the decode loop until a packet has no transition. Returns the TNT bits that the interpreter must still use of a TNT
+    /// Runs the decode loop until a packet has no transition. Returns the TNT bits that the interpreter must still use
+    /// of a TNT
     /// that was decoded in part; `cursor.offset` is then after that TNT.
     fn run_kernel<S: Sink>(
         &mut self,

@@ -1,8 +1,11 @@
 //! Switching the interpreter between address spaces.
 //!
-//! Each space has its own code cache and transition tables, since the same addresses hold other code. Those of the current
-//! space are in the interpreter; [`InactiveSpaces`] keeps the others until execution returns. They are created when execution
-//! first enters a space, as most of many spaces are never entered, and dropped together when they exceed their share of the
+//! Each space has its own code cache and transition tables, since the same addresses hold other code. Those of the
+//! current
+//! space are in the interpreter; [`InactiveSpaces`] keeps the others until execution returns. They are created when
+//! execution
+//! first enters a space, as most of many spaces are never entered, and dropped together when they exceed their share of
+//! the
 //! memory limit; counts are kept. Nodes and call sites do not survive a switch: return-stack entries become addresses.
 
 use super::Interpreter;
@@ -85,7 +88,8 @@ impl InactiveSpaces {
         Some((taken.view, cache))
     }
 
-    /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was counted,
+    /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was
+    /// counted,
     /// which `sum` takes.
     pub fn leave(
         &mut self,
@@ -223,7 +227,8 @@ impl Interpreter {
         self.inactive.selector.take_cr3_contradiction()
     }
 
-    /// Whether the program is in the kernel, and its code is to change yet. It changes while it runs: then every packet is
+    /// Whether the program is in the kernel, and its code is to change yet. It changes while it runs: then every packet
+    /// is
     /// walked, for steps know no time.
     #[inline]
     pub fn is_in_changing_kernel(&self) -> bool {

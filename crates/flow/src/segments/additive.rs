@@ -266,7 +266,8 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         }
     }
 
-    /// The scheduling intervals (`Spaces::add_interval`) in which any code ran, in order; 0 is the time before the first.
+    /// The scheduling intervals (`Spaces::add_interval`) in which any code ran, in order; 0 is the time before the
+    /// first.
     pub fn visited_intervals(&self) -> &[usize] {
         self.decoders
             .first()

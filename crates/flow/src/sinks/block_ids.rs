@@ -10,7 +10,8 @@ use super::templates::Template;
 use crate::hash::AddressHasher;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
-/// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but the last
+/// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but
+/// the last
 /// go on.
 pub type BlockIdSink = ColumnSink<BlockIdFormat>;
 

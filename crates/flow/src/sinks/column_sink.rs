@@ -1,6 +1,7 @@
 //! The sink behind all results in order: it appends rows to columns.
 //!
-//! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once, by
+//! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once,
+//! by
 //! replaying the transition into a second sink of the same format, and copies these rows from then on (`templates`).
 
 use std::fmt::Debug;
@@ -193,7 +194,8 @@ impl<F: RowFormat> ColumnSink<F> {
         }
     }
 
-    /// Copies the templates of transitions, up to the first that has none or for which there is no room. Returns how many.
+    /// Copies the templates of transitions, up to the first that has none or for which there is no room. Returns how
+    /// many.
     #[inline]
     fn copy_templates(&mut self, generation: u32, transitions: &[LoggedTransition]) -> usize {
         let room = self.buffer.columns.row_count();

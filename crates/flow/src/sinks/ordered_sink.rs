@@ -7,7 +7,8 @@ use crate::sink::Sink;
 /// A sink that gathers results in the order of the stream, to be taken in batches.
 pub trait OrderedSink: Sink + Send {
     type Batch: Send;
-    /// What the sink knows of the flow before the results that it has gathered: where two sinks have equal states, and their
+    /// What the sink knows of the flow before the results that it has gathered: where two sinks have equal states, and
+    /// their
     /// decoders, too, equal results follow.
     type State: Clone + PartialEq + Default + Debug + Send + Sync;
 

@@ -23,7 +23,8 @@ const UNIT: u64 = 8;
 
 type Value<'a> = AttributeValue<Slice<'a>>;
 
-/// Abbreviations of roots, by the place of their table and their code. Of the others, which may be many more, none is kept.
+/// Abbreviations of roots, by the place of their table and their code. Of the others, which may be many more, none is
+/// kept.
 #[derive(Default)]
 pub(crate) struct Declared {
     known: HashMap<(usize, u64), Arc<Abbreviations>>,

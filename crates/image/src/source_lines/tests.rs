@@ -90,7 +90,8 @@ fn files_and_rows(count: usize) -> (Vec<u8>, Vec<u8>) {
     (files, all)
 }
 
-/// Of each up to `SIZE` bytes: all units have the last abbreviation, the same lines, files, ranges that nobody asked for,
+/// Of each up to `SIZE` bytes: all units have the last abbreviation, the same lines, files, ranges that nobody asked
+/// for,
 /// or attributes of no bytes; a range has many windows; a name has a long folder, or is behind long ones.
 fn shared() -> Vec<Sections> {
     let (half, some, few) = (SIZE / 2, SIZE / 32, program(b"a\0\0\0\0", &rows(1)));
