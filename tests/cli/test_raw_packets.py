@@ -358,7 +358,7 @@ def test_every_command_has_the_options_of_rtit_decode(command: str) -> None:
 
 
 def test_option_table_covers_all_parameters_of_rtit_decode() -> None:
-    others = {"data", "image", "threads", "places", "title"}
+    others = {"data", "image", "jobs", "max_counters", "title"}
     assert set(inspect.signature(rtit.decode).parameters) - others == set(OPTIONS_OF_DECODE)
 
 

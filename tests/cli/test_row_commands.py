@@ -112,7 +112,7 @@ def test_missing_code_file_or_function_is_reported(
     assert output_lines(capsys, command, "--raw", raw_options[1], code=3) == []
     assert output_lines(capsys, command, str(tmp_path / "nothing"), code=1) == []
     assert main([command, *raw_options, "--function", "nobody"]) == 2
-    assert "--function nobody: nothing that was mapped has it" in capsys.readouterr().err
+    assert "--function nobody: no mapped file has this function" in capsys.readouterr().err
 
 
 def test_text_lines_show_the_values_of_the_tables(

@@ -223,4 +223,4 @@ def test_bytes_before_the_first_tsc_belong_to_no_known_thread(tmp_path: Path) ->
         assert sum(each.size for each in buffer.threads) == len(packets)
         (found,) = [each for each in buffer.threads if each.tid == -1]
         assert found.size == unknown
-        assert found.title == "not known whose"
+        assert found.title == "unknown thread"

@@ -118,7 +118,7 @@ def test_truncated_log_gives_beginnings_of_paths_and_exit_code_3(
     ("content", "message"),
     [
         (b"", "empty"),
-        (b"PERFILE2", "no log of Griffin"),
+        (b"PERFILE2", "not a log of Griffin"),
         (struct.pack("<II", 0x51C0FFEE, 2), "unknown version"),
         (HEAD + struct.pack("<II", 0, 4), "bad size of an item"),
         (HEAD + log_item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),

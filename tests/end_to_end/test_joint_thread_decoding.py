@@ -34,8 +34,8 @@ def force_joint_decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call it to decode no two threads separately afterwards."""
 
     def force() -> None:
-        monkeypatch.setattr(split, "FEW", 1)
-        monkeypatch.setattr(split, "WORK", 0)
+        monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
+        monkeypatch.setattr(split, "MAX_WORK", 0)
 
     return force
 

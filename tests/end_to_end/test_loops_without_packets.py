@@ -66,7 +66,7 @@ def test_totals_are_those_of_the_recorder(
     assert further > 0
     [loop, number] = told["missing"]
     assert UNKNOWN_COUNT in loop
-    assert number.startswith(f"{further:,} instructions of further rounds")
+    assert number.startswith(f"{further:,} instructions of further iterations")
     assert main(["report", "--json", str(recording.path)]) == 3
     told = json.loads(capsys.readouterr().out)
     assert (told["instructions"], told["missing"]) == (executed, further)

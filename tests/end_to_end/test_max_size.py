@@ -120,7 +120,7 @@ def test_nearly_full_disk_stops_the_recording_but_not_the_program(
     def disk(file: OutputFile) -> tuple[int, int]:
         return 50 * 10**9 if file.offset < SIZE else 10**9, 10**11
 
-    monkeypatch.setattr(OutputFile, "disk", disk)
+    monkeypatch.setattr(OutputFile, "disk_space", disk)
     monkeypatch.setattr(packet_store, "_FREE_SPACE_CHECK_BYTES", 4096)
     argv = [str(program("crash_late"))]
     data, truth = tmp_path / "perf.data", tmp_path / "truth"

@@ -159,7 +159,7 @@ def test_missing_or_unusable_qemu_exits_125(tmp_path: Path) -> None:
     assert "No such file" in said(RTIT_QEMU="/nowhere/qemu")
     assert "plugin" in said(RTIT_QEMU_PLUGIN="/nowhere/plugin.so")
     text = write_script(tmp_path / "plugin.so", "no library")
-    assert "does not take the plugin" in said(RTIT_QEMU_PLUGIN=str(text))
+    assert "does not load the plugin" in said(RTIT_QEMU_PLUGIN=str(text))
     version = "[ $1 = --version ] && echo qemu-x86_64 version 99 && exit\n"
     refusing = write_script(
         tmp_path / "refusing", f"#!/bin/sh\n{version}echo $0: unknown option -plugin >&2\nexit 1\n"

@@ -207,4 +207,4 @@ def test_wrong_size_options_are_a_usage_error(
     assert main(["record", *options, "--", "/bin/true"]) == 2
     error = capfd.readouterr().err
     assert said in error
-    assert error.count("\n") == 1
+    assert error.count("\n") == 2  # with the usage

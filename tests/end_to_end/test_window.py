@@ -268,4 +268,4 @@ def test_command_line_records_a_window(
         timeout=300,
     )
     assert wrong.returncode != 0
-    assert len(wrong.stderr.strip().splitlines()) == 1
+    assert len(wrong.stderr.strip().splitlines()) == 2  # with the usage

@@ -23,27 +23,31 @@ HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 _REP = "a REP string instruction that overwrites itself goes on as another, as on some processors"
 
 QEMU_DIFFERS = {
-    "asks_to_trace": "ptrace fails with ENOSYS, so that debuggers do not run a program",
+    "asks_to_trace": "ptrace fails with ENOSYS: debuggers do not run a program",
     "breakpoint_of_ice": "INT1 is an illegal instruction",
     "by_a_child": "code in shared memory that another process writes is not translated again",
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
     "clone_vfork": "a child of CLONE_VFORK has memory of its own",
     "clone_vm": "CLONE_VM without CLONE_THREAD gives memory of its own",
-    "cut_code": "code of a file that has become shorter runs on",
-    "fault_before_exec": "SIGSEGV and SIGBUS that wait, blocked, are lost at an exec",
+    "cut_code": "code of a file that was truncated keeps running",
+    "fault_before_exec": "pending, blocked SIGSEGV and SIGBUS are lost at an exec",
     "filtered_calls": "seccomp filters are not applied",
-    "into_the_file": "code that changes by a write to its file is not translated again",
+    "into_the_file": "code that changes through a write to its file is not translated again",
     "killed_by_a_filter": "seccomp filters are not applied",
     "last_signals": "the last two real-time signals cannot be sent",
     "no_more_memory": "RLIMIT_AS is not applied",
     "own_namespaces": "unshare of CLONE_NEWPID is refused",
     "proc_self_mem": "code that changes through /proc/self/mem is not translated again",
-    "process_vm_write": "process_vm_writev is not known",
-    "real_time_by_default": "what dies of a real-time signal dies of one two higher",
+    "process_vm_write": "process_vm_writev is unknown",
+    "real_time_by_default": "death by a real-time signal is reported with a number two higher",
     "second_mapping": "code that changes through a second mapping is not translated again",
-    "string_from_before": _REP,
-    "string_over_itself": _REP,
-    "thrown_away": "MADV_DONTNEED does not bring back what the file has",
+    "string_from_before": (
+        "a REP string instruction that overwrites itself continues with the new one"
+    ),
+    "string_over_itself": (
+        "a REP string instruction that overwrites itself continues with the new one"
+    ),
+    "thrown_away": "MADV_DONTNEED does not bring back the file's bytes",
     "told_by_a_filter": "seccomp filters are not applied",
 }
 """What plain QEMU 7.2 does, by mode, where it differs from the kernel or the processor."""
