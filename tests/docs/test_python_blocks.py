@@ -22,6 +22,7 @@ WITHOUT = {
     *("Trace.guest_processes", "Ledger.from_rows", "Counts.from_native", "Image.native"),
     *(
         "Stream.native_decoder",
+        "Stream.guest_spaces",
         "Stream.other_spaces",
         "Stream.has_several_threads",
         "Stream.last_interval_start",

@@ -186,7 +186,7 @@ def test_branches_on_shared_cpus_ran_within_their_bounds(
         clock_offsets.append(self._clock_offset)
         original_feed(self, records, blobs)
 
-    monkeypatch.setattr(TraceUnits, "feed", feed)
+    monkeypatch.setattr(TraceUnits, "process_events", feed)
     data = tmp_path / "perf.data"
     replay(recorded_program.log, data, event=event, cpus=cpus)
     with Trace(data) as trace:

@@ -63,8 +63,8 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
         found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedCpuRecorder, "_place", placed)
-    monkeypatch.setattr(SharedCpuRecorder, "_write", wrote)
+    monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", placed)
+    monkeypatch.setattr(SharedCpuRecorder, "_write_slot", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found
 

@@ -123,8 +123,8 @@ def test_truncated_log_gives_beginnings_of_paths_and_exit_code_3(
         (HEAD + struct.pack("<II", 0, 4), "bad size of an item"),
         (HEAD + log_item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),
         (HEAD + log_item(BUFFER, 5), "bad item of kind 0"),
-        (HEAD + log_item(THREAD, 0, 5), "no process or thread has the number"),
-        (HEAD + log_item(THREAD, 1 << 40, 5), "no process or thread has the number"),
+        (HEAD + log_item(THREAD, 0, 5), "is not the id of a process or thread"),
+        (HEAD + log_item(THREAD, 1 << 40, 5), "is not the id of a process or thread"),
         (HEAD + log_item(XPAGE, 5, (1 << 64) - 1, 8, data=bytes(8)), "pages at"),
     ],
 )

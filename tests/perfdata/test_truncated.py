@@ -66,8 +66,11 @@ def test_command_reports_truncation_in_one_line(
         check=False,
     )
     assert ended.returncode == 1, ended.stderr
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"rtit {verb}: {path}: {message} at offset ")
+    line, *hints = ended.stderr.splitlines()
+    assert line.startswith(f"rtit {verb}: {path}")
+    assert message in line
+    assert "offset 0" in line
+    assert all(hint.startswith("  ") for hint in hints)
 
 
 def test_command_ends_by_other_bus_errors() -> None:

@@ -20,7 +20,6 @@ RANDOM = "random_code"
 HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 """Modes that another mode starts."""
 
-_REP = "a REP string instruction that overwrites itself goes on as another, as on some processors"
 
 QEMU_DIFFERS = {
     "asks_to_trace": "ptrace fails with ENOSYS: debuggers do not run a program",
