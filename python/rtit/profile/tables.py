@@ -144,8 +144,7 @@ class Profile:
     threads: list[tuple[str, int]]
     """Title and instructions of each stream."""
     transfers: dict[End, int]
-    """How often each kind of edge was taken, including code in no file and edges without a counter.
-    """
+    """How often each kind of edge was taken, also in no file and without a counter."""
     unmapped_code: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Instructions in no file, by function and module, as far as these are known."""
 
