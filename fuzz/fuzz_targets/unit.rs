@@ -1,6 +1,5 @@
 //! Any events, under any settings, through the packetizer: packets that the scanner knows, from PSB to PSB; the same in
-//! pieces, and
-//! by a unit that took over its state.
+//! pieces, and by a unit that took over its state.
 //!
 //! Input: 16 bytes of settings, then events of 12 bytes.
 #![no_main]

@@ -31,7 +31,7 @@ pub enum EventKind {
     Fault = 10,
     /// INT3, INT1, INT n at ip; extra: the vector.
     SoftInt = 11,
-    /// User code continues at target; flags: a `Resume`.
+    /// User code continues at target; flags: a `ResumeReason`.
     Resume = 12,
     /// The thread is switched out and in at ip.
     Switch = 13,
@@ -139,7 +139,7 @@ pub mod flag {
     pub const CONDITIONAL_TAKEN: u8 = 1;
     /// `target` is 32-bit code.
     pub const FAR_TO_32_BIT: u8 = 1;
-    /// `target` is 32-bit code. The other bits are a `Resume`.
+    /// `target` is 32-bit code. The other bits are a `ResumeReason`.
     pub const RESUME_32_BIT: u8 = 128;
     /// User code was interrupted at `ip`, which has not been executed.
     pub const SWITCH_IN_USER: u8 = 1;

@@ -1,10 +1,8 @@
 //! A fuzzer's loop: run the program, decode its trace, keep the input if it took an edge that none before it took.
 //!
 //! `ReusableDecoder` keeps what it has learned of the code from run to run; `EdgeCounter` counts the edges of one. The
-//! program
-//! here compares three bytes, and what runs it and traces it is made up: a processor with Intel PT and something that
-//! reads
-//! its buffer take the place of `execute`.
+//! program here compares three bytes, and what runs it and traces it is made up: a processor with Intel PT and
+//! something that reads its buffer take the place of `execute`.
 
 use rtit_flow::{
     add_saturating, count_class, BitmapHash, ByteStatus, EdgeCounter, EdgeFilter, ReusableDecoder,

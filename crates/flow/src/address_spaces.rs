@@ -1,37 +1,27 @@
 //! Address spaces: which code image applies where, and which one the traced code is in.
 //!
 //! A stream of one thread usually runs in one address space, and a single [`View`] of its code is enough. Three kinds
-//! of
-//! streams need more:
+//! of streams need more:
 //!
 //! * **Kernel and guests.** PIP and VMCS packets announce CR3, NR and the VMCS pointer. A [`SpaceKey`] maps them to a
-//! view.
-//!   The kernel (upper half of the addresses) is shared by all processes, and a guest without a key of its own may have
-//! one
-//!   view for everything that runs while NR is 1.
+//!   view. The kernel (upper half of the addresses) is shared by all processes, and a guest without a key of its own
+//!   may have one view for everything that runs while NR is 1.
 //! * **Per-CPU streams.** Several threads share the logical processor. The [`ThreadSchedule`] lists, by TSC, which
-//! thread
-//!   has it: one scheduling interval after the other. The thread selects the view where no key does.
+//!   thread has it: one scheduling interval after the other. The thread selects the view where no key does.
 //!
 //! [`Spaces`] is the description that the caller builds; [`SpaceSelector`] is the state of one decoder: what the
-//! packets have
-//! announced, from where on it holds, and which interval is current. Announcements take effect late: a PIP or VMCS
-//! packet
-//! only when execution next enters from elsewhere (`enter_space`), and an interval only at a TIP.PGE, a far transfer or
-//! a
-//! PSB+ (`enter_due_intervals`), since a thread switch happens in the kernel.
+//! packets have announced, from where on it holds, and which interval is current. Announcements take effect late: a PIP
+//! or VMCS packet only when execution next enters from elsewhere (`enter_space`), and an interval only at a TIP.PGE, a
+//! far transfer or a PSB+ (`enter_due_intervals`), since a thread switch happens in the kernel.
 //!
 //! # CR3 against the schedule
 //!
 //! The decoder's time is a lower bound, so that an interval may have begun a little earlier than it seems. CR3 can
-//! reveal
-//! this. `PageTableOwners` learns which page tables belong to which process, but only from user code that lies
-//! certainly
-//! within one interval. If user code later continues with the page tables of the next interval's process, that interval
-//! has
-//! begun. If CR3 belongs to another process altogether, the schedule and the packets contradict each other; the decoder
-//! records that in the coverage ledger, and the page tables count as unknown again, since an ended process's may be
-//! reused.
+//! reveal this. `PageTableOwners` learns which page tables belong to which process, but only from user code that lies
+//! certainly within one interval. If user code later continues with the page tables of the next interval's process,
+//! that interval has begun. If CR3 belongs to another process altogether, the schedule and the packets contradict each
+//! other; the decoder records that in the coverage ledger, and the page tables count as unknown again, since an ended
+//! process's may be reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,8 +54,7 @@ impl SpaceKey {
 }
 
 /// The code of a stream: a default view, views by key, and a schedule of threads. Views are numbered as they are added;
-/// 0 is
-/// the default.
+/// 0 is the default.
 #[derive(Clone, Debug)]
 pub struct Spaces {
     pub(crate) views: Vec<View>,
@@ -109,8 +98,7 @@ impl Spaces {
     }
 
     /// Sets the kernel's view: the upper half of the addresses of every process, whatever CR3 is (with page-table
-    /// isolation
-    /// each process has two), but not of a guest. A key takes precedence.
+    /// isolation each process has two), but not of a guest. A key takes precedence.
     pub fn set_kernel(&mut self, view: View) {
         self.shared.kernel = Some(self.add_view(view));
     }
@@ -160,10 +148,8 @@ impl Spaces {
     }
 
     /// Adds a scheduling interval: from TSC `start` on the thread with index `thread` has the logical processor.
-    /// Intervals
-    /// are added in order of time. One takes effect where execution next enters from elsewhere: at a TIP.PGE, a far
-    /// transfer
-    /// or a PSB+.
+    /// Intervals are added in order of time. One takes effect where execution next enters from elsewhere: at a TIP.PGE,
+    /// a far transfer or a PSB+.
     pub fn add_interval(&mut self, start: u64, thread: u32) {
         Arc::make_mut(&mut self.schedule).add_interval(start, thread);
     }
@@ -435,8 +421,7 @@ impl SpaceSelector {
     }
 
     /// Puts the last PIP into effect, at a VM entry the last VMCS packet too, and returns the index of the view for
-    /// code at
-    /// `ip`. `time`: `enter_due_intervals` was called with it; `None`: execution did not enter from elsewhere.
+    /// code at `ip`. `time`: `enter_due_intervals` was called with it; `None`: execution did not enter from elsewhere.
     pub fn enter_space(&mut self, ip: u64, is_vm_entry: bool, time: Option<u64>) -> usize {
         self.paging = self.next_paging.take().or(self.paging);
         if is_vm_entry {

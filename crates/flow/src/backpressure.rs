@@ -1,18 +1,14 @@
 //! Backpressure: a sink that becomes full within a packet gets the rest later.
 //!
 //! One packet may stand for any number of instructions: 32 MB of straight code may lie between two of them. A decoder
-//! never
-//! reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] stands before the
-//! sink
-//! and, once that is full, keeps further calls as [`DeferredCalls`]. A path through code is kept as a few numbers
-//! ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is reported;
-//! all other
-//! calls of one packet are few. The next call of the decoder first delivers these, and reads no packet before all are
-//! delivered. Order and values are therefore the same for any capacity.
+//! never reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] stands
+//! before the sink and, once that is full, keeps further calls as [`DeferredCalls`]. A path through code is kept as a
+//! few numbers ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is
+//! reported; all other calls of one packet are few. The next call of the decoder first delivers these, and reads no
+//! packet before all are delivered. Order and values are therefore the same for any capacity.
 //!
 //! Counts and ledger may be one packet ahead of the results. A transition stands for so few instructions that the sink
-//! takes it
-//! as a whole.
+//! takes it as a whole.
 
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
@@ -107,7 +103,7 @@ impl DeferredCalls {
         self.calls.is_empty()
     }
 
-    /// Tells a sink until it is full; whether of all.
+    /// Delivers calls until the sink is full; returns whether none is left.
     pub fn deliver<S: Sink>(&mut self, sink: &mut S, cancellation: &mut CancellationPoll) -> bool {
         if self.is_empty() {
             return true;
@@ -139,7 +135,7 @@ impl DeferredCalls {
         true
     }
 
-    /// Tells a sink of all there is, however full it is: the stream has ended, and no way goes on.
+    /// Delivers all calls, however full the sink is: the stream has ended.
     pub fn deliver_all<S: Sink>(&mut self, sink: &mut S, cancellation: &mut CancellationPoll) {
         if !self.is_empty() {
             self.deliver(&mut UnlimitedSink(sink), cancellation);
@@ -322,8 +318,7 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 }
 
 /// Instructions from `ip` on that ran one after the other, up to the end of a node that needs no packet. The view is as
-/// of
-/// when they ran; the interpreter's may have moved on before they are reported.
+/// of when they ran; the interpreter's may have moved on before they are reported.
 #[derive(Clone)]
 pub struct UnreportedPath {
     pub(crate) view: View,
@@ -366,7 +361,7 @@ impl fmt::Debug for UnreportedPath {
 const MAX_REDECODED_BYTES: usize = 1 << 21;
 
 impl UnreportedPath {
-    /// Tells a sink until it is full; whether of all. After `cancellation` has given up nothing more needs to be told.
+    /// Delivers calls until the sink is full; returns whether none is left. Stops once `cancellation` is cancelled.
     pub(crate) fn deliver<S: Sink>(
         &mut self,
         sink: &mut S,

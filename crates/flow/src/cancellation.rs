@@ -2,8 +2,7 @@
 //! for.
 //!
 //! The decoder checks the token at every `NODES_PER_CHECK`th node of such a path. After cancellation the last results
-//! have no
-//! meaning.
+//! have no meaning.
 
 use std::fmt::{Debug, Formatter, Result};
 use std::sync::Arc;

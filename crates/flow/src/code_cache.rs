@@ -3,13 +3,11 @@
 //! A [`CodeNode`] is a superblock: instructions that run together up to the next one that may need a packet
 //! ([`NodeEnd`]). Direct jumps and calls are followed within the node; each contiguous stretch of memory in it is a
 //! `CodeRange`. Nodes are built when execution first arrives (`builder`), and links between them are filled on first
-//! use, so
-//! that following a known path takes no lookup.
+//! use, so that following a known path takes no lookup.
 //!
 //! When code changes, nodes that overlap it become `NodeEnd::Dead` (`invalidation`). Links to them stay; whoever
-//! arrives at a
-//! dead node looks its address up again. A cache above its limit is emptied at the next packet, after which indices are
-//! invalid. A finished stream hands its cache to the next one over the same code (`pool`).
+//! arrives at a dead node looks its address up again. A cache above its limit is emptied at the next packet, after
+//! which indices are invalid. A finished stream hands its cache to the next one over the same code (`pool`).
 
 mod builder;
 mod invalidation;

@@ -16,8 +16,7 @@ pub struct Conditional {
 
 /// Those of stretches of `size` bytes from `start` on, in the code that `view` has now. A stretch ends before its first
 /// byte that is no instruction. No more than `most` instructions are looked at: then comes in which stretch to go on,
-/// and
-/// how far in it.
+/// and how far in it.
 pub fn conditionals(
     view: &View,
     mode: Mode,

@@ -23,12 +23,10 @@ pub struct Counts {
     /// Core cycles that CYC packets report.
     pub cycles: u64,
     /// Core cycles between timing packets that tell the time, and the TSC ticks between these: the ratio is that of
-    /// core
-    /// clock and TSC (section 33.8.3.4).
+    /// core clock and TSC (section 33.8.3.4).
     pub measured: (u64, u64),
     /// TSC ticks in which nothing was traced: what lies between a TSC outside PSB+, or while tracing is off, and the
-    /// time by
-    /// the cycles before it (section 33.3.6).
+    /// time by the cycles before it (section 33.3.6).
     pub inactive: u64,
     /// How often a stream was read as an erratum of its processor asks, by `Erratum`.
     pub errata: [u64; Erratum::ALL.len()],

@@ -2,8 +2,8 @@
 //! its error.
 //!
 //! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its
-//! ledger
-//! lists changes instead (`part`), which `join` replays on the ledger before it, with the same result as one decoder.
+//! ledger lists changes instead (`part`), which `join` replays on the ledger before it, with the same result as one
+//! decoder.
 
 use crate::error::{ErrorClass, FlowError};
 

@@ -1,13 +1,10 @@
 //! The packet decoder: applies the packets of one stream, in order, to the state of tracing.
 //!
 //! A [`Decoder`] is a state machine over packets. `packet_loop` reads packets; `packet_dispatch` applies those that
-//! move
-//! execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares the
-//! state
-//! with what a PSB+ says; `informational_packets` turns the others into events; `resynchronization` handles losses;
-//! `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not decoded.
-//! `snapshot`
-//! is the whole state as a value, with which another decoder can continue.
+//! move execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares
+//! the state with what a PSB+ says; `informational_packets` turns the others into events; `resynchronization` handles
+//! losses; `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not
+//! decoded. `snapshot` is the whole state as a value, with which another decoder can continue.
 //!
 //! | state      | what is known                                           | left by                                            |
 //! |------------|---------------------------------------------------------|----------------------------------------------------|
@@ -151,8 +148,7 @@ pub struct Decoder {
 }
 
 /// Whether bytes before the first PSB lose nothing: PADs, and the CYC of the PSB itself. Anything else may be the rest
-/// of a
-/// packet.
+/// of a packet.
 fn has_only_cyc_and_pad(head: &[u8]) -> bool {
     let mut scanner = Scanner::new(head);
     let mut packets = std::iter::from_fn(|| scanner.next());
@@ -173,8 +169,7 @@ impl Decoder {
     }
 
     /// As `new`, of another stream over the same code, of which it keeps what it has learned. `spaces`: the code as it
-    /// is
-    /// where a stream begins, as many spaces as `new` was given.
+    /// is where a stream begins, as many spaces as `new` was given.
     pub(crate) fn restart(
         &mut self,
         spaces: &Spaces,

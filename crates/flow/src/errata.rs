@@ -1,10 +1,8 @@
 //! Errata of processors that concern decoding, by model.
 //!
 //! Sources: libipt's list of models (`pt_cpu_errata`) and its comments on each (`struct pt_errata`). For an unknown
-//! processor
-//! only those errata apply that the packets themselves show, or that lose instructions and invent none: a loss is
-//! better
-//! than an invented path.
+//! processor only those errata apply that the packets themselves show, or that lose instructions and invent none: a
+//! loss is better than an invented path.
 
 /// DisplayFamily, DisplayModel and stepping of an Intel processor (CPUID.01H:EAX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -23,8 +23,7 @@ pub enum ErrorClass {
     /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
     Incomplete = 6,
     /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran;
-    /// one
-    /// iteration is reported.
+    /// one iteration is reported.
     RepeatsUnknown = 7,
     /// Code ran before or after a thread switch: it is reported for the thread before the switch.
     TurnUnknown = 8,

@@ -29,8 +29,7 @@ pub enum EventKind {
     /// MODE.Exec: `value` bit 0 CS.L, bit 1 CS.D, bit 2 IF.
     ModeExec = 12,
     /// MODE.TSX: `value` bit 0 InTX, bit 1 TXAbort; `ip`: from where on. While tracing is off the last one alone is
-    /// told, when
-    /// it is on again.
+    /// told, when it is on again.
     ModeTsx = 13,
     /// PTW: `value` = the operand; `ip` = the PTWRITE, 0 if not known.
     PtWrite = 14,

@@ -1,20 +1,17 @@
 //! The interpreter: follows the code from node to node, as branch results and targets decide.
 //!
 //! It holds the position in the code, the return stack, and TNT bits that no branch has used yet. It is the reference
-//! for the
-//! transition tables, which only repeat what the interpreter does for a (node, packet) pair, and the only place that
-//! finds errors. It handles everything that the tables do not: packets that bind to an instruction (`paths`), address
-//! spaces
-//! and scheduling intervals (`address_spaces`), and deferred TIPs, for which TNT bits wait (section 33.4.2.3).
+//! for the transition tables, which only repeat what the interpreter does for a (node, packet) pair, and the only place
+//! that finds errors. It handles everything that the tables do not: packets that bind to an instruction (`paths`),
+//! address spaces and scheduling intervals (`address_spaces`), and deferred TIPs, for which TNT bits wait (section
+//! 33.4.2.3).
 //!
 //! # Invariants
 //!
 //! * Nothing is reported to the sink before it is certain that the current packet fits the code. A packet that
-//! disagrees
-//!   leaves no instruction behind that it did not confirm.
+//!   disagrees leaves no instruction behind that it did not confirm.
 //! * `node` is the node whose first instruction runs next, or `NO_NODE`, and then `ip` has the address. A node may die
-//! when
-//!   code changes; `resolve` looks its address up again.
+//!   when code changes; `resolve` looks its address up again.
 //! * Node indices and call sites belong to one code cache. Whoever empties or exchanges the cache first calls
 //!   `drop_node_indices`, or replaces them by addresses.
 

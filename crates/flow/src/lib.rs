@@ -25,17 +25,14 @@
 //! ```
 //!
 //! `examples/fuzzing_loop.rs` is a fuzzer's loop. No input makes this crate panic or use unbounded memory; errors of a
-//! stream
-//! are in the ledger, and decoding continues after them. Nothing here opens a file or depends on Python.
+//! stream are in the ledger, and decoding continues after them. Nothing here opens a file or depends on Python.
 //!
 //! Below [`Decoder`] are `decoder` (applies each packet to the state of tracing), `interpreter` (follows the code),
 //! `code_cache` (decoded nodes), `transitions` (transition tables, the fast path), `return_stack` (RET compression) and
-//! `time`
-//! (timing packets to TSC).
+//! `time` (timing packets to TSC).
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL at which a TIP.PGD
-//! turns
-//! tracing off has run.
+//! turns tracing off has run.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,8 @@
 //! The return stack of RET compression (section 33.4.2.2): 64 entries; a push onto a full stack drops the oldest.
 //!
 //! An entry is a call site of the code cache, which knows the address after the call and, once it was needed, its node.
-//! When
-//! the cache is emptied or exchanged, entries become addresses (`forget_sites`), and call sites again when the
-//! transition
-//! tables need them (`give_sites`).
+//! When the cache is emptied or exchanged, entries become addresses (`forget_sites`), and call sites again when the
+//! transition tables need them (`give_sites`).
 
 use crate::code_cache::CodeCache;
 

@@ -1,8 +1,7 @@
 //! A decoder for many short streams over the same code, for a fuzzer that decodes thousands of traces a second.
 //!
 //! Most of the time of a short decode goes into building nodes and transitions, so these are kept. All other state is
-//! reset
-//! for each stream: results are those of a new decoder. Code that changes outside the image must be reported
+//! reset for each stream: results are those of a new decoder. Code that changes outside the image must be reported
 //! (`forget`).
 
 use rtit_image::Changed;

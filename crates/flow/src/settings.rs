@@ -105,8 +105,7 @@ impl Default for TransitionLimits {
 
 impl Settings {
     /// For one of so many decoders of a stream: what they keep of code and steps is as much as one keeps alone, or a
-    /// quarter
-    /// of that each.
+    /// quarter of that each.
     pub(crate) fn of_one_in(&self, threads: usize) -> Settings {
         let part = threads.clamp(1, 4);
         Settings {

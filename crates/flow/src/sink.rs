@@ -1,9 +1,8 @@
 //! The interface between the decoder and its consumers.
 //!
 //! A decoder reports executed code as fragments of runs: `extend_run` for contiguous instructions, `end_run` where the
-//! run
-//! ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without the
-//! calls that it ignores. [`SinkNeeds`] says what the transition tables may leave out: a sink that only counts gets
+//! run ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without
+//! the calls that it ignores. [`SinkNeeds`] says what the transition tables may leave out: a sink that only counts gets
 //! transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
 //! `SinkNeeds::Interpreter` gets none at all.
 
@@ -208,8 +207,7 @@ pub trait Sink {
     /// Ends the open run, if any. `offset`: of the packet that showed it.
     fn end_run(&mut self, end: RunEnd, offset: u64);
     /// The instruction at `from` led to `to`, whether decoding continues there or not. A conditional branch that was
-    /// not
-    /// taken has the kind `Cut`.
+    /// not taken has the kind `Cut`.
     fn edge(&mut self, _from: u64, _to: u64, _kind: RunEnd) {}
     /// The last edge led into this address space, perhaps another one.
     fn entered_space(&mut self, _space: u32) {}

@@ -1,8 +1,7 @@
 //! The sinks that give results in order, as columns.
 //!
 //! `column_sink` gathers all of them. Its formats have a file each: runs, runs with hashes, branches, instructions,
-//! block
-//! ids.
+//! block ids.
 
 mod block_ids;
 mod branches;

@@ -1,8 +1,7 @@
 //! The column of address spaces of rows, kept as changes, since most streams have one space.
 //!
 //! A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
-//! no
-//! announcement. A stream that never leaves space 0 has no column.
+//! no announcement. A stream that never leaves space 0 has no column.
 
 /// The space of the rows that a sink gathers.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,7 @@ pub struct StreamWindow<'a> {
 }
 
 /// So many bytes before the end of a window that is not the last nothing is read: no packet is longer, and the clock
-/// looks
-/// ahead (module `lookahead`).
+/// looks ahead (module `lookahead`).
 pub(crate) const MARGIN: usize = 1 << 12;
 
 impl<'a> StreamWindow<'a> {

@@ -4,8 +4,7 @@
 //!
 //! To a first approximation this is a finite automaton with packets as its alphabet. Its states are *code nodes*:
 //! instructions that always run together, up to the next one at which a packet can take effect (see `code_cache`). What
-//! a
-//! packet does at a node depends on the code alone, so it is computed once and kept as a *transition*:
+//! a packet does at a node depends on the code alone, so it is computed once and kept as a *transition*:
 //!
 //! ```text
 //! (node, short TNT byte)           -> node after up to six conditional branches
@@ -25,10 +24,9 @@
 //! # Fast path and reference
 //!
 //! The interpreter (module `interpreter`) can do everything and is the reference. The decode loop handles four kinds of
-//! packets
-//! (short TNT, TIP, CYC, MTC) and stops before anything else: events, errors, PSB, a packet that another one binds to,
-//! a missing transition. The caller then adds the transition and resumes, or has the interpreter decode the packet. So
-//! there is one author of errors, of the ledger and of events, and nothing here has error handling.
+//! packets (short TNT, TIP, CYC, MTC) and stops before anything else: events, errors, PSB, a packet that another one
+//! binds to, a missing transition. The caller then adds the transition and resumes, or has the interpreter decode the
+//! packet. So there is one author of errors, of the ledger and of events, and nothing here has error handling.
 //! `tests/transitions.rs` decodes random programs and damaged traces both ways, also with tiny tables; the closed-loop
 //! tests do so with every recording.
 //!

@@ -1,6 +1,5 @@
 //! DWARF as far as lines of source need it: units, and the programs that make their lines. Nothing is kept of a unit
-//! that
-//! was gone over, and what many units share costs each of them: who asks says what all of it may cost.
+//! that was gone over, and what many units share costs each of them: who asks says what all of it may cost.
 
 mod files;
 mod program;

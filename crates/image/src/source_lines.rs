@@ -69,8 +69,7 @@ pub fn source_line<'d, R: ReadRef<'d>>(
 }
 
 /// The lines of all addresses in windows that an ELF file tells of, in stretches that may reach beyond; of several for
-/// one
-/// address the last by end, file and line. Nothing if `gives_up` says so. `None`: it is no ELF file.
+/// one address the last by end, file and line. Nothing if `gives_up` says so. `None`: it is no ELF file.
 pub fn source_lines<'d, R: ReadRef<'d>>(data: R, asked: &Asked<'_>) -> Option<SourceLines> {
     let from_there_on = |part: &(u64, u64)| (part.0.max(asked.from), part.1);
     let windows = Windows::new(asked.windows.iter().map(from_there_on).collect());

@@ -3,8 +3,7 @@
 //! Where to start: [`Lines`] is the sink that gathers steps (a stretch of code, how many of its instructions ran, when)
 //! and gives them out as text in parts of bounded size. `stretch` makes the text of a stretch once, from a [`Layout`];
 //! [`ByFunction`] counts the instructions of each function, [`Calls`] who called whom. [`Names`] knows what each
-//! address
-//! is called, as of a time; [`table`] makes lines of columns. Nothing here opens a file or knows Python.
+//! address is called, as of a time; [`table`] makes lines of columns. Nothing here opens a file or knows Python.
 
 #![forbid(unsafe_code)]
 

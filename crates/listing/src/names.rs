@@ -236,8 +236,7 @@ pub fn escaped(name: &str) -> String {
 }
 
 /// Characters without a shape of their own that change how others are shown: Unicode's categories Cf, Zl and Zp where
-/// text
-/// may meet them.
+/// text may meet them.
 fn is_format(number: u32) -> bool {
     matches!(number, 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff
         | 0xfff9..=0xfffb | 0xe0001..=0xe007f)

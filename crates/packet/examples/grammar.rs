@@ -1,12 +1,9 @@
 //! Streams made from the packet table and then damaged, with what the scanner reads in them, for comparison with
-//! another
-//! reader (tests/differential/grammar.py).
+//! another reader (tests/differential/grammar.py).
 //!
 //! usage: grammar FIRST COUNT. Stream number n is the same at all times. To standard output, all little endian, for
-//! each:
-//! u32 bytes, u32 records, the bytes, and the records: u32 offset, u16 packet (a `Kind`, or 0x100 and up for an error),
-//! u16
-//! length, u64 and u64 of fields, as `record` says.
+//! each: u32 bytes, u32 records, the bytes, and the records: u32 offset, u16 packet (a `Kind`, or 0x100 and up for an
+//! error), u16 length, u64 and u64 of fields, as `record` says.
 
 use std::io::{BufWriter, Error, ErrorKind, Write};
 

@@ -66,8 +66,7 @@ impl Columns {
     }
 
     /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or
-    /// an
-    /// error comes. What follows a packet may say that it is none: up to 32 bytes behind it count, if there are any.
+    /// an error comes. What follows a packet may say that it is none: up to 32 bytes behind it count, if there are any.
     pub fn fill(
         &mut self,
         scanner: &mut Scanner<'_>,

@@ -67,8 +67,7 @@ impl PacketKind {
     }
 
     /// Calls `take` with the name and value of each field, in declared order, named as in the Python table; a
-    /// suppressed
-    /// IP payload is left out, and a TNT gives `count` and `bits`.
+    /// suppressed IP payload is left out, and a TNT gives `count` and `bits`.
     pub fn fields(&self, mut take: impl FnMut(&'static str, u64)) {
         match *self {
             Self::Pad | Self::TraceStop | Self::Ovf | Self::Psb | Self::PsbEnd => {}

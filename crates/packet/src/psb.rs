@@ -22,10 +22,8 @@ pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
 }
 
 /// Whether a PSB begins within the `length` bytes of a packet at the beginning of `data`: then these are no packet,
-/// whatever
-/// they look like. A run of 02H 82H that goes on behind the packet with a whole PSB is the packet's own bytes and that
-/// PSB,
-/// unless it is long enough for another.
+/// whatever they look like. A run of 02H 82H that goes on behind the packet with a whole PSB is the packet's own bytes
+/// and that PSB, unless it is long enough for another.
 pub fn psb_within(data: &[u8], length: usize) -> bool {
     let [first, second] = [PSB[0], PSB[1]];
     let after = data.get(length..).unwrap_or(&[]);

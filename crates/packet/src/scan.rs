@@ -8,8 +8,7 @@ use crate::read::{read, short_tnt, ItemSize};
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
 ///
 /// Every call of [`next`](Scanner::next) that gives a packet moves on. An error is given once, with the scanner still
-/// at
-/// the bad packet; after it `next` gives `None` until [`resync`](Scanner::resync) or [`seek`](Scanner::seek).
+/// at the bad packet; after it `next` gives `None` until [`resync`](Scanner::resync) or [`seek`](Scanner::seek).
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
     data: &'a [u8],

@@ -1,7 +1,6 @@
 //! What PyO3's own conversions do badly: of arguments, names of files that no bytes make, which end in a panic, and
 //! sequences, for which it reserves what their length promises; of results, names of files, which are UTF-8 to it
-//! wherever
-//! they can be, in any locale.
+//! wherever they can be, in any locale.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -15,16 +15,14 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Decodes to the end and follows calls and returns; `names` has the names of the stream's process, `most` says between
-/// how
-/// many pairs of places calls are told apart.
+/// how many pairs of places calls are told apart.
 ///
 /// Columns (u64), a row all calls from one place to another: from_region, from_offset, to_region, to_offset (the row of
 /// `names`, sorted by start, and an offset in its file; without a region 2^64-1 and an address; what ran first was
 /// called from region 2^64-1, offset 0), calls, inclusive (instructions until they returned; of calls within one
 /// another once). And a row a call within others: parent (its row, or 2^64-1), call (row of the columns above), own
 /// (instructions of the called function itself). And of one row how many calls are their callers' own: beyond (too
-/// deep, or
-/// in too many contexts), between (other places than the first `most`).
+/// deep, or in too many contexts), between (other places than the first `most`).
 #[pyfunction]
 fn calls<'py>(
     py: Python<'py>,

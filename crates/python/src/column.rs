@@ -11,8 +11,7 @@ use pyo3::types::{PyIterator, PyMemoryView};
 use rtit_flow::recycle;
 
 /// A column of numbers (u8, u32, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)`
-/// see
-/// them without a copy, read-only. `len(column)` is how many there are, and it gives them one by one.
+/// see them without a copy, read-only. `len(column)` is how many there are, and it gives them one by one.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Column {
     numbers: Numbers,

@@ -18,13 +18,12 @@ const MOST: usize = 1 << 20;
 type Found = (Column, Column, Column, Column, Option<(u32, u64)>);
 
 /// The conditional branches of stretches of code, whether they ran or not: little-endian columns of starts and sizes
-/// (u64).
-/// `space` has the code at its beginning. A stretch ends before its first byte that is no instruction.
+/// (u64). `space` has the code at its beginning. A stretch ends before its first byte that is no instruction.
 ///
 /// Columns in the order of the stretches: numbers of stretches (u32), IPs, where each leads if it is not taken, and if
 /// it is (u64). No more than 2^20 instructions are looked at: then comes the number of the stretch in which to go on,
-/// and
-/// the bytes of it that are done, else None. ValueError: columns of different lengths, or `bits` is not 16, 32 or 64.
+/// and the bytes of it that are done, else None. ValueError: columns of different lengths, or `bits` is not 16, 32 or
+/// 64.
 #[pyfunction]
 #[pyo3(signature = (space, starts, sizes, bits = 64))]
 fn conditionals(

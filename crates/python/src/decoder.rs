@@ -41,8 +41,7 @@ const WORDS: usize = 1 << 21;
 
 /// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
 /// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings
-/// are
-/// those of `Flow`. One thread at a time: RuntimeError if another decodes with it.
+/// are those of `Flow`. One thread at a time: RuntimeError if another decodes with it.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Decoder {
     state: Mutex<State>,
@@ -113,10 +112,9 @@ impl Decoder {
     }
 
     /// Decodes a stream from its first PSB on, or from its first byte if `start` says how things are there, as for
-    /// `Flow`.
-    /// `bitmap`, writable and of a power of two of bytes, takes the counts of its edges: INDEXES says where, BRANCHES
-    /// which; on top of what it has if `add`, else instead. With `classes` they are AFL's. It is not touched if
-    /// anything is raised: TypeError, ValueError, what those raise who are asked for pages.
+    /// `Flow`. `bitmap`, writable and of a power of two of bytes, takes the counts of its edges: INDEXES says where,
+    /// BRANCHES which; on top of what it has if `add`, else instead. With `classes` they are AFL's. It is not touched
+    /// if anything is raised: TypeError, ValueError, what those raise who are asked for pages.
     #[pyo3(signature = (data, bitmap = None, *, index = 0, branches = 0, add = false, classes = false, start = None))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python method
     fn run(
@@ -194,8 +192,7 @@ impl Decoder {
     }
 
     /// The code has changed from address `start` to before `end`: `space` and `spaces`, with the keys of before, have
-    /// it
-    /// as it is now. ValueError: other keys.
+    /// it as it is now. ValueError: other keys.
     #[pyo3(signature = (space, spaces = None, start = 0, end = u64::MAX))]
     fn forget(
         &self,

@@ -3,8 +3,7 @@
 use rtit_flow::{Counts, CoverageLedger, TimingSample};
 
 /// The account of a stream whose results have all been taken. There may be thousands of streams, and what their
-/// decoders
-/// learned of the code is not needed any more.
+/// decoders learned of the code is not needed any more.
 pub(crate) struct Ended {
     pub counts: Counts,
     pub ledger: CoverageLedger,

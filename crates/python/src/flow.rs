@@ -32,48 +32,35 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Follows the PT packets of one logical processor through the code of a space.
 ///
 /// * `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time as decoding comes to
-/// them;
-///   read from its first PSB on.
+///   them; read from its first PSB on.
 /// * `space`: the code, over time. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of
-/// several
-///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`,
-/// for a
-///   logical processor that threads share: when each begins (u64 TSC, in order of time) and whose it is (u32), buffers
-/// of
-///   one length, and who there is: space or None, whether it is idle, and of a guest that it runs the spaces or None of
-/// its
-///   process and its kernel. From then on the code that has no key is that of the space, with None what runs is passed
-///   over. `kernel`: the code in the upper half of addresses, of all processes; `guest`: that of whatever runs while NR
-/// is
-///   1; a key goes before either.
+///   several address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without.
+///   `turns`, for a logical processor that threads share: when each begins (u64 TSC, in order of time) and whose it is
+///   (u32), buffers of one length, and who there is: space or None, whether it is idle, and of a guest that it runs the
+///   spaces or None of its process and its kernel. From then on the code that has no key is that of the space, with
+///   None what runs is passed over. `kernel`: the code in the upper half of addresses, of all processes; `guest`: that
+///   of whatever runs while NR is 1; a key goes before either.
 /// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
 ///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.
 ///   `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets. `guest_tsc`: offset
-/// and
-///   multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's.
+///   and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's.
 /// * `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC. `ranges`: the IP filter ranges, each as first and last
 ///   address, at most 4; empty: no filter, or not known.
 /// * `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
 ///   reckon with; None: not known.
 /// * `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of the next
-/// instruction
-///   or None if tracing is off, 64, 32 or 16 for the mode, LastIP.
+///   instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP.
 /// * `points`: times are numbers of points, see `points`.
 /// * `walk`: take every packet by itself, which is the reference for the table of whole steps that is used otherwise
-/// and
-///   gives the same.
+///   and gives the same.
 /// * `threads`: so many decode segments between PSBs at once, where that is possible, and the results are those of one:
-/// not
-///   with `turns`, `points` or a space that asks for pages, and not for `lines` and `functions`. 0: as many as the
-/// machine
-///   runs at once, 8 at most.
+///   not with `turns`, `points` or a space that asks for pages, and not for `lines` and `functions`. 0: as many as the
+///   machine runs at once, 8 at most.
 /// * `places`: how many runs and how many edges have counts of their own in `totals`.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `block_ids`, `lines`, `functions`,
-/// `count`
-/// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out
-/// of
-/// range, or results taken in two ways. ConcurrentUseError: another thread is using this object.
+/// `count` and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a
+/// setting out of range, or results taken in two ways. ConcurrentUseError: another thread is using this object.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     decoding: Decoding,
@@ -139,14 +126,10 @@ impl Flow {
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
     /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32,
-    /// 64),
-    /// in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no turn, then `spaces`,
-    /// those of
-    /// `turns`, `kernel` and `guest` in their order; empty: all in 0). Events, as little-endian bytes: event_row
-    /// (number of
-    /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times
-    /// are
-    /// TSC, lower bounds; a run's offset is that of the packet that ended it.
+    /// 64), in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no turn, then
+    /// `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0). Events, as little-endian
+    /// bytes: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
+    /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
@@ -195,9 +178,8 @@ impl Flow {
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs
-    /// as
-    /// `next` has them (u64), bits and in_tx (u8, as `next`), with `points` stream offsets of the packets that told of
-    /// them (u64), and space as `next`; None at the end.
+    /// as `next` has them (u64), bits and in_tx (u8, as `next`), with `points` stream offsets of the packets that told
+    /// of them (u64), and space as `next`; None at the end.
     fn instructions(
         &self,
         py: Python<'_>,
@@ -225,8 +207,7 @@ impl Flow {
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
     /// branch that was not taken), time (u64: TSC estimate, a lower bound), offset (u64) and space as `instructions`,
-    /// and
-    /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
+    /// and the space of where it went (u32; empty: that of all is where they came from); None at the end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
@@ -284,8 +265,7 @@ impl Flow {
     /// With `points`: what timing packets told since this was asked last, as columns: stream offset, TSC estimate, core
     /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), whether the packet said what time it is
     /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered
-    /// from
-    /// 1 on; rows and events have the number of the last one before them as their time.
+    /// from 1 on; rows and events have the number of the last one before them as their time.
     fn points(&self) -> PyResult<[Column; 6]> {
         self.decoding.taking(|way| Ok(columns(&way.take_points())))
     }
@@ -349,8 +329,7 @@ impl Flow {
     }
 
     /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), ""
-    /// where
-    /// there is none. `names` has the names of the stream's process, `others` those of its other spaces, in their
+    /// where there is none. `names` has the names of the stream's process, `others` those of its other spaces, in their
     /// order.
     #[pyo3(signature = (names, others = Items::default()))]
     fn functions(
@@ -404,8 +383,7 @@ impl Flow {
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran
-    /// or
-    /// were taken: uncounted_runs, uncounted_edges (by kind).
+    /// or were taken: uncounted_runs, uncounted_edges (by kind).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.decoding.taking(|way| {
             let all = by_way!(way, Totals, |parts| segments(
@@ -423,8 +401,7 @@ impl Flow {
 
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
     /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None. All, or
-    /// at
-    /// most `most` from number `first` on.
+    /// at most `most` from number `first` on.
     #[pyo3(signature = (first = 0, most = usize::MAX))]
     fn ledger(&self, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
         self.decoding
@@ -433,10 +410,9 @@ impl Flow {
     }
 
     /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream was read
-    /// as
-    /// one asks), and instructions, conditional, indirect, returns, compressed_returns, asynchronous, cycles, measured
-    /// (cycles and the TSC ticks in which they were counted: their ratio is that of core clock and TSC), inactive (TSC
-    /// ticks in which nothing was traced).
+    /// as one asks), and instructions, conditional, indirect, returns, compressed_returns, asynchronous, cycles,
+    /// measured (cycles and the TSC ticks in which they were counted: their ratio is that of core clock and TSC),
+    /// inactive (TSC ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.decoding
             .account(|counts, ledger| counts_dict(py, counts, ledger))?
@@ -444,8 +420,7 @@ impl Flow {
     }
 
     /// How many of `turns` have begun where decoding has come to. Results that `next` and `runs` give at once are of
-    /// one
-    /// turn, and this number, asked after they were taken, says which: 0 is before the first.
+    /// one turn, and this number, asked after they were taken, says which: 0 is before the first.
     #[getter]
     fn turn(&self) -> PyResult<usize> {
         Ok(self.decoding.lock()?.turn())

@@ -18,15 +18,11 @@ type Bounds = (u64, u64, u64, u64);
 /// How the lines of a stream look, and which it has.
 ///
 /// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names;
-/// `others` are the other spaces of the Flow in their order, with their names.
-/// `clock` is (shift, mult, zero) to make nanoseconds of TSC values, else times are TSC values. Instructions have a
-/// line
-/// if they are in any of the `places` of their space, by its number (start, end, since, until: addresses and TSC
-/// values,
-/// half-open; None: all), and their run began within `times` (TSC, the first and the last); `tail` leaves out all but
-/// the
-/// last lines.
-/// ValueError: no such field, or none.
+/// `others` are the other spaces of the Flow in their order, with their names. `clock` is (shift, mult, zero) to make
+/// nanoseconds of TSC values, else times are TSC values. Instructions have a line if they are in any of the `places` of
+/// their space, by its number (start, end, since, until: addresses and TSC values, half-open; None: all), and their run
+/// began within `times` (TSC, the first and the last); `tail` leaves out all but the last lines. ValueError: no such
+/// field, or none.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
     layout: Layout,

@@ -183,13 +183,10 @@ impl Functions {
     }
 
     /// All lines of source that `line` knows, or those of `windows`, of addresses from the first up to the second of
-    /// each:
-    /// stretches of the code in order, as columns (starts and ends of 64 bits, files and lines of 32), and the names of
-    /// the files that the third column counts. Addresses are those of the ELF file. No more than `most` are given,
-    /// nothing
-    /// that begins before `start`: then comes where the first begins that is not given, None if that is all; and
-    /// whether
-    /// the file tells of more than it may.
+    /// each: stretches of the code in order, as columns (starts and ends of 64 bits, files and lines of 32), and the
+    /// names of the files that the third column counts. Addresses are those of the ELF file. No more than `most` are
+    /// given, nothing that begins before `start`: then comes where the first begins that is not given, None if that is
+    /// all; and whether the file tells of more than it may.
     #[pyo3(signature = (windows = None, start = 0, most = 1 << 19))]
     fn lines(
         &self,

@@ -19,8 +19,7 @@ type Failure = (usize, String, bool);
 ///
 /// block: 4 or 8 inside a block with items of that size, else 0. Returns (packets, next offset, block, error): packets
 /// as (offset, size, name, fields) with the fields of `rtit.packets`; next offset and block to go on with; error None
-/// or
-/// (offset, message, truncated), with the next offset still at the bad packet.
+/// or (offset, message, truncated), with the next offset still at the bad packet.
 #[pyfunction]
 #[pyo3(signature = (data, offset = 0, limit = 65536, block = 0))]
 fn scan_packets<'py>(

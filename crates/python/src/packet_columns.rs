@@ -95,13 +95,12 @@ impl PacketScan {
     }
 
     /// With `clocks` (mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc, as `Flow` has them) the time after
-    /// each
-    /// packet comes behind: TSC estimate, core cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known).
+    /// each packet comes behind: TSC estimate, core cycles so far (u64), core cycles in a TSC tick (f64, NaN: not
+    /// known).
     ///
     /// Up to `limit` packets more as columns (kind u8, detail u8, offset u64, payload u64: see `rtit_packet::Columns`),
     /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at
-    /// the
-    /// end.
+    /// the end.
     fn next(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
         self.reading(|state| state.next(py, limit))
     }

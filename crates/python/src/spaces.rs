@@ -15,8 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::raising::{Raisers, Raising};
 
 /// The code; None: what runs is passed over; whether it is no matter of doubt when its turns begin; of the guest that
-/// the
-/// thread runs the code of its process and of its kernel, None where that is not known.
+/// the thread runs the code of its process and of its kernel, None where that is not known.
 pub type Whose = (
     Option<Py<Space>>,
     bool,
@@ -60,8 +59,7 @@ impl Coded {
     }
 
     /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in
-    /// order,
-    /// or somebody's who is not there.
+    /// order, or somebody's who is not there.
     pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &Turns) -> PyResult<Coded> {
         let (since, numbers, All(whose)) = turns;
         let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);

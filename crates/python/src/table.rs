@@ -13,8 +13,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// The form, numbers (an array of u64), and then for each form: a width; words; offsets (u64) and names, each with
-/// whether
-/// it is a file.
+/// whether it is a file.
 #[derive(FromPyObject)]
 enum Given<'py> {
     Number(String, Bound<'py, PyAny>, usize),
@@ -28,13 +27,10 @@ enum Given<'py> {
 }
 
 /// Columns as lines of UTF-8, as many as the shortest has rows, a blank between two columns and none at the end. Each
-/// is
-/// ("hexadecimal" | "decimal" | "signed" | "commas", numbers, width), on the right of a width of at most 1024
-/// characters:
-/// of "decimal" 2^64-1 is `-`, "signed" takes two's complement; ("words", numbers, words), a word that there is not
-/// being
-/// empty; or ("places", numbers, offsets, names), as `rtit.image.Location` is printed, on the left of 32 characters.
-/// Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
+/// is ("hexadecimal" | "decimal" | "signed" | "commas", numbers, width), on the right of a width of at most 1024
+/// characters: of "decimal" 2^64-1 is `-`, "signed" takes two's complement; ("words", numbers, words), a word that
+/// there is not being empty; or ("places", numbers, offsets, names), as `rtit.image.Location` is printed, on the left
+/// of 32 characters. Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
 #[pyfunction]
 fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bound<'py, PyBytes>> {
     let columns = columns.0.into_iter().map(|each| column(py, each));

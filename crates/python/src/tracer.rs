@@ -110,8 +110,8 @@ impl Tracer {
     ///
     /// `start` and `stop` are rows (path or None, offset in it, number of instructions, relative to the start) and say
     /// where tracing is switched on and off for good. `blocked` are the signals that the program starts with blocked;
-    /// None are those of the calling thread. Raises
-    /// rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not executable), 125 (anything else).
+    /// None are those of the calling thread. Raises rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not
+    /// executable), 125 (anything else).
     #[new]
     #[pyo3(signature = (
         argv, *, env = None, cwd = None, no_aslr = false, truth = None, cut_at_branches = false,
@@ -152,8 +152,7 @@ impl Tracer {
     /// Trace the processes `pids`, which run already, with all their threads and what they start.
     ///
     /// They are let go by `kill` and when the object is dropped. Raises rtit.errors.RecordError where one of them
-    /// cannot
-    /// be attached to.
+    /// cannot be attached to.
     #[staticmethod]
     #[pyo3(signature = (pids, *, truth = None, cut_at_branches = false))]
     fn attach(

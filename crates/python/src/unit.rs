@@ -45,8 +45,7 @@ impl BulkUnit {
     }
 
     /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at
-    /// `ip`
-    /// then, or in the kernel. Raises ValueError for a clock that goes back.
+    /// `ip` then, or in the kernel. Raises ValueError for a clock that goes back.
     #[pyo3(signature = (clock, ip = None))]
     fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {
         self.unit.advance_clock(clock).map_err(raise)?;

@@ -1,10 +1,8 @@
 //! How many branches a second: `cargo run --release -p rtit-unit --example bench [millions]`.
 //!
 //! A loop of 20 branches: 16 conditional, 2 returns, a direct and an indirect call. Each branch is a place of its own
-//! in
-//! the code, as in a translated program; what happens there is random: whether a conditional is taken, where an
-//! indirect
-//! call goes, how many other instructions lie between.
+//! in the code, as in a translated program; what happens there is random: whether a conditional is taken, where an
+//! indirect call goes, how many other instructions lie between.
 
 use std::hint::black_box;
 use std::time::Instant;

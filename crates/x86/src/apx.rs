@@ -1,9 +1,8 @@
 //! APX encodings: the REX2 prefix (D5) and JMPABS.
 //!
 //! A REX2 prefix is two bytes and selects opcode map 0 or 1 itself, so that `D5 p op` stands for `REX op` or `REX 0F
-//! op`.
-//! The instruction is decoded in that older form and its length and target are put right: REX2 adds registers, never
-//! bytes.
+//! op`. The instruction is decoded in that older form and its length and target are put right: REX2 adds registers,
+//! never bytes.
 
 use crate::class::Class;
 use crate::iced_decoder;

@@ -33,8 +33,7 @@ pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecoda
 }
 
 /// Returns the length of the instruction of 64-bit code at the start of `bytes`, if it is a common one of class
-/// `Other`;
-/// 0: call `decode`. With 16 bytes no instruction is cut off.
+/// `Other`; 0: call `decode`. With 16 bytes no instruction is cut off.
 #[inline(always)]
 pub fn plain_length(bytes: &[u8; 16]) -> usize {
     bytes

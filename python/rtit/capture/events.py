@@ -51,7 +51,7 @@ class EventKind(IntEnum):
     SOFT_INT = 11
     """INT3, INT1, INT n at ip; extra: the vector."""
     RESUME = 12
-    """User code continues at target; flags: a `Resume`."""
+    """User code continues at target; flags: a `ResumeReason`."""
     SWITCH = 13
     """The thread is switched out and in at ip."""
     THREAD = 14
@@ -90,7 +90,7 @@ class Flag:
     FAR_TO_32_BIT = 1
     """`target` is 32-bit code."""
     RESUME_32_BIT = 0x80
-    """`target` is 32-bit code. The other bits are a `Resume`."""
+    """`target` is 32-bit code. The other bits are a `ResumeReason`."""
     SWITCH_IN_USER = 1
     """User code was interrupted at `ip`, which has not been executed."""
     SWITCH_TURNS_ON = 2

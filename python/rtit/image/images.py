@@ -34,7 +34,7 @@ _MAX_GAP_FILLING = 64
 class Images:
     """The images of all processes of a recording.
 
-    Most options are those of `RecordedFiles`. `kernel` are the kernel's files if kernel code was
+    Most options are those of `Files`. `kernel` are the kernel's files if kernel code was
     traced, else None: records about kernel code are then ignored. `guests` are those of virtual
     machines by the pid of their process; 0: of all other machines. `size` is that of the recording
     in bytes, `reserved` the memory that its AUX index uses.

@@ -188,7 +188,7 @@ class _BinaryFile(NamedTuple):
 class ProfileBuilder:
     """Adds up counts by file.
 
-    At most `max_counters` runs and edges have counts of their own (see `Sums`).
+    At most `max_counters` runs and edges have counts of their own (see `BoundedCounter`).
     """
 
     def __init__(self, files: Files, max_counters: int = 0) -> None:

@@ -121,7 +121,7 @@ class TopaEntry:
 
     @classmethod
     def decode(cls, value: int) -> TopaEntry:
-        """The entry that `value` holds; reserved bits are ignored (see `entry_error`)."""
+        """The entry that `value` holds; reserved bits are ignored (see `topa_entry_error`)."""
         fields = TOPA_ENTRY.decode(value)
         return cls(
             fields.Base << 12,

@@ -1,10 +1,8 @@
 //! Builds nodes from instruction bytes.
 //!
 //! Most instructions are plain: their length follows from tables, and nothing else matters. They are appended in a loop
-//! of
-//! their own; only the others are decoded in full. Bytes come from one section at a time; an instruction at the end of
-//! a
-//! section is read from several, or from pages that the view loads on demand.
+//! of their own; only the others are decoded in full. Bytes come from one section at a time; an instruction at the end
+//! of a section is read from several, or from pages that the view loads on demand.
 
 use super::node::{CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
 use super::CodeCache;

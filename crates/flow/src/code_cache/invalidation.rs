@@ -1,8 +1,7 @@
 //! Invalidation of nodes when code changes, by the 4 KiB pages that nodes touch.
 //!
 //! Most code never changes, so the index by page is built at the first change and kept up to date from then on. A node
-//! that
-//! ended where nothing was mapped, or where there was no instruction, dies too when bytes appear there.
+//! that ended where nothing was mapped, or where there was no instruction, dies too when bytes appear there.
 
 use super::node::{CodeNode, NodeEnd};
 use super::CodeCache;

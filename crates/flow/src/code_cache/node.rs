@@ -107,7 +107,7 @@ pub(crate) struct NearCall {
     pub code_range: u16,
 }
 
-/// A position within a node: so many whole code ranges, then so many instructions.
+/// A position within a node: a number of whole code ranges, then a number of instructions in the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NodePosition {
     pub code_ranges: usize,

@@ -1,18 +1,13 @@
 //! The pool of code caches: a finished stream leaves its nodes, the next one over the same bytes starts with them.
 //!
 //! A recording has a stream for each thread and process. Without the pool each decoded the same code again: for 301
-//! processes
-//! forked by one shell, counting took more than twice the CPU time. Two views have the same bytes if they consist of
-//! the same parts of the
-//! same allocations at the same addresses; this needs neither times nor process names, and code that has changed is
-//! other
-//! memory. Views that load pages on demand never match.
+//! processes forked by one shell, counting took more than twice the CPU time. Two views have the same bytes if they
+//! consist of the same parts of the same allocations at the same addresses; this needs neither times nor process names,
+//! and code that has changed is other memory. Views that load pages on demand never match.
 //!
 //! A cache is handed on, not shared: decoding takes no lock, and parallel decoders of one stream each build their own.
-//! Only
-//! nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address are, so
-//! results
-//! do not depend on the pool. It is bounded in bytes, for the process, and in entries.
+//! Only nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address
+//! are, so results do not depend on the pool. It is bounded in bytes, for the process, and in entries.
 
 use super::CodeCache;
 use rtit_image::View;
@@ -26,12 +21,12 @@ static POOL_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Views that are looked through.
 const MAX_POOL_ENTRIES: usize = 32;
 
-/// The decoded code that streams leave when they end, and that others begin with, whose view has the very same bytes:
-/// threads of one process, processes that were forked from one, programs that are started again and again. It is handed
-/// on, not shared, so that nothing is locked while a stream is decoded, and results are those of a decoder that
-/// begins with nothing. Nobody waits for it: while another thread looks, nothing is found, and in a child that was
-/// forked
-/// meanwhile nothing ever is. Clones are the same.
+/// Code caches of finished streams, for later streams whose views have the same bytes: threads of one process,
+/// forked processes, programs that are started repeatedly.
+///
+/// A cache is handed on, not shared, so that decoding locks nothing, and results are those of a decoder with an empty
+/// cache. Access never blocks: while another thread searches the pool, or in a child that was forked meanwhile, nothing
+/// is found. Clones share the pool.
 #[derive(Clone, Default)]
 pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);
 
@@ -77,10 +72,10 @@ impl CodeCachePool {
         Some(entries.take(found))
     }
 
-    /// Leaves code behind; of the same bytes the larger stays, and what was left first goes when there is too much,
-    /// but nothing of others, which may leave no room.
-    pub(crate) fn put(&self, view: View, code: CodeCache) {
-        // who asks for pages is asked again by each stream
+    /// Adds a cache. Of two with the same bytes the larger one stays. If the pool is too large, its oldest caches go;
+    /// caches that other pools hold stay, and may leave no room.
+    pub(crate) fn add_cache(&self, view: View, code: CodeCache) {
+        // A view with a page callback is asked again by each stream.
         if code.is_empty() || code.size() > MAX_POOL_BYTES || view.asks() {
             return;
         }
@@ -142,7 +137,7 @@ mod tests {
         let mut space = Space::new();
         space.map(0, 0x1000, ret.clone());
         let (pool, none) = (CodeCachePool::default(), CodeCache::new(100, 0));
-        pool.put(space.view(), knows(&space.view(), 100));
+        pool.add_cache(space.view(), knows(&space.view(), 100));
         let mut other = Space::new();
         other.map(0, 0x1000, [0xc3][..].into());
         let mut moved = Space::new();
@@ -161,7 +156,7 @@ mod tests {
         // before its change, and of a child, it is the same
         assert!(pool.take(&changed.view(), &none).is_some());
         assert!(pool.take(&space.view(), &none).is_none());
-        pool.put(space.view(), knows(&space.view(), 100));
+        pool.add_cache(space.view(), knows(&space.view(), 100));
         assert!(pool.take(&space.fork(3).view(), &none).is_some());
     }
 
@@ -175,11 +170,11 @@ mod tests {
         let (one, two) = (CodeCachePool::default(), CodeCachePool::default());
         // others wait: room for one more
         POOL_BYTES.fetch_add(MAX_POOL_BYTES - size, Ordering::Relaxed);
-        one.put(space.view(), knows(&space.view(), 100));
-        two.put(space.view(), knows(&space.view(), 100));
+        one.add_cache(space.view(), knows(&space.view(), 100));
+        two.add_cache(space.view(), knows(&space.view(), 100));
         assert_eq!((one.size(), two.size()), (size, 0));
         drop(one);
-        two.put(space.view(), knows(&space.view(), 100));
+        two.add_cache(space.view(), knows(&space.view(), 100));
         assert_eq!(two.size(), size);
         drop(two.take(&space.view(), &CodeCache::new(100, 0)));
         POOL_BYTES.fetch_sub(MAX_POOL_BYTES - size, Ordering::Relaxed);
@@ -191,14 +186,14 @@ mod tests {
         let pool = CodeCachePool::default();
         let mut first = Space::new();
         first.map(0, 0x1000, [0xc3][..].into());
-        pool.put(first.view(), knows(&first.view(), 100));
+        pool.add_cache(first.view(), knows(&first.view(), 100));
         let again = first.clone();
-        pool.put(again.view(), knows(&again.view(), 100));
+        pool.add_cache(again.view(), knows(&again.view(), 100));
         assert_eq!(pool.0.lock().unwrap().0.len(), 1);
         for _ in 0..MAX_POOL_ENTRIES {
             let mut space = Space::new();
             space.map(0, 0x1000, [0xc3][..].into());
-            pool.put(space.view(), knows(&space.view(), 100));
+            pool.add_cache(space.view(), knows(&space.view(), 100));
         }
         assert_eq!(pool.0.lock().unwrap().0.len(), MAX_POOL_ENTRIES);
         assert!(pool.take(&first.view(), &CodeCache::new(100, 0)).is_none());

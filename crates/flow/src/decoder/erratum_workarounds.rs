@@ -1,10 +1,8 @@
 //! Workarounds for errata: where the packets of known processors deviate from the chapter.
 //!
 //! Which errata apply is in [`crate::errata`]. Here is what the decoder does about those that need more than one line:
-//! packets
-//! with wrong bytes (SKD007, SKZ84), a FUP after OVF outside the filter ranges (APL12), and a VM entry that looks like
-//! an
-//! event (SKD022).
+//! packets with wrong bytes (SKD007, SKZ84), a FUP after OVF outside the filter ranges (APL12), and a VM entry that
+//! looks like an event (SKD022).
 
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;

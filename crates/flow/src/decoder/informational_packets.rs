@@ -1,10 +1,9 @@
 //! Informational packets: those that report something without moving execution, and the events made from them.
 //!
 //! A packet with an IP bit waits for its FUP (`AwaitingFup`). Without FUP a PTW, PIP or TRIG binds to an instruction of
-//! the
-//! code: the next PTWRITE or MOV CR3, or the one that an instruction count names. Others get their address from another
-//! packet (`PendingEvents`): the packets of a block from its BEP, MWAIT and PWRE from EXSTOP, EVDs stay before their
-//! CFE.
+//! the code: the next PTWRITE or MOV CR3, or the one that an instruction count names. Others get their address from
+//! another packet (`PendingEvents`): the packets of a block from its BEP, MWAIT and PWRE from EXSTOP, EVDs stay before
+//! their CFE.
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;

@@ -1,12 +1,10 @@
 //! Packet dispatch: applies one packet to the state of tracing, and handles the packets that move execution.
 //!
 //! `dispatch` separates packets that mean the same everywhere (timing), packets within a PSB+, packets of a thread that
-//! is not
-//! decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler first completes what
-//! is
-//! pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state. It returns an error
-//! before it
-//! reports any instruction that the packet does not confirm; the caller then records the loss (`resynchronization`).
+//! is not decoded, and all others; `dispatch_flow` then chooses the handler of the packet type. A handler first
+//! completes what is pending (events that wait for a FUP, a PSB+ that turned tracing on), then acts by the state. It
+//! returns an error before it reports any instruction that the packet does not confirm; the caller then records the
+//! loss (`resynchronization`).
 
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;

@@ -1,12 +1,9 @@
 //! The loop over the packets of a stream.
 //!
 //! `decode_packets` runs until the sink is full, the window or the stream ends, or decoding must pause. While execution
-//! is
-//! followed and nothing is pending it first tries the transition tables (`table_driven`), then short TNTs without the
-//! packet
-//! scanner, then one packet by the scanner and `packet_dispatch`. It pauses between packets only; `backpressure`
-//! handles
-//! packets that stand for more instructions than a sink takes.
+//! is followed and nothing is pending it first tries the transition tables (`table_driven`), then short TNTs without
+//! the packet scanner, then one packet by the scanner and `packet_dispatch`. It pauses between packets only;
+//! `backpressure` handles packets that stand for more instructions than a sink takes.
 
 use super::table_driven::FastPathResult;
 use super::{Decoder, TracingState};
@@ -39,15 +36,14 @@ fn stops_next(packet: &Packet, stream: StreamWindow<'_>) -> bool {
 
 impl Decoder {
     /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come
-    /// (`CancellationToken` may say
-    /// so). `stream` is what `new` was given, or a later window that begins at or before `position`.
+    /// (`CancellationToken` may say so). `stream` is what `new` was given, or a later window that begins at or before
+    /// `position`.
     pub fn decode<S: Sink>(&mut self, stream: StreamWindow<'_>, sink: &mut S) -> bool {
         self.decode_until(stream, usize::MAX, sink)
     }
 
     /// As `decode`, but also pauses at the first packet at or after `offset`, where a scheduling interval may begin,
-    /// and
-    /// where the ledger of a part is full.
+    /// and where the ledger of a part is full.
     pub fn decode_until<S: Sink>(
         &mut self,
         stream: StreamWindow<'_>,
@@ -205,8 +201,7 @@ impl Decoder {
     }
 
     /// Most of a stream: short TNTs one after the other while the program is followed, without the scanner. Whether
-    /// there
-    /// were any.
+    /// there were any.
     #[inline]
     fn decode_short_tnts<S: Sink>(
         &mut self,

@@ -1,10 +1,8 @@
 //! PSB+: from PSB to PSBEND or OVF, packets report the state and move nothing (section 33.3.7).
 //!
 //! The packets of a PSB+ are collected in [`PsbPlus`]; PSBEND then compares them with the state that was followed up to
-//! the
-//! PSB. If they agree, the stream is exact from there on. If not, the ledger gets the error, and the PSB+ wins: it is
-//! what the
-//! processor reported.
+//! the PSB. If they agree, the stream is exact from there on. If not, the ledger gets the error, and the PSB+ wins: it
+//! is what the processor reported.
 
 use super::informational_packets::mode_of;
 use super::resynchronization::DeferredTips;

@@ -1,8 +1,7 @@
 //! Resynchronization: how decoding stops at an error, and where it continues.
 //!
 //! `fail` records the loss in the coverage ledger and enters the state `Lost`. What the error was decides where
-//! decoding may
-//! continue:
+//! decoding may continue:
 //!
 //! | error | what may be wrong | decoding continues at |
 //! |---|---|---|
@@ -17,16 +16,11 @@
 //! # Deferred TIPs
 //!
 //! One kind of IP does not tell the position: a TIP of a processor that defers TIPs (section 33.4.2.3) follows the TNT,
-//! and
-//! the last bits of that TNT may belong to branches after the TIP. Only the code, which is lost, shows which. So a TIP
-//! after a
-//! TNT (with at most TIPs, CYCs and PADs between) is not used, with two exceptions: it leads into the kernel or out of
-//! it, as
-//! far transfers are never deferred; or the stream has shown that its processor does not defer TIPs, by `ENOUGH_TIPS`
-//! TIPs
-//! since the last PSB of which none was deferred. They are counted from the PSB on so that decoders that start at
-//! different
-//! PSBs agree.
+//! and the last bits of that TNT may belong to branches after the TIP. Only the code, which is lost, shows which. So a
+//! TIP after a TNT (with at most TIPs, CYCs and PADs between) is not used, with two exceptions: it leads into the
+//! kernel or out of it, as far transfers are never deferred; or the stream has shown that its processor does not defer
+//! TIPs, by `ENOUGH_TIPS` TIPs since the last PSB of which none was deferred. They are counted from the PSB on so that
+//! decoders that start at different PSBs agree.
 
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;

@@ -1,12 +1,9 @@
 //! The state of a decoder as a plain value, with which another decoder continues at the same position.
 //!
 //! Parallel decoding depends on it. A speculative decoder starts at a later PSB from a guess (`for_later_psb`); its
-//! segment
-//! is used only if the decoder before it arrives at an equal snapshot. So a snapshot holds everything that influences
-//! later
-//! results, and nothing else: neither counts and ledger, which begin empty in each segment, nor the code cache, which
-//! only
-//! saves time.
+//! segment is used only if the decoder before it arrives at an equal snapshot. So a snapshot holds everything that
+//! influences later results, and nothing else: neither counts and ledger, which begin empty in each segment, nor the
+//! code cache, which only saves time.
 
 use super::informational_packets::PendingEvents;
 use super::resynchronization::DeferredTips;

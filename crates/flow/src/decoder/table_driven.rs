@@ -1,12 +1,9 @@
 //! The table-driven path: decodes runs of short TNTs and TIPs by the transition tables (module `transitions`).
 //!
 //! Position, LastIP and return stack go from the interpreter into the decode loop of the tables, and come back at a
-//! packet
-//! boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter.
-//! Results are
-//! those of the interpreter by construction, and property tests compare both. For sinks that need the order the loop
-//! writes a
-//! log of transitions and timing packets, which `deliver` hands to the clock and the sink.
+//! packet boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter.
+//! Results are those of the interpreter by construction, and property tests compare both. For sinks that need the order
+//! the loop writes a log of transitions and timing packets, which `deliver` hands to the clock and the sink.
 
 use super::{Decoder, TracingState};
 use crate::interpreter::PacketStamp;
@@ -37,8 +34,7 @@ pub(super) enum FastPathResult {
 
 impl Decoder {
     /// Whether the tables may decode the next packet: execution is followed, nothing is pending, and no workaround
-    /// needs to know
-    /// whether anything has run since an overflow (transitions are counted late).
+    /// needs to know whether anything has run since an overflow (transitions are counted late).
     fn can_use_transitions(&self) -> bool {
         self.state == TracingState::On
             && self.awaiting_fup.is_none()
@@ -130,8 +126,7 @@ impl Decoder {
     }
 
     /// Runs the decode loop until a packet has no transition. Returns the TNT bits that the interpreter must still use
-    /// of a TNT
-    /// that was decoded in part; `cursor.offset` is then after that TNT.
+    /// of a TNT that was decoded in part; `cursor.offset` is then after that TNT.
     fn run_kernel<S: Sink>(
         &mut self,
         bytes: &[u8],

@@ -2,17 +2,14 @@
 //! decoded.
 //!
 //! A thread switch happens in the kernel, so that an interval begins where execution next enters from elsewhere: at a
-//! TIP.PGE,
-//! a far transfer or a PSB+ (`Spaces::add_interval`). User code that continues across the start of an interval
-//! contradicts
-//! the schedule. Decoding pauses where an interval may begin, so that no batch mixes threads.
+//! TIP.PGE, a far transfer or a PSB+ (`Spaces::add_interval`). User code that continues across the start of an interval
+//! contradicts the schedule. Decoding pauses where an interval may begin, so that no batch mixes threads.
 //!
 //! # Ambiguous positions
 //!
 //! The decoder's time is a lower bound. If user code begins, by that time, before the start of an interval, and the
-//! next packet
-//! with a time gives one after it, the code may belong to the thread before or after the switch. It is reported for the
-//! thread before, and the ledger gets a remark (`Cause::EitherTurn`).
+//! next packet with a time gives one after it, the code may belong to the thread before or after the switch. It is
+//! reported for the thread before, and the ledger gets a remark (`Cause::EitherTurn`).
 
 use super::informational_packets::mode_of;
 use super::{Decoder, TracingState};
@@ -187,8 +184,7 @@ impl Decoder {
     }
 
     /// A packet told the time. `begins`: tracing was off, so that what ran before was over when it was turned off, and
-    /// one
-    /// thread's: it was not the next one's.
+    /// one thread's: it was not the next one's.
     pub(super) fn resolve_ambiguity(&mut self, offset: u64, begins: bool) {
         let Some(from) = self.ambiguous.from.take() else {
             return;
@@ -220,7 +216,6 @@ pub(super) struct AmbiguousInterval {
     pub entries: u64,
     pub intervals_begun: usize,
     /// End of the last CYC and the packets after it that share its time. A TSC or MTC does not give the time of the
-    /// next packet:
-    /// the kernel may have run for long until tracing continued.
+    /// next packet: the kernel may have run for long until tracing continued.
     pub cyc_end: usize,
 }

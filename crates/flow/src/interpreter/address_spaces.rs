@@ -1,12 +1,10 @@
 //! Switching the interpreter between address spaces.
 //!
 //! Each space has its own code cache and transition tables, since the same addresses hold other code. Those of the
-//! current
-//! space are in the interpreter; [`InactiveSpaces`] keeps the others until execution returns. They are created when
-//! execution
-//! first enters a space, as most of many spaces are never entered, and dropped together when they exceed their share of
-//! the
-//! memory limit; counts are kept. Nodes and call sites do not survive a switch: return-stack entries become addresses.
+//! current space are in the interpreter; [`InactiveSpaces`] keeps the others until execution returns. They are created
+//! when execution first enters a space, as most of many spaces are never entered, and dropped together when they exceed
+//! their share of the memory limit; counts are kept. Nodes and call sites do not survive a switch: return-stack entries
+//! become addresses.
 
 use super::Interpreter;
 use crate::address_spaces::{SpaceSelector, Spaces};
@@ -89,8 +87,7 @@ impl InactiveSpaces {
     }
 
     /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was
-    /// counted,
-    /// which `sum` takes.
+    /// counted, which `sum` takes.
     pub fn leave(
         &mut self,
         view: View,
@@ -228,8 +225,7 @@ impl Interpreter {
     }
 
     /// Whether the program is in the kernel, and its code is to change yet. It changes while it runs: then every packet
-    /// is
-    /// walked, for steps know no time.
+    /// is walked, for steps know no time.
     #[inline]
     pub fn is_in_changing_kernel(&self) -> bool {
         Some(self.inactive.current) == self.inactive.selector.kernel_view()

@@ -1,18 +1,14 @@
 //! Paths through several nodes: up to the instruction that a packet names, or to the next that a packet can bind to.
 //!
 //! A path crosses nodes that execution leaves without a packet. It is first followed without reporting (`NodePath`
-//! counts its
-//! nodes), as its end decides whether the packet fits; then `run_path` reports it. A cycle of such nodes never needs a
-//! packet
-//! and would not end: `CycleDetector` finds it. Before code that is not mapped, everything on the path has run for
-//! certain, and
-//! is reported although the packet cannot be followed.
+//! counts its nodes), as its end decides whether the packet fits; then `run_path` reports it. A cycle of such nodes
+//! never needs a packet and would not end: `CycleDetector` finds it. Before code that is not mapped, everything on the
+//! path has run for certain, and is reported although the packet cannot be followed.
 //!
 //! # Loops without packets
 //!
 //! An event may strike in a loop that emits no packets. How often the loop ran is not in the trace: `loop_body` returns
-//! the
-//! addresses of one iteration, for the ledger and the sink.
+//! the addresses of one iteration, for the ledger and the sink.
 
 use super::{Interpreter, PacketStamp};
 use crate::backpressure::UnreportedPath;

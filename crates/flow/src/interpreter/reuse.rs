@@ -1,12 +1,9 @@
 //! Reuse of an interpreter: for the next stream, after code has changed, and from a snapshot.
 //!
 //! A decoder of many short streams keeps the code cache and the transition tables, and nothing else: results are those
-//! of a
-//! new decoder, byte for byte. A view of the code only moves forward in time, so that a space with changes starts again
-//! from
-//! its first view. Changes made from outside are not visible here; the caller reports them (`forget`), and such a cache
-//! is not
-//! handed to other streams, as more may have changed than was reported.
+//! of a new decoder, byte for byte. A view of the code only moves forward in time, so that a space with changes starts
+//! again from its first view. Changes made from outside are not visible here; the caller reports them (`forget`), and
+//! such a cache is not handed to other streams, as more may have changed than was reported.
 
 use super::Interpreter;
 use crate::address_spaces::{SpaceSelector, Spaces};
@@ -122,7 +119,7 @@ impl Drop for Interpreter {
         if !self.cancellation.is_cancelled() && !self.code.is_over_limit() {
             let none = CodeCache::new(0, 0);
             let code = std::mem::replace(&mut self.code, none);
-            cache_pool.put(self.view.clone(), code);
+            cache_pool.add_cache(self.view.clone(), code);
         }
     }
 }

@@ -11,8 +11,7 @@ use crate::hash::AddressHasher;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but
-/// the last
-/// go on.
+/// the last go on.
 pub type BlockIdSink = ColumnSink<BlockIdFormat>;
 
 /// Instructions one after the other in memory, up to a branch, taken or not, or to where something came between.

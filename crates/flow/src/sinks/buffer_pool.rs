@@ -1,10 +1,9 @@
 //! Memory of columns that is used again.
 //!
 //! A sink hands its columns out without a copy and writes the next rows to other memory. An allocator returns buffers
-//! of this
-//! size to the system, and to touch new pages costs more than to copy a column. While results are made
-//! (`BufferPoolGuard`),
-//! columns that are no longer needed come back (`recycle`), and the next columns, of any thread, take their memory.
+//! of this size to the system, and to touch new pages costs more than to copy a column. While results are made
+//! (`BufferPoolGuard`), columns that are no longer needed come back (`recycle`), and the next columns, of any thread,
+//! take their memory.
 
 use std::hint;
 use std::mem::{replace, size_of};
@@ -18,8 +17,7 @@ const MIN_BUFFER: usize = 1 << 15;
 /// Rows by which a batch exceeds its limit, at most, in most cases.
 const BEYOND_LIMIT: usize = 1 << 12;
 /// Attempts to lock the pool. Other threads hold it for far less; in a process that was forked while a thread held it,
-/// it
-/// stays locked.
+/// it stays locked.
 const MAX_ATTEMPTS: usize = 1 << 10;
 
 static POOL: Mutex<BufferPool> = Mutex::new(BufferPool::EMPTY);

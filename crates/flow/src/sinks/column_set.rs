@@ -5,8 +5,7 @@ use std::fmt::Debug;
 /// The columns of one kind of row, as vectors of equal length.
 ///
 /// A set is both the buffer that a sink writes and the batch that it hands out. Columns that a sink was not asked for
-/// stay
-/// empty. [`column_set!`] implements this.
+/// stay empty. [`column_set!`] implements this.
 pub trait ColumnSet: Clone + Debug + Default + Send {
     /// The columns as slices: those that are always present have one length, of which the compiler knows.
     type Slices<'a>;
@@ -40,10 +39,8 @@ pub trait ColumnSet: Clone + Debug + Default + Send {
 /// Declares a set of columns with its slices and its blocks.
 ///
 /// `copied` columns are those that a template holds. A template holds `offsets` relative to the packet of its
-/// transition, and
-/// does not hold `times`: a sink computes both when it copies a template. `added` are no columns of the buffer: a sink
-/// fills
-/// them when it hands out a batch.
+/// transition, and does not hold `times`: a sink computes both when it copies a template. `added` are no columns of the
+/// buffer: a sink fills them when it hands out a batch.
 macro_rules! column_set {
     (
         $(#[$doc:meta])*

@@ -1,8 +1,7 @@
 //! The sink behind all results in order: it appends rows to columns.
 //!
 //! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once,
-//! by
-//! replaying the transition into a second sink of the same format, and copies these rows from then on (`templates`).
+//! by replaying the transition into a second sink of the same format, and copies these rows from then on (`templates`).
 
 use std::fmt::Debug;
 

@@ -10,8 +10,8 @@ use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 pub type HashedRunSink = ColumnSink<HashedRunFormat>;
 
 /// A run with the hash over its IPs, for comparison with a truth file. A run without instructions says that the
-/// instructions
-/// at the `start`s of the next `hash` runs, which have no instructions either, may have run any number of times there.
+/// instructions at the `start`s of the next `hash` runs, which have no instructions either, may have run any number of
+/// times there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HashedRun {
     pub start: u64,

@@ -8,8 +8,7 @@ use crate::sink::Sink;
 pub trait OrderedSink: Sink + Send {
     type Batch: Send;
     /// What the sink knows of the flow before the results that it has gathered: where two sinks have equal states, and
-    /// their
-    /// decoders, too, equal results follow.
+    /// their decoders, too, equal results follow.
     type State: Clone + PartialEq + Default + Debug + Send + Sync;
 
     /// Bytes of a row in a batch, about.

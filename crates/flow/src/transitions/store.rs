@@ -3,8 +3,7 @@
 //! [`Transitions`] owns the three tables, the fused transitions and what belongs to a transition but is not needed in
 //! the decode loop, by its id: the nodes that it visits ([`NodeVisits`]). Ids are never reused within a generation; a
 //! generation ends when everything is cleared, because the tables serve another kind of sink, memory is full, or the
-//! code
-//! cache was emptied.
+//! code cache was emptied.
 //!
 //! Depending on what the sink needs, a table entry holds either a count or the id ([`Recording`]). Counts are 32 bits
 //! wide and are flushed after 2^30 bytes at the latest. They go from transitions to nodes (`NodeTotals`) and from

@@ -91,8 +91,7 @@ fn files_and_rows(count: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Of each up to `SIZE` bytes: all units have the last abbreviation, the same lines, files, ranges that nobody asked
-/// for,
-/// or attributes of no bytes; a range has many windows; a name has a long folder, or is behind long ones.
+/// for, or attributes of no bytes; a range has many windows; a name has a long folder, or is behind long ones.
 fn shared() -> Vec<Sections> {
     let (half, some, few) = (SIZE / 2, SIZE / 32, program(b"a\0\0\0\0", &rows(1)));
     let numbers =

@@ -1,6 +1,5 @@
 //! The tracing thread. It waits for a thread of the program to stop, finds out what that thread did since its last
-//! stop,
-//! writes events, and resumes it. `event_loop` begins with an overview.
+//! stop, writes events, and resumes it. `event_loop` begins with an overview.
 
 mod attach_detach;
 mod engine_state;

@@ -30,7 +30,7 @@ class OneOf(AllowedValues):
         self.words = ", ".join(names)
 
     def check(self, name: str, value: Any) -> None:
-        """See `Values`."""
+        """See `AllowedValues`."""
         if value not in self.names:
             raise UsageError(f"{name} is one of {self.words}, not {value!r}")
 
@@ -41,7 +41,7 @@ class Flag(AllowedValues):
     words = "True, False"
 
     def check(self, name: str, value: Any) -> None:
-        """See `Values`."""
+        """See `AllowedValues`."""
         if value not in (True, False):
             raise UsageError(f"{name} is True or False, not {value!r}")
 
@@ -54,7 +54,7 @@ class IntegerRange(AllowedValues):
         self.words = f"{'0, ' if or_zero else ''}{low} to {_format_number(high)}"
 
     def check(self, name: str, value: Any) -> None:
-        """See `Values`."""
+        """See `AllowedValues`."""
         if not self.low <= value <= self.high and not (self.or_zero and value == 0):
             zero = " or is 0" if self.or_zero else ""
             raise UsageError(f"{name} lies between {self.low} and {self.high}{zero}, not {value}")
@@ -68,7 +68,7 @@ class SubsetOf(AllowedValues):
         self.words = f"any of {self.each.words}"
 
     def check(self, name: str, value: Any) -> None:
-        """See `Values`."""
+        """See `AllowedValues`."""
         for each in value:
             self.each.check(name, each)
 
@@ -84,7 +84,7 @@ class Permutation(AllowedValues):
         self.words = f"each of {_format_items(items)} once{more}"
 
     def check(self, name: str, value: Any) -> None:
-        """See `Values`."""
+        """See `AllowedValues`."""
         needed = [item for item in value if item != self.optional]
         if sorted(needed) != sorted(self.items) or len(value) - len(needed) > 1:
             raise UsageError(f"{name} has {self.words}, not {_format_items(value)}")
