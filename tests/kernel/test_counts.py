@@ -28,8 +28,8 @@ def test_counts_of_two_threads(recorded: Path, monkeypatch: pytest.MonkeyPatch) 
         expected = stat(trace, apart)
         counts = [each.counts() for each in apart]
         named = compute_statistics(trace, apart)
-    monkeypatch.setattr(split, "FEW", 1)
-    monkeypatch.setattr(split, "WORK", 0)
+    monkeypatch.setattr(split, "ALWAYS_SPLIT", 1)
+    monkeypatch.setattr(split, "MAX_WORK", 0)
     with Trace(recorded) as trace:
         (both,) = trace.by_thread()
         assert both.needs_extraction
