@@ -42,16 +42,15 @@ def decoding(
         replicate.perf_data(recording, long, data)
         space = trace.images.image(stream.tid).native
 
-        def flow(walk: bool = False) -> _core.Flow:
-            return _core.Flow(long, space, walk=walk)
+        def flow(walk: bool = False) -> _core.StreamDecoder:
+            return _core.StreamDecoder(long, space, walk=walk)
 
         ways: dict[str, Callable[[], object]] = {
             "counts": lambda: flow().count(),
             "edges": lambda: flow().totals(),
             "hashed runs": lambda: drain(flow().runs),
-            "columns": lambda: drain(flow().next),
-            "instructions": lambda: drain(flow().ips),
-            "instructions with times": lambda: drain(flow().instructions),
+            "columns": lambda: drain(flow().rows),
+            "instructions": lambda: drain(flow().instructions),
             "branches": lambda: drain(flow().branches),
             "lines of text": lambda: drain(listed(flow(), space)),
             "counts, walked": lambda: flow(walk=True).count(),
@@ -79,11 +78,11 @@ def decoding(
     }
 
 
-def listed(flow: _core.Flow, space: _core.Space) -> Callable[[int], object]:
+def listed(flow: _core.StreamDecoder, space: _core.Space) -> Callable[[int], object]:
     """Takes addresses and instructions as text, without names."""
     from rtit import _core
 
-    flow.list(_core.Listing(["ip", "asm"], space, _core.Names([]), tid=1))
+    flow.start_listing(_core.Listing(["ip", "asm"], space, _core.Names([]), tid=1))
     return flow.lines
 
 

@@ -71,24 +71,24 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
 
     settings = piece.settings
 
-    def flow() -> _core.Flow:
-        return _core.Flow(
+    def flow() -> _core.StreamDecoder:
+        return _core.StreamDecoder(
             piece.pt,
             piece.image().native,
-            threads=threads,
+            jobs=threads,
             mtc_freq=settings.mtc_freq,
             tsc_ctc=settings.tsc_ctc,
             max_nonturbo_ratio=settings.max_nonturbo_ratio,
             no_retcomp=settings.no_retcomp,
         )
 
-    ways: dict[str, Callable[[_core.Flow], object]] = {
+    ways: dict[str, Callable[[_core.StreamDecoder], object]] = {
         "counts": lambda flow: flow.count(),
         "edges": lambda flow: flow.totals(),
         "block ids": lambda flow: decoding.drain(flow.block_ids),
         "hashed runs": lambda flow: decoding.drain(flow.runs),
-        "rows": lambda flow: decoding.drain(flow.next),
-        "instructions": lambda flow: decoding.drain(flow.ips),
+        "rows": lambda flow: decoding.drain(flow.rows),
+        "instructions": lambda flow: decoding.drain(flow.instructions),
         "branches": lambda flow: decoding.drain(flow.branches),
     }
     found = {name: _of_this_process(way, flow) for name, way in ways.items()}

@@ -55,7 +55,7 @@ def read_packets(data: bytes, folder: Path) -> None:
     _require(at == len(data), f"the items end at {at:#x} of {len(data):#x}")
     native = _native()
     if native is not None:
-        _require(_scan_natively(native, data) == items, "the native scanner reads other packets")
+        _require(_scan_natively(data) == items, "the native scanner reads other packets")
         _scan_in_pieces(native, data, [name for _, _, name, _ in items])
     try:
         for _ in iterate_packets(data):
@@ -64,35 +64,32 @@ def read_packets(data: bytes, folder: Path) -> None:
         _require(error.offset is not None and error.value is not None, "an error without place")
 
 
-def _scan_natively(native: ModuleType, data: bytes) -> list[tuple[int, int, str, object]]:
-    items: list[tuple[int, int, str, object]] = []
-    offset, block = 0, 0
-    while True:
-        found, offset, block, error = native.scan_packets(data, offset, 100, block)
-        items += found
-        if error is None:
-            if not found:
-                return items
-            continue
-        at, _, truncated = error
-        following = None if truncated else native.find_psb(data, at + 1)
-        offset, block = len(data) if following is None else following, 0
+def _scan_natively(data: bytes) -> list[tuple[int, int, str, object]]:
+    from rtit.trace.tables.packets import packet_batches
+
+    return [
+        (row.offset, int(size), row.name, row.fields)
+        for batch in packet_batches(data)
+        for row, size in zip(batch, batch.size(), strict=True)
+    ]
 
 
 def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
     """Columns, and what the clocks tell, are the same of pieces of any size."""
-    from rtit.trace.tables.packets import KINDS
+    from rtit.trace.tables.packets import PACKET_KINDS
 
-    clocks = 3, (80, 2), 10, 0, (0, 1 << 48)
+    clocks = {"mtc_freq": 3, "tsc_ctc": (80, 2), "max_nonturbo_ratio": 10}
     size = 1 + sum(data[:3]) % 40
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    for more in ({}, {"clocks": clocks}, {"clocks": clocks, "points": True}):
+    for more in ({}, {"clocks": clocks}, {"clocks": clocks, "timing_samples": True}):
         whole, parted = (_columns(native.PacketScan(of, **more), 1 << 20) for of in (data, pieces))
         _require(whole == parted, f"other packets in pieces of {size}, with {list(more)}")
-        _require([KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns")
+        _require(
+            [PACKET_KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns"
+        )
     ends = [len(data) // 3, len(data) // 2]
     whole, parted = (
-        _told(native.PacketScan(of, clocks=clocks, perf=ends)) for of in (data, pieces)
+        _told(native.PacketScan(of, clocks=clocks, perf_buffer_ends=ends)) for of in (data, pieces)
     )
     _require(whole == parted, f"perf's clock tells otherwise in pieces of {size}")
 
@@ -101,12 +98,12 @@ def _columns(scan: Any, limit: int) -> list[list[Any]]:
     """Columns of packets, what is none, the times of packets, and what timing packets told."""
     found: list[list[Any]] = [[] for _ in range(8)]
     while (batch := scan.next(limit)) is not None:
-        *columns, _, bad, times = batch
+        *columns, _, bad, times = batch.values()
         # as text: a frequency that is not known is not equal to itself
         told = *columns, [bad] if bad else [], *(times or ())
         for at, more in enumerate(told):
             found[at] += map(repr, more)
-    return [*found, *(list(map(repr, each)) for each in scan.points())]
+    return [*found, *(list(map(repr, each)) for each in scan.timing_samples().values())]
 
 
 def _told(scan: Any) -> list[tuple[int, ...]]:

@@ -24,10 +24,10 @@ MAX_INVENTED = 200
 
 
 def decoded_ips(stream: bytes, space: Any) -> list[int]:
-    flow = core.Flow(stream, space, cpu=CPU)
+    flow = core.StreamDecoder(stream, space, cpu=CPU)
     ips = array("Q")
-    while (part := flow.ips(1 << 16)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(1 << 16)) is not None:
+        ips.extend(part["ip"])
     return list(ips)
 
 

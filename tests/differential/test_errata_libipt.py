@@ -290,10 +290,10 @@ def decode_with_rtit(
     space = core.Space()
     space.map(0, BASE, code_section.path.read_bytes())
     ranges = [packets_with["filter_range"]] if packets_with else []
-    flow = core.Flow(bytes(traced.out), space, cpu=cpu, ranges=ranges)
+    flow = core.StreamDecoder(bytes(traced.out), space, cpu=cpu, ranges=ranges)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     return [ip - BASE for ip in ips], flow
 
 

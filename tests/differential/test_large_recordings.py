@@ -74,8 +74,8 @@ def every_nth(stream: Stream, period: int) -> list[int]:
     flow = stream.native_decoder()
     found: list[int] = []
     skip = period - 1
-    while (columns := flow.ips(1 << 20)) is not None:
-        ips = np.asarray(columns[0])
+    while (columns := flow.instructions(1 << 20)) is not None:
+        ips = np.asarray(columns["ip"])
         found += ips[skip::period].tolist()
         skip = (skip - len(ips)) % period
     return found

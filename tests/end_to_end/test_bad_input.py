@@ -91,7 +91,7 @@ def test_flipped_byte_anywhere_keeps_the_ledger_complete(
             for flip in (0x01, 0x80, 0xFF):
                 bad = bytearray(good)
                 bad[index] ^= flip
-                flow = _core.Flow(bytes(bad), space)
+                flow = _core.StreamDecoder(bytes(bad), space)
                 flow.count()
                 spans = flow.ledger()
                 assert spans[0][0] == 0

@@ -46,14 +46,14 @@ def decode(
     """IPs and (kind, ip, value) of events; nothing may be lost unless `lost`."""
     if code is None:
         code = space((0x1000, CODE.hex()))
-    flow = core.Flow(stream, code)
+    flow = core.StreamDecoder(stream, code)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     assert lost or [row[2] for row in flow.ledger()] == ["exact"], flow.ledger()
-    flow = core.Flow(stream, code)
+    flow = core.StreamDecoder(stream, code)
     events: list[tuple[str, int, int]] = []
-    while (rows := flow.next(100)) is not None:
+    while (rows := flow.rows(100)) is not None:
         columns = [array("Q", rows[f"event_{name}"]) for name in ("ip", "value")]
         kinds = [flow.EVENTS[kind] for kind in rows["event_kind"]]
         events += zip(kinds, *columns, strict=True)

@@ -23,7 +23,7 @@ def full(name: str, ip: int) -> bytes:
 
 
 def totals(stream: bytes, code: Any, regions: list[Any]) -> dict[tuple[str, str], int]:
-    flow = core.Flow(stream, code)
+    flow = core.StreamDecoder(stream, code)
     found = {(name, path): count for name, path, count in flow.functions(core.Names(regions))}
     assert sum(found.values()) == flow.counts()["instructions"]
     return found

@@ -28,10 +28,10 @@ def follow(code: str, packets: bytes, bits: int = 64) -> tuple[list[int], set[st
     space.map(0, BASE, raw + b"\x90" * (0x200 - len(raw)))
     mode = bytes((0x99, MODES[bits]))
     psb = encode("PSB") + mode + full("FUP", BASE) + encode("PSBEND")
-    flow = core.Flow(psb + packets, space)
+    flow = core.StreamDecoder(psb + packets, space)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     return list(ips), {row[2] for row in flow.ledger()}
 
 

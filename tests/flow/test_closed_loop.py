@@ -258,12 +258,12 @@ def test_decoded_path_equals_executed_path(
     space = core.Space()
     space.map(0, BASE, b"".join(one.code() for one in code.values()))
 
-    flow = core.Flow(stream, space)
+    flow = core.StreamDecoder(stream, space)
     ips = array("Q")
     lengths = b""
-    while (part := flow.ips(50)) is not None:
-        ips.extend(part[0])
-        lengths += part[1]
+    while (part := flow.instructions(50)) is not None:
+        ips.extend(part["ip"])
+        lengths += part["size"]
     assert list(ips) == seen
     assert list(lengths) == [SIZES[code[ip].kind] for ip in seen]
     assert {row[3] for row in flow.ledger()} <= {None, "loss reported by hardware"}
@@ -274,7 +274,7 @@ def test_decoded_path_equals_executed_path(
     assert counts["returns"] == kinds.count("ret")
     assert counts["indirect"] == sum(kind in ("jmpi", "calli", "syscall") for kind in kinds)
 
-    flow = core.Flow(stream, space)
+    flow = core.StreamDecoder(stream, space)
     at = value = 0
     while (runs := flow.runs(10)) is not None:
         starts, numbers, hashes = array("Q", runs[0]), array("I", runs[1]), array("Q", runs[2])
@@ -293,7 +293,7 @@ def test_rows_are_straight_runs_of_code(seed: int, size: int) -> None:
     seen = run(random, code, tracer, 200)
     space = core.Space()
     space.map(0, BASE, b"".join(one.code() for one in code.values()))
-    flow = core.Flow(bytes(tracer.out), space)
+    flow = core.StreamDecoder(bytes(tracer.out), space)
     at = 0
     ends = {
         "jcc": "conditional",
@@ -303,7 +303,7 @@ def test_rows_are_straight_runs_of_code(seed: int, size: int) -> None:
         "jmpi": "indirect jump",
     }
     ends |= {"calli": "indirect call", "ret": "return", "syscall": "syscall"}
-    while (rows := flow.next(5)) is not None:
+    while (rows := flow.rows(5)) is not None:
         columns = [
             array("Q", rows["start"]),
             array("I", rows["instructions"]),

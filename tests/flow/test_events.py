@@ -28,20 +28,20 @@ def psb(ip: int | None = BASE, *, tsx: int | None = None) -> bytes:
 def flow_of(stream: bytes) -> Any:
     space = core.Space()
     space.map(0, BASE, b"\x90" * 64)
-    return core.Flow(stream, space)
+    return core.StreamDecoder(stream, space)
 
 
 def decode(stream: bytes) -> tuple[list[int], list[str | None]]:
     flow = flow_of(stream)
     ips = array("Q")
-    while (part := flow.ips(1000)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(1000)) is not None:
+        ips.extend(part["ip"])
     return list(ips), [row[4] and row[4].partition(" at offset")[0] for row in flow.ledger()]
 
 
 def events(stream: bytes, kind: str) -> list[tuple[int, int]]:
     flow = flow_of(stream)
-    rows = flow.next(1 << 20)
+    rows = flow.rows(1 << 20)
     columns: list[Any] = [array("Q", rows[key]) for key in ("event_ip", "event_value")]
     found = zip(rows["event_kind"], *columns, strict=True)
     return [(ip, value) for number, ip, value in found if flow.EVENTS[number] == kind]

@@ -35,16 +35,16 @@ def read(stream: str | bytes, code: dict[int, str], ip: int | None, mode: int = 
     data = head + (bytes.fromhex(stream) if isinstance(stream, str) else stream)
     settings = {"max_nonturbo_ratio": 10}
 
-    flow = core.Flow(data, space, **settings)
+    flow = core.StreamDecoder(data, space, **settings)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     assert [row[2] for row in flow.ledger()] == ["exact"]
 
-    flow = core.Flow(data, space, **settings)
+    flow = core.StreamDecoder(data, space, **settings)
     runs: list[tuple[int, int]] = []
     events: list[tuple[str, int, int, int]] = []
-    while (rows := flow.next(100)) is not None:
+    while (rows := flow.rows(100)) is not None:
         starts, times = array("Q", rows["start"]), array("Q", rows["time"])
         runs += [(start, time - START) for start, time in zip(starts, times, strict=True)]
         columns = [array("Q", rows[f"event_{name}"]) for name in ("ip", "value", "time")]

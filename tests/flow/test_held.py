@@ -18,7 +18,7 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 # 1000 nop nop jz 1000; 1004 jnz 1005; 1006 jmp rax
 CODE = bytes.fromhex("9090 74fc 7500 ffe0")
 PSB = encode("PSB") + b"\x99\x01" + encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
-WAYS = ("next", "runs", "ips", "instructions", "branches", "block_ids")
+WAYS = ("rows", "runs", "instructions", "branches", "block_ids")
 
 
 def stream(seed: int) -> bytes:
@@ -37,7 +37,7 @@ def stream(seed: int) -> bytes:
 def taker(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
     space = core.Space()
     space.map(0, 0x1000, CODE)
-    take: Callable[[int], Any] = getattr(core.Flow(trace, space, **options), way)
+    take: Callable[[int], Any] = getattr(core.StreamDecoder(trace, space, **options), way)
     return take
 
 
@@ -66,7 +66,7 @@ def whole(trace: bytes, way: str) -> list[bytes]:
 @examples(40)
 def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int) -> None:
     trace, chosen = stream(seed), random.Random(seed)
-    take = taker(trace, way, threads=threads)
+    take = taker(trace, way, jobs=threads)
     held: list[tuple[list[memoryview], list[bytes]]] = []
     together: list[list[bytes]] = []
     while (batch := take(most)) is not None:
@@ -86,10 +86,10 @@ def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int
 
 def test_batch_has_the_requested_length() -> None:
     trace = stream(1)
-    take = taker(trace, "ips")
+    take = taker(trace, "instructions")
     lengths = []
     while (batch := take(20_000)) is not None:
-        lengths.append(len(batch[0]))
-        assert len(batch[0]) == len(batch[1])
-    assert sum(lengths) * 8 == len(whole(trace, "ips")[0])
+        lengths.append(len(batch["ip"]))
+        assert len(batch["ip"]) == len(batch["size"])
+    assert sum(lengths) * 8 == len(whole(trace, "instructions")[0])
     assert all(20_000 <= length < 21_000 for length in lengths[:-1])

@@ -51,10 +51,10 @@ IPS = [0x1000, 0x1002, 0x1003, 0x1004, 0x1002, 0x1003, 0x1004, 0x1000]
 
 
 def decode(stream: bytes) -> tuple[list[int], list[Any], dict[str, Any]]:
-    flow = core.Flow(stream, space())
+    flow = core.StreamDecoder(stream, space())
     ips = array("Q")
-    while (part := flow.ips(2)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(2)) is not None:
+        ips.extend(part["ip"])
     return list(ips), flow.ledger(), flow.counts()
 
 
@@ -180,31 +180,31 @@ def test_damaged_stream_has_a_whole_ledger(flips: list[tuple[int, int]]) -> None
 
 
 def test_rows_of_a_span_by_number() -> None:
-    flow = core.Flow((psb(0x1000) + b"\x05") * 5, space())
+    flow = core.StreamDecoder((psb(0x1000) + b"\x05") * 5, space())
     flow.count()
     rows = flow.ledger()
     assert len(rows) == 10
     for first in range(12):
         assert flow.ledger(first) == rows[first:]
         for most in range(12):
-            assert flow.ledger(first, most) == flow.ledger(first=first, most=most)
+            assert flow.ledger(first, most) == flow.ledger(first=first, max_rows=most)
             assert flow.ledger(first, most) == rows[first : first + most]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array("B", data)])
 def test_any_bytes_like_object_is_a_stream(kind: Any) -> None:
-    flow = core.Flow(kind(STREAM), space())
+    flow = core.StreamDecoder(kind(STREAM), space())
     assert flow.count()["instructions"] == len(IPS)
 
 
 def test_flow_cannot_mix_kinds_of_results() -> None:
-    flow = core.Flow(STREAM, space())
+    flow = core.StreamDecoder(STREAM, space())
     assert flow.counts() == {}
-    flow.next(1)
-    for other in (flow.ips, flow.runs, lambda _: flow.count()):
-        with pytest.raises(ValueError, match="another way"):
+    flow.rows(1)
+    for other in (flow.instructions, flow.runs, lambda _: flow.count()):
+        with pytest.raises(ValueError, match="other results"):
             other(1)
     with pytest.raises(TypeError):
-        core.Flow("text", space())
+        core.StreamDecoder("text", space())
     with pytest.raises(ValueError, match="mtc_freq"):
-        core.Flow(STREAM, space(), mtc_freq=16)
+        core.StreamDecoder(STREAM, space(), mtc_freq=16)

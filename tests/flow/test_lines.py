@@ -28,9 +28,9 @@ def space(code: str, base: int = BASE) -> Any:
 
 
 def listed(stream: bytes, code: Any, fields: str, **options: Any) -> Any:
-    flow = core.Flow(stream, code)
+    flow = core.StreamDecoder(stream, code)
     names = core.Names(options.pop("regions", []))
-    flow.list(core.Listing(fields.split(","), code, names, tid=7, **options))
+    flow.start_listing(core.Listing(fields.split(","), code, names, tid=7, **options))
     return flow
 
 
@@ -131,10 +131,10 @@ def test_which_lines() -> None:
         line for line in every if line.startswith("100 ")
     ]
     some = [(BASE + 1, BASE + 2, 0, 1 << 63), (BASE + 3, BASE + 4, 150, 250)]
-    found = lines(stream, code, "ip", places=[some], tail=3)
+    found = lines(stream, code, "ip", ranges=[some], tail=3)
     # what was decoded until the third TSC is of before 250
     assert found == ["1003", "1001", "1001"]
-    assert lines(stream, code, "ip", places=[some]).count("1003") == 2
+    assert lines(stream, code, "ip", ranges=[some]).count("1003") == 2
     flow = listed(stream, code, "time,ip")
     assert flow.next_time() == 0
     head = flow.lines(1 << 20, 5)
@@ -150,9 +150,9 @@ def flow_text(rows: list[str]) -> tuple[bytes, int]:
 def test_flow_cannot_mix_lines_and_rows() -> None:
     code = space("90")
     flow = listed(psb(), code, "ip")
-    with pytest.raises(ValueError, match="another way"):
-        flow.next(1)
-    with pytest.raises(ValueError, match="another way"):
-        core.Flow(psb(), code).lines(1)
+    with pytest.raises(ValueError, match="other results"):
+        flow.rows(1)
+    with pytest.raises(ValueError, match="start_listing was not called"):
+        core.StreamDecoder(psb(), code).lines(1)
     with pytest.raises(ValueError, match="no field"):
         core.Listing(["colour"], code, core.Names([]), tid=1)

@@ -54,10 +54,10 @@ def space() -> Any:
 
 def decode(stream: bytes, **settings: Any) -> tuple[list[int], list[str | None], Any]:
     """The addresses, and of each span the trust or the class of its error."""
-    flow = core.Flow(stream, space(), **settings)
+    flow = core.StreamDecoder(stream, space(), **settings)
     ips = array("Q")
-    while (part := flow.ips(3)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(3)) is not None:
+        ips.extend(part["ip"])
     return list(ips), [row[3] or row[2] for row in flow.ledger()], flow
 
 
@@ -155,7 +155,7 @@ def test_a_tnt_like_the_middle_of_a_psb_is_no_cut() -> None:
     results = encode_tnt(6, 0b000001, long=False)
     assert results == b"\x82"
     head = psb(0x1000) + encode("TSC", tsc=0x02000000000000) + results
-    flow = core.Flow(head + psb(0x100C) + full("FUP", 0x100D), made)
+    flow = core.StreamDecoder(head + psb(0x100C) + full("FUP", 0x100D), made)
     assert flow.count()["instructions"] == 7
     assert [row[2] for row in flow.ledger()] == ["exact"]
 
@@ -213,11 +213,11 @@ def test_compressed_returns_after_a_gap_have_no_calls() -> None:
     made = space()
     made.map(0, 0x1200, bytes.fromhex("e802000000 90 cc c3 c3"))  # call 1207; nop; int3; ret; ret
     stream = GAP + full("TIP", 0x1200) + tnt("T") + full("FUP", 0x1206)
-    flow = core.Flow(stream, made)
-    ips = array("Q", flow.ips(1000)[0])
+    flow = core.StreamDecoder(stream, made)
+    ips = array("Q", flow.instructions(1000)["ip"])
     assert list(ips) == [*BEFORE_GAP, 0x1200, 0x1207, 0x1205]
-    flow = core.Flow(GAP + full("TIP", 0x1207) + tnt("T"), made)
-    assert len(flow.ips(1000)[0]) == len(BEFORE_GAP)
+    flow = core.StreamDecoder(GAP + full("TIP", 0x1207) + tnt("T"), made)
+    assert len(flow.instructions(1000)["ip"]) == len(BEFORE_GAP)
     assert flow.count is not None
     assert flow.ledger()[-1][4].startswith("a compressed RET at 0x1207 without a matching call")
 
@@ -247,8 +247,8 @@ def test_tip_after_lost_tnt_does_not_resume_without_evidence(between: bytes) -> 
     """
     tip = between + full("TIP", 0x2000)
     stream = psb(0x1000) + tnt("NT") + tip + tnt("N") + full("FUP", 0x2021) + full("TIP", 0x2022)
-    flow = core.Flow(stream + full("FUP", 0x2023), deferring_code())
-    assert list(array("Q", flow.ips(100)[0])) == [0x1000, 0x2022]
+    flow = core.StreamDecoder(stream + full("FUP", 0x2023), deferring_code())
+    assert list(array("Q", flow.instructions(100)["ip"])) == [0x1000, 0x2022]
     spans = [row[2] for row in flow.ledger()]
     assert spans == ["exact", "lost", "resumed"]
 
@@ -258,8 +258,15 @@ def test_tip_after_lost_code_without_tnt_resumes() -> None:
     mtc = encode("MTC", ctc=1)
     tip = full("TIP", 0x2000) + tnt("TN") + full("FUP", 0x2021)
     stream = psb(0x1000) + tnt("N") + mtc + tip
-    flow = core.Flow(stream, deferring_code())
-    assert list(array("Q", flow.ips(100)[0])) == [0x1000, 0x2000, 0x2010, 0x2012, 0x2013, 0x2020]
+    flow = core.StreamDecoder(stream, deferring_code())
+    assert list(array("Q", flow.instructions(100)["ip"])) == [
+        0x1000,
+        0x2000,
+        0x2010,
+        0x2012,
+        0x2013,
+        0x2020,
+    ]
 
 
 def test_decoding_does_not_resume_at_a_contradiction_before_psb() -> None:
@@ -363,9 +370,9 @@ def test_a_branch_out_of_the_ranges_needs_no_ip() -> None:
     made = core.Space()
     made.map(0, 0x1000, bytes.fromhex("90 eb3d") + b"\x90" * 0x3D + bytes.fromhex("90ffe0"))
     off = encode("TIP.PGD", ip_bytes=0, payload=None)
-    flow = core.Flow(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F)])
-    assert list(array("Q", flow.ips(10)[0])) == [0x1000, 0x1001]
-    flow = core.Flow(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F), (0x1040, 0x1050)])
-    assert list(array("Q", flow.ips(10)[0])) == [0x1000, 0x1001, 0x1040, 0x1041]
+    flow = core.StreamDecoder(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F)])
+    assert list(array("Q", flow.instructions(10)["ip"])) == [0x1000, 0x1001]
+    flow = core.StreamDecoder(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F), (0x1040, 0x1050)])
+    assert list(array("Q", flow.instructions(10)["ip"])) == [0x1000, 0x1001, 0x1040, 0x1041]
     with pytest.raises(ValueError, match="5 filter ranges"):
-        core.Flow(b"", made, ranges=[(0, 1)] * 5)
+        core.StreamDecoder(b"", made, ranges=[(0, 1)] * 5)

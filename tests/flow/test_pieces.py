@@ -33,10 +33,10 @@ def space() -> Any:
 
 
 def result(stream: Any) -> tuple[list[int], Any, Any]:
-    flow = core.Flow(stream, space())
+    flow = core.StreamDecoder(stream, space())
     ips = array("Q")
-    while (part := flow.ips(10_000)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(10_000)) is not None:
+        ips.extend(part["ip"])
     return list(ips), flow.counts(), flow.ledger()
 
 
@@ -67,8 +67,8 @@ def test_pieces_are_read_when_decoding_reaches_them() -> None:
             taken += 1
             yield ROUND * 1000
 
-    flow = core.Flow(endless(), space())
-    assert flow.ips(100_000) is not None
+    flow = core.StreamDecoder(endless(), space())
+    assert flow.instructions(100_000) is not None
     assert taken < 100
 
 
@@ -78,14 +78,14 @@ def test_stream_without_pieces_is_empty() -> None:
 
 def test_non_stream_is_rejected() -> None:
     with pytest.raises(TypeError, match="neither bytes-like nor an iterable"):
-        core.Flow(1, space())
-    with pytest.raises(TypeError, match="a piece of the stream is not bytes-like"):
-        core.Flow(["text"], space())
+        core.StreamDecoder(1, space())
+    with pytest.raises(TypeError, match="a chunk of the stream is not bytes-like"):
+        core.StreamDecoder(["text"], space())
 
     def broken() -> Iterator[bytes]:
         yield PSB + ROUND * 50_000
         raise OSError("gone")
 
-    flow = core.Flow(broken(), space())
+    flow = core.StreamDecoder(broken(), space())
     with pytest.raises(OSError, match="gone"):
         flow.count()

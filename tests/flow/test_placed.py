@@ -46,8 +46,8 @@ def placed(stream: bytes, *kinds: str, **settings: Any) -> list[tuple[str, int, 
     """As `told`, with the time, and the instructions that ran before."""
     space = core.Space()
     space.map(0, BASE, b"\x90" * 64)
-    flow = core.Flow(stream, space, **settings)
-    rows = flow.next(1 << 20)
+    flow = core.StreamDecoder(stream, space, **settings)
+    rows = flow.rows(1 << 20)
     assert [row[2] for row in flow.ledger()] == ["exact"], flow.ledger()
     names = [flow.EVENTS[kind] for kind in rows["event_kind"]]
     columns: list[Any] = [
@@ -183,8 +183,8 @@ def test_ring_buffer_is_read_from_its_oldest_psb(written: int) -> None:
     point = len(stream) % size
     space = core.Space()
     space.map(0, BASE, b"\x90" * 64)
-    flow = core.Flow([bytes(ring[point:]), bytes(ring[:point])], space)
-    ips = array("Q", b"".join(part[0] for part in iter(lambda: flow.ips(9), None)))
+    flow = core.StreamDecoder([bytes(ring[point:]), bytes(ring[:point])], space)
+    ips = array("Q", b"".join(part["ip"] for part in iter(lambda: flow.instructions(9), None)))
     oldest = len(stream) - size
     first = -(-oldest // len(lap)) * len(lap)
     # a lap is one instruction, told by the FUP behind its PSB+

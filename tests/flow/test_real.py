@@ -45,8 +45,8 @@ def space_of(elf: bytes) -> Any:
 
 def all_ips(flow: Any) -> list[int]:
     ips = array("Q")
-    while (part := flow.ips(64)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(64)) is not None:
+        ips.extend(part["ip"])
     return list(ips)
 
 
@@ -65,7 +65,7 @@ def test_perf_traces_of_static_programs(trace: str, elf: str, traces: Path) -> N
     expected = [int(line, 16) for line in (folder / f"{trace}.ips.txt").read_text().split()]
     ips = []
     for stream in aux_streams((folder / f"{trace}.perf.data").read_bytes()):
-        flow = core.Flow(stream, space, mtc_freq=3)
+        flow = core.StreamDecoder(stream, space, mtc_freq=3)
         ips += all_ips(flow)
         lost = [row for row in flow.ledger() if row[2] == "lost" and row[3] != "incomplete"]
         assert lost == []
@@ -80,13 +80,13 @@ def test_cyc_mtc_trace_of_hello(traces: Path) -> None:
     settings = {"mtc_freq": 3, "tsc_ctc": (308, 2), "max_nonturbo_ratio": 37}
     entry = 0x401000
     expected = [entry + offset for offset in (0, 5, 10, 20, 25, 27, 32, 37)]
-    flow = core.Flow(stream, space, **settings)
+    flow = core.StreamDecoder(stream, space, **settings)
     assert all_ips(flow) == expected
     assert {row[2] for row in flow.ledger()} == {"exact"}
 
-    flow = core.Flow(stream, space, **settings)
+    flow = core.StreamDecoder(stream, space, **settings)
     times = array("Q")
-    while (rows := flow.next(1)) is not None:
+    while (rows := flow.rows(1)) is not None:
         times.extend(rows["time"])
     # the first TSC packet is the lower bound of all; a microsecond holds some thousand ticks
     first = int.from_bytes(stream[stream.index(b"\x19") + 1 :][:7], "little")

@@ -28,14 +28,14 @@ def stream(begin: int, *packets: bytes) -> bytes:
 def flow(data: bytes, **settings: Any) -> Any:
     space = core.Space()
     space.map(0, 0x1000, CODE)
-    return core.Flow(data, space, **settings)
+    return core.StreamDecoder(data, space, **settings)
 
 
 def ips(data: bytes) -> list[int]:
     found = array("Q")
     made = flow(data)
-    while (part := made.ips(100)) is not None:
-        found.extend(part[0])
+    while (part := made.instructions(100)) is not None:
+        found.extend(part["ip"])
     return list(found)
 
 

@@ -60,10 +60,10 @@ def space(code: bytes = CODE, base: int = BASE) -> Any:
 
 
 def ips_of(stream: bytes, code: Any = None, **settings: Any) -> tuple[list[int], Any]:
-    flow = core.Flow(stream, code if code is not None else space(), **settings)
+    flow = core.StreamDecoder(stream, code if code is not None else space(), **settings)
     ips = array("Q")
-    while (part := flow.ips(3)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(3)) is not None:
+        ips.extend(part["ip"])
     return list(ips), flow
 
 
@@ -78,9 +78,9 @@ def errors(flow: Any) -> list[str]:
 
 
 def events(stream: bytes, code: Any = None) -> list[tuple[str, int, int]]:
-    flow = core.Flow(stream, code if code is not None else space())
+    flow = core.StreamDecoder(stream, code if code is not None else space())
     found = []
-    while (rows := flow.next(1000)) is not None:
+    while (rows := flow.rows(1000)) is not None:
         words = [array("Q", rows[name]) for name in ("event_ip", "event_value")]
         kinds = [flow.EVENTS[kind] for kind in rows["event_kind"]]
         found += list(zip(kinds, *words, strict=True))
@@ -379,15 +379,15 @@ def test_a_stream_without_results_stops_at_a_return_that_may_be_compressed() -> 
     code.map(0, 0x2000, bytes.fromhex("e802000000 ffe0 c3"))
     # the RET was compressed: no packet; the TIP is that of the jump
     stream = psb(0x2000) + full("TIP", 0x1022)
-    flow = core.Flow(stream, code, no_tnt=True)
+    flow = core.StreamDecoder(stream, code, no_tnt=True)
     assert flow.count()["instructions"] == 0
     row = next(row for row in flow.ledger() if row[2] == "lost")
     assert (row[3], row[6]) == ("unsupported", 0x2007)
     # without compression the TIP is the RET's
-    flow = core.Flow(stream, code, no_tnt=True, no_retcomp=True)
+    flow = core.StreamDecoder(stream, code, no_tnt=True, no_retcomp=True)
     assert flow.count()["instructions"] == 2
     # and a RET without a call cannot have been compressed
-    flow = core.Flow(psb(0x2007) + full("TIP", 0x1022), code, no_tnt=True)
+    flow = core.StreamDecoder(psb(0x2007) + full("TIP", 0x1022), code, no_tnt=True)
     assert flow.count()["instructions"] == 1
 
 

@@ -50,10 +50,10 @@ def stop(ip: int) -> bytes:
 def follow(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int]:
     """IPs of what ran; nothing may be lost."""
     others = {key: space(code) for key, code in spaces.items()}
-    flow = core.Flow(stream, space(default), spaces=others)
+    flow = core.StreamDecoder(stream, space(default), spaces=others)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     assert [row[2] for row in flow.ledger()] == ["exact"], flow.ledger()
     return list(ips)
 
@@ -133,16 +133,16 @@ def test_branch_target_is_in_the_batch_of_the_branch(most: int, walk: bool) -> N
     leave = full("FUP", 0x1002) + pip(A) + full("TIP", 0x1000)
     rounds = (enter + leave) * 3
     stream = begin(pip(A)) + rounds + stop(0x1000)
-    flow = core.Flow(stream, core.Space(), spaces=spaces, walk=walk)
+    flow = core.StreamDecoder(stream, core.Space(), spaces=spaces, walk=walk)
     found: list[tuple[int, int, int]] = []
     while (batch := flow.branches(most)) is not None:
-        source, *_, came, led = map(list, batch)
+        source, *_, came, led = map(list, batch.values())
         found += zip(source, came, led or came, strict=True)
     assert found == [(0x1000, 1, 2), (0x1000, 2, 2)] * 3
 
 
 def test_invalid_space_keys_are_rejected() -> None:
     with pytest.raises(ValueError, match="NR is 2"):
-        core.Flow(b"", core.Space(), spaces={(A, 2): core.Space()})
+        core.StreamDecoder(b"", core.Space(), spaces={(A, 2): core.Space()})
     with pytest.raises(TypeError):
-        core.Flow(b"", core.Space(), spaces={(A, 0): b""})
+        core.StreamDecoder(b"", core.Space(), spaces={(A, 0): b""})

@@ -29,14 +29,14 @@ def decode(stream: bytes, code: str) -> tuple[list[int], list[str], list[tuple[s
     """IPs of `code` at 1000, trusts or error classes of the spans, events (kind, ip, value)."""
     space = core.Space()
     space.map(0, 0x1000, bytes.fromhex(code))
-    flow = core.Flow(stream, space)
+    flow = core.StreamDecoder(stream, space)
     ips = array("Q")
-    while (part := flow.ips(100)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(100)) is not None:
+        ips.extend(part["ip"])
     spans = [row[3] or row[2] for row in flow.ledger()]
-    flow = core.Flow(stream, space)
+    flow = core.StreamDecoder(stream, space)
     events: list[tuple[str, int, int]] = []
-    while (rows := flow.next(100)) is not None:
+    while (rows := flow.rows(100)) is not None:
         columns = [array("Q", rows[f"event_{name}"]) for name in ("ip", "value")]
         kinds = [flow.EVENTS[kind] for kind in rows["event_kind"]]
         events += zip(kinds, *columns, strict=True)

@@ -30,9 +30,9 @@ def times(*packets: bytes, lost: bool = False, **settings: Any) -> list[int]:
     space.map(0, 0x1000, CODE)
     head = encode("PSB") + encode("PSBEND") + b"\x99\x01"
     stream = head + b"".join(packets) + full("FUP", 0x1000) + encode("TIP.PGD", ip_bytes=0)
-    flow = core.Flow(stream, space, **settings)
+    flow = core.StreamDecoder(stream, space, **settings)
     found = array("Q")
-    while (rows := flow.next(2)) is not None:
+    while (rows := flow.rows(2)) is not None:
         found.extend(rows["time"])
     assert lost or [row[2] for row in flow.ledger()] == ["exact"]
     return list(found)
@@ -128,7 +128,7 @@ def test_new_ratio_holds_from_its_cbr() -> None:
 
 
 def counts(*packets: bytes, **settings: Any) -> Any:
-    return core.Flow(
+    return core.StreamDecoder(
         encode("PSB") + encode("PSBEND") + b"".join(packets), core.Space(), **settings
     ).count()
 
@@ -206,8 +206,8 @@ def test_a_cyc_before_a_tnt_is_the_time_of_its_first_branch() -> None:
     stream = encode("PSB") + encode("PSBEND") + tsc(1000) + encode("CBR", ratio=10) + b"\x99\x01"
     stream += PGE + encode("CYC", cycles=7) + encode_tnt(2, 0b11) + encode("CYC", cycles=9)
     stream += encode_tnt(1, 1)
-    flow = core.Flow(stream, space, max_nonturbo_ratio=10)
-    rows = flow.next(1000)
+    flow = core.StreamDecoder(stream, space, max_nonturbo_ratio=10)
+    rows = flow.rows(1000)
     assert list(array("Q", rows["time"])) == [1000, 1007, 1007]
 
 
@@ -222,6 +222,6 @@ def test_a_psb_while_tracing_is_off_is_no_measure() -> None:
     space.map(0, 0x1000, CODE)
     for later, measured, inactive in ((off, (0, 0), 7800), (psb_at(9000), (100, 8000), 0)):
         stream = b"".join(packets) + later
-        found = core.Flow(stream, space, max_nonturbo_ratio=20).count()
+        found = core.StreamDecoder(stream, space, max_nonturbo_ratio=20).count()
         # at half the TSC's frequency 100 cycles are 200 ticks
         assert (found["measured"], found["inactive"]) == (measured, inactive)

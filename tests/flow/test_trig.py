@@ -30,9 +30,9 @@ def listed(text: str) -> list[tuple[int, int, bool]]:
 def events(name: str, folder: Path) -> list[tuple[int, int, bool]]:
     space = core.Space()
     space.map(0, 0x1000, (folder / f"{name}.bin").read_bytes())
-    flow = core.Flow((folder / f"{name}.pt").read_bytes(), space)
+    flow = core.StreamDecoder((folder / f"{name}.pt").read_bytes(), space)
     found = []
-    while (rows := flow.next(1000)) is not None:
+    while (rows := flow.rows(1000)) is not None:
         columns: list[Any] = [array("Q", rows[key]) for key in ("event_ip", "event_value")]
         for kind, ip, value in zip(rows["event_kind"], *columns, strict=True):
             if flow.EVENTS[kind] == "trig":

@@ -40,7 +40,7 @@ def space(code: str) -> Any:
 
 
 def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
-    return core.Flow(stream, space(default), turns=native(turns), walk=walk)
+    return core.StreamDecoder(stream, space(default), schedule=native(turns), walk=walk)
 
 
 def native(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
@@ -51,8 +51,8 @@ def native(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
 
 def ips(made: Any) -> list[int]:
     found = array("Q")
-    while (part := made.ips(100)) is not None:
-        found.extend(part[0])
+    while (part := made.instructions(100)) is not None:
+        found.extend(part["ip"])
     return list(found)
 
 
@@ -157,13 +157,13 @@ def test_batch_has_rows_of_one_interval() -> None:
     stream = PSB + stretch() + tsc(20) + stretch() + stretch() + tsc(30) + stretch()
     made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
     found = []
-    while (columns := made.next(1000)) is not None:
-        found.append((made.turn, list(array("I", columns["instructions"]))))
+    while (columns := made.rows(1000)) is not None:
+        found.append((made.intervals_begun, list(array("I", columns["instructions"]))))
     assert [(turn, rows) for turn, rows in found if rows] == [(1, [2]), (2, [1, 1])]
     made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
     hashed = []
     while (runs := made.runs(1000)) is not None:
-        hashed.append((made.turn, list(array("I", runs[1]))))
+        hashed.append((made.intervals_begun, list(array("I", runs[1]))))
     assert [each for each in hashed if each[1]] == [(1, [2]), (2, [1, 1])]
 
 
@@ -171,17 +171,17 @@ def test_visited_lists_intervals_with_executed_code() -> None:
     stream = PSB + stretch() + tsc(20) + tsc(30) + stretch() + stretch() + tsc(40)
     made = flow(stream, [(15, None), (25, None), (35, None)])
     made.count()
-    assert made.visited == [0, 2]
+    assert made.visited_intervals == [0, 2]
 
 
 def test_invalid_intervals_are_rejected() -> None:
-    with pytest.raises(ValueError, match="a turn at 3 comes after one at 5"):
+    with pytest.raises(ValueError, match="an interval at 3 follows one at 5"):
         flow(PSB, [(5, None), (3, None)])
     one = [(None, False, None, None)]
-    with pytest.raises(ValueError, match="a turn of number 1 of 1"):
-        core.Flow(PSB, space(ONE), turns=(array("Q", [1]), array("I", [1]), one))
-    with pytest.raises(ValueError, match="2 times of turns, but numbers of 1"):
-        core.Flow(PSB, space(ONE), turns=(array("Q", [1, 2]), array("I", [0]), one))
+    with pytest.raises(ValueError, match="thread 1 of 1 in an interval"):
+        core.StreamDecoder(PSB, space(ONE), schedule=(array("Q", [1]), array("I", [1]), one))
+    with pytest.raises(ValueError, match="2 starts of 1 intervals"):
+        core.StreamDecoder(PSB, space(ONE), schedule=(array("Q", [1, 2]), array("I", [0]), one))
 
 
 def mtc(ctc: int) -> bytes:
@@ -190,8 +190,10 @@ def mtc(ctc: int) -> bytes:
 
 def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[tuple[int, int]]:
     """(where it was told, since where it is not certain) of each place where the turn is not."""
-    made = core.Flow(stream, space(ONE), turns=native(turns, idle), mtc_freq=0, tsc_ctc=(10, 1))
-    while made.ips(100) is not None:
+    made = core.StreamDecoder(
+        stream, space(ONE), schedule=native(turns, idle), mtc_freq=0, tsc_ctc=(10, 1)
+    )
+    while made.instructions(100) is not None:
         pass
     rows = made.ledger()
     assert made.counts()["errors"].get("turn unknown", 0) == sum(

@@ -42,10 +42,10 @@ def code(program: dict[int, tuple[str, int]], step: int) -> Any:
 
 
 def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
-    flow = core.Flow(stream, space, cpu=CPU, **more)
+    flow = core.StreamDecoder(stream, space, cpu=CPU, **more)
     ips = array("Q")
-    while (part := flow.ips(1 << 16)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(1 << 16)) is not None:
+        ips.extend(part["ip"])
     return list(ips), flow.ledger()
 
 

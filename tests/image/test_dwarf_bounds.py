@@ -37,7 +37,7 @@ LINES = DWARF_KINDS["dwarf-lines"](1 << 10)
 
 def told(path: Path) -> tuple[int, bool]:
     """How many lines a file tells of, and whether it tells more than it may."""
-    starts, *_, is_cut = FileSymbols(path).native.lines()
+    starts, *_, is_cut = FileSymbols(path).native.source_lines()
     return len(starts), is_cut
 
 
@@ -123,11 +123,11 @@ def test_dwarf_parsing_can_be_interrupted(kind: str, how: str, tmp_path: Path) -
     path.write_bytes(build_dwarf_elf(kind, 1 << 22))
     native = FileSymbols(path).native
     asks: dict[str, Callable[[], object]] = {
-        "lines": native.lines,
-        "line": partial(native.line, TEXT),
+        "lines": native.source_lines,
+        "line": partial(native.source_line, TEXT),
     }
     call: Callable[[Callable[[], object]], object] = operator.call
-    native.at(0)
+    native.index_at(0)
     time.sleep(0.1)  # handlers run every 50 ms at most
     answers: list[object] = []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -72,7 +72,7 @@ def compressed(data: bytes) -> list[tuple[int, int, int, int]]:
 def lines(library: Path) -> list[tuple[str, int] | None]:
     symbols = FileSymbols(library)
     places = [symbols.find_by_name(name)[0] for name in ("one", "two")]
-    found = [symbols.native.line(place.offset) for place in places]
+    found = [symbols.native.source_line(place.offset) for place in places]
     return [(Path(each[0]).name, each[1]) if each is not None else None for each in found]
 
 
@@ -108,7 +108,7 @@ def test_broken_bytes_have_no_lines(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["none", "zlib"])
 def test_all_lines_match_single_lookups(kind: str, tmp_path: Path) -> None:
     symbols = FileSymbols(made(tmp_path, kind))
-    *columns, files, following, is_cut = symbols.native.lines()
+    *columns, files, following, is_cut = symbols.native.source_lines()
     assert (following, is_cut) == (None, False)
     rows = [*zip(*columns, strict=True)]
     assert {row[3] for row in rows} >= {2, 6}
@@ -118,5 +118,5 @@ def test_all_lines_match_single_lookups(kind: str, tmp_path: Path) -> None:
         for address in range(function.address, function.address + function.size):
             offset = function.offset + address - function.address
             at = [(files[file], line) for start, end, file, line in rows if start <= address < end]
-            known = symbols.native.line(offset)
+            known = symbols.native.source_line(offset)
             assert at == ([known] if known is not None else [])

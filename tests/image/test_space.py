@@ -14,7 +14,6 @@ def test_written_code_replaces_mapped_code_at_its_time() -> None:
     assert space.read(19, 0x1000, 100) == b"abcdefgh"
     assert space.read(20, 0x1000, 4) == b"abXY"
     assert space.read(5, 0x1006, 2) == b"gh"
-    assert space.epochs == 2
     assert space.changes == 2
 
 

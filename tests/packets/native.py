@@ -1,30 +1,26 @@
-"""What the Rust scanner makes of bytes, in the words of the Python one."""
+"""Reads packets with the Rust scanner, as the Python scanner names them."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-import pytest
-
-from rtit.packets import Packet
+from rtit.packets import Packet, encode
+from rtit.trace.tables.packets import packet_batches
 
 
 def first(data: bytes, block: int | None = None) -> tuple[str, dict[str, Any]] | str | None:
-    """Name and fields of the first packet, "truncated", or None for bytes that are none. `block`:
-    bytes of the items of an open block. Skips the test if the native module is not built.
+    """Return name and fields of the first packet, "truncated", or None for bytes that are none.
+
+    `block`: size of the items of an open block.
     """
-    try:
-        core: Any = import_module("rtit._core")
-    except ImportError:
-        pytest.skip("the native module is not built")
-    found, _, _, error = core.scan_packets(data, 0, 1, block or 0)
-    if found:
-        name, fields = found[0][2:]
-        return name, fields
-    return "truncated" if error[2] else None
+    start = encode("BBP", sz=int(block == 4), type=4) if block else b""
+    batch, index = next(packet_batches(start + data)), int(bool(block))
+    if index < len(batch):
+        return batch.name(index), batch.packet_fields(index)
+    assert batch.bad is not None
+    return "truncated" if batch.bad.truncated else None
 
 
 def said(packet: Packet) -> tuple[str, dict[str, Any]]:
-    """Of a packet what `first` gives."""
+    """Return what `first` returns for this packet."""
     return packet.name, dict(packet.fields)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packets.test_native import piece
 from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_chunks
 from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
@@ -37,6 +36,16 @@ def expected(data: bytes) -> list[object]:
     ]
 
 
+opcode = st.one_of(
+    st.binary(min_size=1, max_size=1), st.binary(min_size=1, max_size=1).map(lambda b: b"\x02" + b)
+)
+piece = st.one_of(
+    st.tuples(opcode, st.binary(max_size=10)).map(b"".join),
+    st.just(PSB),
+    st.just(b"\x02\x82"),
+    st.integers(1, 12).map(lambda size: (b"\xcd" + bytes(range(1, 9)) + PSB)[:size] + PSB),
+    st.binary(min_size=1, max_size=1).map(lambda byte: b"\x02\x63" + byte),
+)
 runs = st.lists(
     st.one_of(
         piece,

@@ -192,7 +192,7 @@ def test_nothing_stays_behind(
     del trace
     gc.collect()
     assert symbols is not None
-    assert any(symbols.native.lines()[4])
+    assert any(symbols.native.source_lines()[4])
     del symbols
     gc.collect()
     assert not unpacked.exists()

@@ -216,7 +216,7 @@ def test_record_too_short_for_its_type_raises(tmp_path: Path, number: int, body:
 
 @pytest.mark.parametrize(("number", "body"), [(81, b""), (83, struct.pack("<Q", 8))])
 def test_invalid_compressed_record_raises(tmp_path: Path, number: int, body: bytes) -> None:
-    with pytest.raises(PerfDataError, match="compressed records: no Zstandard"):
+    with pytest.raises(PerfDataError, match="compressed records: the data is not Zstandard"):
         read(tmp_path, record(number, body + b"12345678"), (attr(EVERYDAY), (5,)))
 
 

@@ -17,10 +17,10 @@ def decoded(name: str) -> list[int]:
     space = core.Space()
     for address, data in scenario.code.items():
         space.map(0, address, data)
-    flow = core.Flow(run(scenario).raw, space)
+    flow = core.StreamDecoder(run(scenario).raw, space)
     ips = array("Q")
-    while (part := flow.ips(50)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(50)) is not None:
+        ips.extend(part["ip"])
     return list(ips)
 
 

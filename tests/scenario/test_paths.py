@@ -19,10 +19,10 @@ def decode(of: Program) -> tuple[list[int], bool]:
     space = core.Space()
     for address, data in of.sections():
         space.map(0, address, data)
-    flow = core.Flow(of.raw, space)
+    flow = core.StreamDecoder(of.raw, space)
     ips = array("Q")
-    while (part := flow.ips(1000)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(1000)) is not None:
+        ips.extend(part["ip"])
     return list(ips), all(row[3] in (None, "loss reported by hardware") for row in flow.ledger())
 
 

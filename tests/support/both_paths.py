@@ -8,15 +8,15 @@ from hashlib import blake2b
 from os import PathLike
 from typing import Any
 
-from rtit._core import Flow
+from rtit._core import StreamDecoder
 from rtit.trace import Settings, Stream, Trace
 
-RESULTS: dict[str, Callable[[Flow], Any]] = {
-    "count": Flow.count,
-    "totals": Flow.totals,
-    "rows": lambda flow: digest(flow.next),
+RESULTS: dict[str, Callable[[StreamDecoder], Any]] = {
+    "count": StreamDecoder.count,
+    "totals": StreamDecoder.totals,
+    "rows": lambda flow: digest(flow.rows),
     "runs": lambda flow: digest(flow.runs),
-    "instructions": lambda flow: digest(flow.ips),
+    "instructions": lambda flow: digest(flow.instructions),
 }
 
 
@@ -38,7 +38,7 @@ def assert_stream_agrees(stream: Stream) -> None:
     stream.discard_decoder()
 
 
-def outcome(stream: Stream, result: Callable[[Flow], Any]) -> list[Any]:
+def outcome(stream: Stream, result: Callable[[StreamDecoder], Any]) -> list[Any]:
     flow = stream.native_decoder()
     return [result(flow), flow.counts(), flow.ledger()]
 

@@ -215,7 +215,7 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
     def points(packets: bytes) -> TimingSamples:
         trace = rtit.decode(packets, rtit.Image(), mtc_freq=3, nom_freq=37, cpuid_15=(2, 308))
         flow = trace.streams[0].native_decoder(points=True)
-        while flow.next(1000) is not None:
+        while flow.rows(1000) is not None:
             pass
         found = TimingSamples(flow)
         found.read_new()

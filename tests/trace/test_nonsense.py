@@ -37,7 +37,7 @@ CALLS: list[Callable[[], object]] = [
     lambda: CORE.Tracer(HUGE),
     lambda: CORE.check_program(HUGE),
     lambda: CORE.Names(HUGE),
-    lambda: CORE.Flow(b"", CORE.Space(), ranges=HUGE),
+    lambda: CORE.StreamDecoder(b"", CORE.Space(), ranges=HUGE),
     lambda: CORE.Listing(HUGE, CORE.Space(), CORE.Names([]), tid=1),
     lambda: CORE.BulkUnit().set_ranges(HUGE),
     lambda: CORE.arrow_schema(HUGE),
@@ -79,9 +79,9 @@ def drain(take: Callable[[], object]) -> None:
         pass
 
 
-@pytest.mark.parametrize("way", ["next", "runs", "ips", "instructions", "branches", "count"])
+@pytest.mark.parametrize("way", ["rows", "runs", "instructions", "branches", "count"])
 def test_source_error_is_raised_again(way: str) -> None:
-    flow = _core.Flow(breaking(3), _core.Space())
+    flow = _core.StreamDecoder(breaking(3), _core.Space())
     take = flow.count if way == "count" else lambda: getattr(flow, way)(1 << 16)
     for _ in range(3):
         with pytest.raises(FailedError):
@@ -97,11 +97,11 @@ def test_source_error_propagates_from_packets() -> None:
 
 def test_source_error_before_first_chunk_propagates() -> None:
     with pytest.raises(FailedError):
-        _core.Flow(breaking(0), _core.Space())
+        _core.StreamDecoder(breaking(0), _core.Space())
 
 
 @pytest.mark.parametrize(
-    "take", ["_core.Flow(repeat(b''), _core.Space())", "_core.PacketScan(repeat(b''))"]
+    "take", ["_core.StreamDecoder(repeat(b''), _core.Space())", "_core.PacketScan(repeat(b''))"]
 )
 def test_endless_empty_chunks_can_be_interrupted(take: str) -> None:
     script = f"from itertools import repeat\nfrom rtit import _core\nprint(flush=True)\n{take}\n"

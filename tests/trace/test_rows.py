@@ -25,7 +25,11 @@ def joined(packets: bytes, code: dict[int, str] = CODE) -> tuple[list[Rows], Cou
 
 @pytest.mark.parametrize(
     ("category", "names"),
-    [(End, _core.Flow.ENDS), (EventKind, _core.Flow.EVENTS), (ErrorClass, _core.Flow.ERRORS)],
+    [
+        (End, _core.StreamDecoder.ENDS),
+        (EventKind, _core.StreamDecoder.EVENTS),
+        (ErrorClass, _core.StreamDecoder.ERRORS),
+    ],
 )
 def test_categories_equal_native_names(
     category: type[End | EventKind | ErrorClass], names: dict[int, str]

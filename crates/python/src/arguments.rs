@@ -1,6 +1,7 @@
-//! What PyO3's own conversions do badly: of arguments, names of files that no bytes make, which end in a panic, and
-//! sequences, for which it reserves what their length promises; of results, names of files, which are UTF-8 to it
-//! wherever they can be, in any locale.
+//! Conversions of arguments and results, where those of PyO3 do not fit.
+//!
+//! PyO3 panics on a file name that cannot be encoded, assumes that file names are UTF-8, and reserves as much memory as
+//! the length of a sequence promises.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,16 +10,10 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
+use rtit_x86::Mode;
 
-/// No list that the module takes is as long in any real use.
-const MOST: usize = 1 << 22;
-/// Room that is reserved before an item was seen.
-const FIRST: usize = 1 << 10;
-
-/// The name of a file, or another word of the operating system: str, bytes or path, and as a result the str that
-/// `os.fsdecode` makes of it.
-///
-/// UnicodeEncodeError for a str that no bytes make.
+/// A string of the operating system, such as a file name: as an argument str, bytes or path, as a result the str of
+/// `os.fsdecode`. UnicodeEncodeError for a str that cannot be encoded.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OsText(pub OsString);
 
@@ -43,7 +38,7 @@ impl<'py> IntoPyObject<'py> for OsText {
     }
 }
 
-/// As `os.fsdecode`: what Python's own names of files are equal to.
+/// The str of `os.fsdecode`, which Python's own file names are equal to.
 pub fn os_text<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
     match name.to_str().filter(|text| text.is_ascii()) {
         Some(text) => Ok(PyString::new(py, text)),
@@ -62,8 +57,16 @@ impl From<OsText> for PathBuf {
     }
 }
 
-/// A sequence of at most `MOST` items. ValueError if there are more.
-pub struct Items<T>(pub Vec<T>);
+/// Items of a longer sequence are not read: no list that the module takes is as long in any real use.
+const MAX_ITEMS: usize = 1 << 22;
+/// Items for which memory is reserved before any has been read.
+const RESERVED_ITEMS: usize = 1 << 10;
+
+/// A sequence of at most `MAX` items. ValueError if there are more.
+pub struct Items<T, const MAX: usize = MAX_ITEMS>(pub Vec<T>);
+
+/// A sequence that grows with a recording, of any length.
+pub type AllItems<T> = Items<T, { usize::MAX }>;
 
 impl<T> Default for Items<T> {
     fn default() -> Items<T> {
@@ -71,44 +74,46 @@ impl<T> Default for Items<T> {
     }
 }
 
-impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Items<T> {
+impl<'a, 'py, T: FromPyObjectOwned<'py>, const MAX: usize> FromPyObject<'a, 'py> for Items<T, MAX> {
     type Error = PyErr;
 
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Items<T>> {
-        extracted(&object, MOST).map(Items)
-    }
-}
-
-/// A sequence that grows with a recording, of any length.
-pub struct All<T>(pub Vec<T>);
-
-impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for All<T> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<All<T>> {
-        extracted(&object, usize::MAX).map(All)
-    }
-}
-
-fn extracted<'py, T: FromPyObjectOwned<'py>>(
-    object: &Bound<'py, PyAny>,
-    most: usize,
-) -> PyResult<Vec<T>> {
-    if object.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("a str is no sequence of items"));
-    }
-    let length = object.len()?;
-    let too_many = || PyValueError::new_err(format!("more than {most} items"));
-    if length > most {
-        return Err(too_many());
-    }
-    let mut items = Vec::with_capacity(length.min(FIRST));
-    for item in object.try_iter()? {
-        // a sequence may say one length and have another
-        if items.len() == most {
-            return Err(too_many());
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("a str is not a sequence of items"));
         }
-        items.push(item?.extract().map_err(Into::into)?);
+        let length = object.len()?;
+        let mut items = Vec::with_capacity(length.min(RESERVED_ITEMS));
+        // A sequence may report one length and have another.
+        if length <= MAX {
+            for item in object.try_iter()?.take(MAX.saturating_add(1)) {
+                items.push(item?.extract().map_err(Into::into)?);
+            }
+        }
+        match length.max(items.len()) <= MAX {
+            true => Ok(Items(items)),
+            false => Err(PyValueError::new_err(format!("more than {MAX} items"))),
+        }
     }
-    Ok(items)
 }
+
+/// The mode of code by its bits. ValueError unless they are 16, 32 or 64.
+pub fn mode_of_bits(bits: u32) -> PyResult<Mode> {
+    match bits {
+        16 => Ok(Mode::Bits16),
+        32 => Ok(Mode::Bits32),
+        64 => Ok(Mode::Bits64),
+        _ => Err(PyValueError::new_err(format!(
+            "bits is {bits}: it must be 16, 32 or 64"
+        ))),
+    }
+}
+
+/// Builds a dict with string keys: `dict_of!(py, name: value, ...)`.
+macro_rules! dict_of {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let dict = pyo3::types::PyDict::new($py);
+        $(dict.set_item(pyo3::intern!($py, stringify!($name)), $value)?;)*
+        PyResult::Ok(dict)
+    }};
+}
+pub(crate) use dict_of;

@@ -1,5 +1,8 @@
 //! Columns as Arrow has them: the C data interface and its PyCapsules
 //! (<https://arrow.apache.org/docs/format/CDataInterface.html>). Nothing is copied.
+//!
+//! A consumer takes a struct over by moving it out of the capsule and setting `release` to null there; it calls
+//! `release` when it is done. `private_data` owns everything that the other pointers of a struct lead to.
 
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_void, CString};
@@ -12,73 +15,46 @@ use pyo3::types::{PyCapsule, PyIterator};
 
 use crate::arguments::Items;
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(arrow_schema, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow_array, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow_stream, module)?)
-}
-
-/// Name, dtype ("u1", "u4", "u8", "i4", "f8"), and of categories the label of each number from 0 on.
+/// Name, dtype ("u1", "u4", "u8", "i4", "f8"), and the labels of categories by number.
 type Field = (String, String, Vec<String>);
 
-/// The schema of a struct with these fields, as a capsule.
 #[pyfunction]
-fn arrow_schema(py: Python<'_>, fields: Items<Field>) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new_with_value(py, Schema::of(&fields.0)?, c"arrow_schema")
+pub fn arrow_schema(py: Python<'_>, fields: Items<Field>) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, Schema::from_fields(&fields.0)?, c"arrow_schema")
 }
 
-/// A struct of columns, NumPy arrays or other buffers of one length, as a capsule.
 #[pyfunction]
-fn arrow_array<'py>(
+pub fn arrow_array<'py>(
     py: Python<'py>,
     fields: Items<Field>,
     columns: Items<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let array = Array::of(&fields.0, &columns.0)?;
+    let array = Array::from_columns(&fields.0, &columns.0)?;
     PyCapsule::new_with_value(py, array, c"arrow_array")
 }
 
-/// An iterator of lists of columns as a capsule.
 #[pyfunction]
-fn arrow_stream<'py>(
+pub fn arrow_stream<'py>(
     py: Python<'py>,
     fields: Items<Field>,
     batches: Bound<'py, PyIterator>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    Schema::of(&fields.0)?;
-    let own = Box::new(Batches {
-        fields: fields.0,
-        iterator: batches.unbind(),
-        error: CString::default(),
-    });
+    Schema::from_fields(&fields.0)?; // raises the error of an invalid field now
     let stream = Stream {
         get_schema: Some(get_schema),
         get_next: Some(get_next),
         get_last_error: Some(get_last_error),
-        release: Some(release_stream),
-        own: Box::into_raw(own).cast(),
+        release: Some(Stream::release),
+        private_data: into_private_data(Batches {
+            fields: fields.0,
+            iterator: batches.unbind(),
+            error: CString::default(),
+        }),
     };
     PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
 }
 
-fn format_of(dtype: &str) -> PyResult<&'static str> {
-    match dtype {
-        "u1" => Ok("C"),
-        "u4" => Ok("I"),
-        "u8" => Ok("L"),
-        "i4" => Ok("i"),
-        "f8" => Ok("g"),
-        _ => Err(PyValueError::new_err(format!(
-            "no column has dtype {dtype}"
-        ))),
-    }
-}
-
-fn text(text: &str) -> PyResult<CString> {
-    Ok(CString::new(text)?)
-}
-
-/// ArrowSchema. Whoever takes it over sets `release` to null here.
+/// ArrowSchema.
 #[repr(C)]
 struct Schema {
     format: *const c_char,
@@ -89,87 +65,8 @@ struct Schema {
     children: *mut *mut Schema,
     dictionary: *mut Schema,
     release: Option<unsafe extern "C" fn(*mut Schema)>,
-    own: *mut c_void,
+    private_data: *mut c_void,
 }
-
-/// What a schema's pointers point to.
-struct SchemaOwn {
-    format: CString,
-    name: CString,
-    children: Vec<Schema>,
-    pointers: Vec<*mut Schema>,
-    dictionary: Option<Box<Schema>>,
-}
-
-// SAFETY: its pointers lead to what it owns alone, which is plain memory.
-unsafe impl Send for Schema {}
-
-impl Drop for Schema {
-    fn drop(&mut self) {
-        if let Some(release) = self.release {
-            // SAFETY: not released yet, and `own` is what `new` put there.
-            unsafe { release(self) }
-        }
-    }
-}
-
-unsafe extern "C" fn release_schema(schema: *mut Schema) {
-    // SAFETY: the caller has a schema that was not released; `own` is from `Box::into_raw` in `new`.
-    unsafe {
-        (*schema).release = None;
-        drop(Box::from_raw((*schema).own.cast::<SchemaOwn>()));
-    }
-}
-
-impl Schema {
-    fn new(
-        format: &str,
-        name: &str,
-        children: Vec<Schema>,
-        dictionary: Option<Schema>,
-    ) -> PyResult<Schema> {
-        let mut own = Box::new(SchemaOwn {
-            format: text(format)?,
-            name: text(name)?,
-            children,
-            pointers: Vec::new(),
-            dictionary: dictionary.map(Box::new),
-        });
-        own.pointers = own
-            .children
-            .iter_mut()
-            .map(|child| ptr::addr_of_mut!(*child))
-            .collect();
-        Ok(Schema {
-            format: own.format.as_ptr(),
-            name: own.name.as_ptr(),
-            metadata: ptr::null(),
-            flags: 0,
-            n_children: own.children.len() as i64,
-            children: own.pointers.as_mut_ptr(),
-            dictionary: own
-                .dictionary
-                .as_mut()
-                .map_or(ptr::null_mut(), |schema| ptr::addr_of_mut!(**schema)),
-            release: Some(release_schema),
-            own: Box::into_raw(own).cast(),
-        })
-    }
-
-    fn of(fields: &[Field]) -> PyResult<Schema> {
-        let child = |(name, dtype, labels): &Field| {
-            let words = match labels.is_empty() {
-                true => None,
-                false => Some(Schema::new("u", "", Vec::new(), None)?),
-            };
-            Schema::new(format_of(dtype)?, name, Vec::new(), words)
-        };
-        let children = fields.iter().map(child).collect::<PyResult<_>>()?;
-        Schema::new("+s", "", children, None)
-    }
-}
-
-type Kept = Box<dyn Any + Send>;
 
 /// ArrowArray.
 #[repr(C)]
@@ -183,160 +80,7 @@ struct Array {
     children: *mut *mut Array,
     dictionary: *mut Array,
     release: Option<unsafe extern "C" fn(*mut Array)>,
-    own: *mut c_void,
-}
-
-/// What an array's pointers point to.
-struct ArrayOwn {
-    buffers: Vec<*const c_void>,
-    children: Vec<Array>,
-    pointers: Vec<*mut Array>,
-    dictionary: Option<Box<Array>>,
-    /// What the buffers are of.
-    _kept: Kept,
-}
-
-// SAFETY: its pointers lead to what it owns alone: plain memory, and buffers that Python keeps as long as they are
-// held.
-unsafe impl Send for Array {}
-
-impl Drop for Array {
-    fn drop(&mut self) {
-        if let Some(release) = self.release {
-            // SAFETY: not released yet, and `own` is what `new` put there.
-            unsafe { release(self) }
-        }
-    }
-}
-
-unsafe extern "C" fn release_array(array: *mut Array) {
-    // SAFETY: the caller has an array that was not released; `own` is from `Box::into_raw` in `new`.
-    unsafe {
-        (*array).release = None;
-        drop(Box::from_raw((*array).own.cast::<ArrayOwn>()));
-    }
-}
-
-impl Array {
-    /// What a stream gives at its end.
-    const END: Array = Array {
-        length: 0,
-        null_count: 0,
-        offset: 0,
-        n_buffers: 0,
-        n_children: 0,
-        buffers: ptr::null_mut(),
-        children: ptr::null_mut(),
-        dictionary: ptr::null_mut(),
-        release: None,
-        own: ptr::null_mut(),
-    };
-
-    fn new(
-        length: usize,
-        buffers: Vec<*const c_void>,
-        children: Vec<Array>,
-        dictionary: Option<Array>,
-        kept: Kept,
-    ) -> Array {
-        let mut own = Box::new(ArrayOwn {
-            buffers,
-            children,
-            pointers: Vec::new(),
-            dictionary: dictionary.map(Box::new),
-            _kept: kept,
-        });
-        own.pointers = own
-            .children
-            .iter_mut()
-            .map(|child| ptr::addr_of_mut!(*child))
-            .collect();
-        Array {
-            length: length as i64,
-            null_count: 0,
-            offset: 0,
-            n_buffers: own.buffers.len() as i64,
-            n_children: own.children.len() as i64,
-            buffers: own.buffers.as_mut_ptr(),
-            children: own.pointers.as_mut_ptr(),
-            dictionary: own
-                .dictionary
-                .as_mut()
-                .map_or(ptr::null_mut(), |array| ptr::addr_of_mut!(**array)),
-            release: Some(release_array),
-            own: Box::into_raw(own).cast(),
-        }
-    }
-
-    fn of(fields: &[Field], columns: &[Bound<'_, PyAny>]) -> PyResult<Array> {
-        if fields.len() != columns.len() {
-            return Err(PyValueError::new_err("not as many columns as fields"));
-        }
-        let mut children = Vec::new();
-        for ((name, dtype, labels), column) in fields.iter().zip(columns) {
-            let (length, place, kept) = match dtype.as_str() {
-                "u1" => taken::<u8>(column)?,
-                "u4" => taken::<u32>(column)?,
-                "u8" => taken::<u64>(column)?,
-                "i4" => taken::<i32>(column)?,
-                "f8" => taken::<f64>(column)?,
-                _ => return Err(format_of(dtype).err().unwrap_or_else(|| missing(name))),
-            };
-            let words = (!labels.is_empty()).then(|| Array::words(labels));
-            children.push(Array::new(
-                length,
-                vec![ptr::null(), place],
-                Vec::new(),
-                words,
-                kept,
-            ));
-        }
-        let length = children.first().map_or(0, |child| child.length);
-        if children.iter().any(|child| child.length != length) {
-            return Err(PyValueError::new_err("columns of different lengths"));
-        }
-        Ok(Array::new(
-            length as usize,
-            vec![ptr::null()],
-            children,
-            None,
-            Box::new(()),
-        ))
-    }
-
-    /// An array of strings.
-    fn words(labels: &[String]) -> Array {
-        let mut ends = vec![0];
-        let mut all = String::new();
-        for label in labels {
-            all.push_str(label);
-            ends.push(all.len() as i32);
-        }
-        // where they are does not change when they move into the array
-        let buffers = vec![ptr::null(), ends.as_ptr().cast(), all.as_ptr().cast()];
-        Array::new(
-            labels.len(),
-            buffers,
-            Vec::new(),
-            None,
-            Box::new((ends, all)),
-        )
-    }
-}
-
-fn missing(name: &str) -> PyErr {
-    PyTypeError::new_err(format!("column {name} is no buffer of its dtype"))
-}
-
-fn taken<T: Element + Send + 'static>(
-    column: &Bound<'_, PyAny>,
-) -> PyResult<(usize, *const c_void, Kept)> {
-    let buffer = PyBuffer::<T>::get(column)?;
-    if !buffer.is_c_contiguous() || buffer.dimensions() != 1 {
-        return Err(PyTypeError::new_err("a column does not lie in one piece"));
-    }
-    let (length, place) = (buffer.item_count(), buffer.buf_ptr().cast_const());
-    Ok((length, place, Box::new(buffer)))
+    private_data: *mut c_void,
 }
 
 /// ArrowArrayStream.
@@ -346,78 +90,286 @@ struct Stream {
     get_next: Option<unsafe extern "C" fn(*mut Stream, *mut Array) -> c_int>,
     get_last_error: Option<unsafe extern "C" fn(*mut Stream) -> *const c_char>,
     release: Option<unsafe extern "C" fn(*mut Stream)>,
-    own: *mut c_void,
+    private_data: *mut c_void,
 }
 
+fn into_private_data<T: Send + 'static>(data: T) -> *mut c_void {
+    let data: Box<dyn Any + Send> = Box::new(data);
+    Box::into_raw(Box::new(data)).cast()
+}
+
+macro_rules! impl_release {
+    ($($name:ident),*) => {$(
+        impl $name {
+            unsafe extern "C" fn release(this: *mut $name) {
+                // SAFETY: the caller has a struct that was not released; its data is from `into_private_data`.
+                unsafe {
+                    (*this).release = None;
+                    drop(Box::from_raw((*this).private_data.cast::<Box<dyn Any + Send>>()));
+                }
+            }
+        }
+
+        // SAFETY: its pointers lead to its private data only, which can be sent.
+        unsafe impl Send for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                if let Some(release) = self.release {
+                    // SAFETY: nobody has released the struct or taken it over.
+                    unsafe { release(self) }
+                }
+            }
+        }
+    )*};
+}
+
+impl_release!(Schema, Array, Stream);
+
+/// The children and the dictionary of a schema or an array.
+struct Nested<T> {
+    _children: Vec<T>,
+    pointers: Vec<*mut T>,
+    dictionary: Option<Box<T>>,
+}
+
+// SAFETY: the pointers lead to the children.
+unsafe impl<T: Send> Send for Nested<T> {}
+
+impl<T> Nested<T> {
+    fn new(mut children: Vec<T>, dictionary: Option<T>) -> Nested<T> {
+        Nested {
+            pointers: children.iter_mut().map(ptr::from_mut).collect(),
+            _children: children,
+            dictionary: dictionary.map(Box::new),
+        }
+    }
+
+    fn dictionary(&mut self) -> *mut T {
+        self.dictionary
+            .as_deref_mut()
+            .map_or(ptr::null_mut(), ptr::from_mut)
+    }
+}
+
+fn format_of(dtype: &str) -> PyResult<&'static str> {
+    match dtype {
+        "u1" => Ok("C"),
+        "u4" => Ok("I"),
+        "u8" => Ok("L"),
+        "i4" => Ok("i"),
+        "f8" => Ok("g"),
+        _ => Err(PyValueError::new_err(format!(
+            "dtype {dtype} is not supported"
+        ))),
+    }
+}
+
+impl Schema {
+    fn new(
+        format: &str,
+        name: &str,
+        children: Vec<Schema>,
+        dictionary: Option<Schema>,
+    ) -> PyResult<Schema> {
+        let (format, name) = (CString::new(format)?, CString::new(name)?);
+        let mut nested = Nested::new(children, dictionary);
+        Ok(Schema {
+            format: format.as_ptr(),
+            name: name.as_ptr(),
+            metadata: ptr::null(),
+            flags: 0,
+            n_children: nested.pointers.len() as i64,
+            children: nested.pointers.as_mut_ptr(),
+            dictionary: nested.dictionary(),
+            release: Some(Schema::release),
+            private_data: into_private_data((format, name, nested)),
+        })
+    }
+
+    fn from_fields(fields: &[Field]) -> PyResult<Schema> {
+        let child = |(name, dtype, labels): &Field| {
+            let has_labels = !labels.is_empty();
+            let strings = has_labels.then(|| Schema::new("u", "", Vec::new(), None));
+            Schema::new(format_of(dtype)?, name, Vec::new(), strings.transpose()?)
+        };
+        let children = fields.iter().map(child).collect::<PyResult<_>>()?;
+        Schema::new("+s", "", children, None)
+    }
+}
+
+/// The buffers of an array, and the owner of their memory.
+struct Buffers {
+    addresses: Vec<*const c_void>,
+    _owner: Box<dyn Any + Send>,
+}
+
+// SAFETY: the addresses are within the owner's memory.
+unsafe impl Send for Buffers {}
+
+impl Array {
+    fn new(
+        length: usize,
+        addresses: Vec<*const c_void>,
+        owner: Box<dyn Any + Send>,
+        children: Vec<Array>,
+        dictionary: Option<Array>,
+    ) -> Array {
+        let mut nested = Nested::new(children, dictionary);
+        let mut buffers = Buffers {
+            addresses,
+            _owner: owner,
+        };
+        Array {
+            length: length as i64,
+            null_count: 0,
+            offset: 0,
+            n_buffers: buffers.addresses.len() as i64,
+            n_children: nested.pointers.len() as i64,
+            buffers: buffers.addresses.as_mut_ptr(),
+            children: nested.pointers.as_mut_ptr(),
+            dictionary: nested.dictionary(),
+            release: Some(Array::release),
+            private_data: into_private_data((buffers, nested)),
+        }
+    }
+
+    fn from_columns(fields: &[Field], columns: &[Bound<'_, PyAny>]) -> PyResult<Array> {
+        if fields.len() != columns.len() {
+            let message = format!("{} columns for {} fields", columns.len(), fields.len());
+            return Err(PyValueError::new_err(message));
+        }
+        let child = |((_, dtype, labels), column): (&Field, &Bound<'_, PyAny>)| {
+            let strings = (!labels.is_empty()).then(|| Array::from_strings(labels));
+            match dtype.as_str() {
+                "u1" => Array::from_buffer::<u8>(column, strings),
+                "u4" => Array::from_buffer::<u32>(column, strings),
+                "u8" => Array::from_buffer::<u64>(column, strings),
+                "i4" => Array::from_buffer::<i32>(column, strings),
+                "f8" => Array::from_buffer::<f64>(column, strings),
+                _ => Err(PyValueError::new_err(format!(
+                    "dtype {dtype} is not supported"
+                ))),
+            }
+        };
+        let children = fields.iter().zip(columns).map(child);
+        let children: Vec<Array> = children.collect::<PyResult<_>>()?;
+        let length = children.first().map_or(0, |child| child.length);
+        if children.iter().any(|child| child.length != length) {
+            return Err(PyValueError::new_err("columns of different lengths"));
+        }
+        let no_validity = vec![ptr::null()];
+        Ok(Array::new(
+            length as usize,
+            no_validity,
+            Box::new(()),
+            children,
+            None,
+        ))
+    }
+
+    fn from_buffer<T: Element + Send + 'static>(
+        column: &Bound<'_, PyAny>,
+        dictionary: Option<Array>,
+    ) -> PyResult<Array> {
+        let buffer = PyBuffer::<T>::get(column)?;
+        if !buffer.is_c_contiguous() || buffer.dimensions() != 1 {
+            return Err(PyTypeError::new_err("a column is not contiguous"));
+        }
+        let addresses = vec![ptr::null(), buffer.buf_ptr().cast_const()];
+        let length = buffer.item_count();
+        Ok(Array::new(
+            length,
+            addresses,
+            Box::new(buffer),
+            Vec::new(),
+            dictionary,
+        ))
+    }
+
+    fn from_strings(strings: &[String]) -> Array {
+        let mut ends = vec![0];
+        let mut text = String::new();
+        for string in strings {
+            text.push_str(string);
+            ends.push(text.len() as i32);
+        }
+        let addresses = vec![ptr::null(), ends.as_ptr().cast(), text.as_ptr().cast()];
+        Array::new(
+            strings.len(),
+            addresses,
+            Box::new((ends, text)),
+            Vec::new(),
+            None,
+        )
+    }
+}
+
+/// The private data of a stream.
 struct Batches {
     fields: Vec<Field>,
     iterator: Py<PyIterator>,
     error: CString,
 }
 
-// SAFETY: what it owns is used with the GIL alone, or is plain memory.
-unsafe impl Send for Stream {}
+const EIO: c_int = 5;
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if let Some(release) = self.release {
-            // SAFETY: not released yet, and `own` is what `arrow_stream` put there.
-            unsafe { release(self) }
-        }
-    }
+/// # Safety
+/// `stream` was not released.
+unsafe fn batches_of<'a>(stream: *mut Stream) -> Option<&'a mut Batches> {
+    // SAFETY: calls for one stream do not overlap, and its data is from `into_private_data`.
+    unsafe { (*(*stream).private_data.cast::<Box<dyn Any + Send>>()).downcast_mut() }
 }
 
-unsafe extern "C" fn release_stream(stream: *mut Stream) {
-    // SAFETY: the caller has a stream that was not released; `own` is from `Box::into_raw`.
-    unsafe {
-        (*stream).release = None;
-        let own = Box::from_raw((*stream).own.cast::<Batches>());
-        Python::attach(|_| drop(own));
-    }
-}
-
-const FAILED: c_int = 5; // EIO
-
-/// Puts what `make` gives where the consumer wants it; the number of an error if it fails.
-unsafe fn give<T>(
+/// Writes the result of `make` to `out` and returns 0, or keeps its error and returns EIO.
+///
+/// # Safety
+/// `stream` was not released, and `out` is memory for a value.
+unsafe fn write_result<T>(
     stream: *mut Stream,
     out: *mut T,
     make: impl FnOnce(Python<'_>, &Batches) -> PyResult<T>,
 ) -> c_int {
-    // SAFETY: the consumer gives a stream that was not released, and a place for `out` that holds nothing yet; calls
-    // for one stream do not overlap.
-    unsafe {
-        let own = &mut *(*stream).own.cast::<Batches>();
-        match Python::attach(|py| make(py, own).map_err(|error| error.to_string())) {
-            Ok(made) => {
-                ptr::write(out, made);
-                0
-            }
-            Err(error) => {
-                own.error = CString::new(error.replace('\0', " ")).unwrap_or_default();
-                FAILED
-            }
+    // SAFETY: as for this function.
+    let Some(batches) = (unsafe { batches_of(stream) }) else {
+        return EIO;
+    };
+    match Python::attach(|py| make(py, batches).map_err(|error| error.to_string())) {
+        Ok(value) => {
+            // SAFETY: as for this function.
+            unsafe { ptr::write(out, value) };
+            0
+        }
+        Err(error) => {
+            batches.error = CString::new(error.replace('\0', " ")).unwrap_or_default();
+            EIO
         }
     }
 }
 
 unsafe extern "C" fn get_schema(stream: *mut Stream, out: *mut Schema) -> c_int {
-    // SAFETY: as `give` asks.
-    unsafe { give(stream, out, |_, own| Schema::of(&own.fields)) }
+    // SAFETY: the consumer passes a stream that was not released, and memory for a schema.
+    unsafe {
+        write_result(stream, out, |_, batches| {
+            Schema::from_fields(&batches.fields)
+        })
+    }
 }
 
 unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut Array) -> c_int {
-    let next = |py: Python<'_>, own: &Batches| {
-        let Some(batch) = own.iterator.bind(py).clone().next() else {
-            return Ok(Array::END);
+    let next = |py: Python<'_>, batches: &Batches| {
+        let Some(batch) = batches.iterator.bind(py).clone().next() else {
+            // SAFETY: its fields are numbers and pointers that may be null. Such an array is the end of a stream.
+            return Ok(unsafe { std::mem::zeroed() });
         };
-        Array::of(&own.fields, &batch?.extract::<Items<Bound<'_, PyAny>>>()?.0)
+        let columns = batch?.extract::<Items<Bound<'_, PyAny>>>()?;
+        Array::from_columns(&batches.fields, &columns.0)
     };
-    // SAFETY: as `give` asks.
-    unsafe { give(stream, out, next) }
+    // SAFETY: the consumer passes a stream that was not released, and memory for an array.
+    unsafe { write_result(stream, out, next) }
 }
 
 unsafe extern "C" fn get_last_error(stream: *mut Stream) -> *const c_char {
-    // SAFETY: the consumer gives a stream that was not released; the text stays until its next call.
-    unsafe { (*(*stream).own.cast::<Batches>()).error.as_ptr() }
+    // SAFETY: the consumer passes a stream that was not released; the text stays until its next call.
+    unsafe { batches_of(stream) }.map_or(ptr::null(), |batches| batches.error.as_ptr())
 }

@@ -1,22 +1,16 @@
-//! `Space` and `Code`: code bytes over time, for Python.
+//! `Space` and `Code`: code bytes over time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_flow::CodeCachePool;
-use rtit_image::{Bytes, Pager, View};
+use rtit_image::{Bytes, Fetch, NoAnswer, Pager, View, PAGE};
 
-use crate::missing::{Asked, Missing};
-use crate::raising::Raising;
+use crate::errors::{lock, PendingError};
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Code>()?;
-    module.add_class::<Space>()
-}
-
-/// Bytes of code that many spaces share without copying them.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Code {
     bytes: Bytes,
@@ -29,7 +23,6 @@ impl Code {
         Code { bytes: data.into() }
     }
 
-    /// `size` bytes from `offset` on, shared; ValueError if there are fewer.
     fn slice(&self, offset: usize, size: usize) -> PyResult<Code> {
         let bytes = offset
             .checked_add(size)
@@ -50,56 +43,88 @@ impl Code {
     }
 }
 
-/// Code bytes of one process over time. Times are TSC values, addresses and sizes are in bytes.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Space {
     state: Mutex<State>,
-    /// Its children have the same.
-    learned: CodeCachePool,
+    /// What finished decoders know of the code; shared with forks.
+    code_cache_pool: CodeCachePool,
 }
 
 struct State {
     space: rtit_image::Space,
-    /// The view that the last `read` left, and its time.
+    /// The view of the last `read`, and its time.
     view: Option<(u64, View)>,
-    missing: Option<Arc<Missing>>,
+    page_callback: Option<Arc<PageCallback>>,
 }
 
 impl Space {
     /// The space as it is now; a cheap clone that later changes do not reach.
     pub fn inner(&self) -> rtit_image::Space {
-        self.lock().space.clone()
+        lock(&self.state).space.clone()
     }
 
-    /// Who is asked for pages.
-    pub fn missing(&self) -> Option<Arc<Missing>> {
-        self.lock().missing.clone()
+    pub fn page_callback(&self) -> Option<Arc<PageCallback>> {
+        lock(&self.state).page_callback.clone()
     }
 
-    fn from(space: rtit_image::Space, missing: Option<Arc<Missing>>) -> Space {
-        Space {
-            state: Mutex::new(State {
-                space,
-                view: None,
-                missing,
-            }),
-            learned: CodeCachePool::default(),
-        }
-    }
-
-    /// What streams leave of the code for those that come after them.
-    pub fn learned(&self) -> CodeCachePool {
-        self.learned.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn code_cache_pool(&self) -> CodeCachePool {
+        self.code_cache_pool.clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut rtit_image::Space)) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.view = None;
         change(&mut state.space);
+    }
+}
+
+/// A Python callable that returns the bytes of the page at an address, or None.
+///
+/// It is called without the GIL. After an error pages are unknown until the error was raised.
+pub struct PageCallback {
+    callable: Py<PyAny>,
+    error: Mutex<Option<PyErr>>,
+}
+
+impl PageCallback {
+    fn call(&self, py: Python<'_>, page: u64) -> PyResult<Option<Bytes>> {
+        let answer = self.callable.bind(py).call1((page,))?;
+        if answer.is_none() {
+            return Ok(None);
+        }
+        let buffer = PyBuffer::<u8>::get(&answer).map_err(|_| {
+            PyTypeError::new_err("the page callback must return bytes or None, nothing else")
+        })?;
+        let count = buffer.item_count();
+        if count as u64 > PAGE {
+            return Err(PyValueError::new_err(format!(
+                "the page callback returned {count} bytes for {page:#x}, more than {PAGE}"
+            )));
+        }
+        Ok(Some(Bytes::from(buffer.to_vec(py)?)))
+    }
+}
+
+impl PendingError for PageCallback {
+    fn check(&self, _: Python<'_>) -> PyResult<()> {
+        lock(&self.error).take().map_or(Ok(()), Err)
+    }
+}
+
+struct PageFetcher(Arc<PageCallback>);
+
+impl Fetch for PageFetcher {
+    fn fetch(&self, page: u64) -> Result<Option<Bytes>, NoAnswer> {
+        let callback = &self.0;
+        Python::attach(|py| {
+            if lock(&callback.error).is_some() {
+                return Err(NoAnswer);
+            }
+            callback.call(py, page).map_err(|error| {
+                *lock(&callback.error) = Some(error);
+                NoAnswer
+            })
+        })
     }
 }
 
@@ -115,10 +140,16 @@ enum CodeOrBytes<'py> {
 impl Space {
     #[new]
     fn new() -> Space {
-        Space::from(rtit_image::Space::new(), None)
+        Space {
+            state: Mutex::new(State {
+                space: rtit_image::Space::new(),
+                view: None,
+                page_callback: None,
+            }),
+            code_cache_pool: CodeCachePool::default(),
+        }
     }
 
-    /// `code` is mapped at `address` from `time` on and replaces what it overlaps.
     fn map(&self, time: u64, address: u64, code: CodeOrBytes<'_>) {
         self.change(|space| {
             let bytes = match code {
@@ -129,59 +160,56 @@ impl Space {
         })
     }
 
-    /// Code was written: `data` replaces the bytes at `address` from `time` on.
     fn poke(&self, time: u64, address: u64, data: &[u8]) {
         self.change(|space| space.poke(time, address, data));
     }
 
-    /// From `time` on the `size` bytes from `address` on are not known.
     fn unmap(&self, time: u64, address: u64, size: u64) {
         self.change(|space| space.unmap(time, address, size));
     }
 
-    /// All mappings are gone at `time` (exec).
     fn clear(&self, time: u64) {
         self.change(|space| space.clear(time));
     }
 
-    /// The space of a process forked from this one at `time`.
     fn fork(&self, time: u64) -> Space {
-        let state = self.lock();
-        let child = Space::from(state.space.fork(time), state.missing.clone());
+        let state = lock(&self.state);
         Space {
-            learned: self.learned.clone(),
-            ..child
+            state: Mutex::new(State {
+                space: state.space.fork(time),
+                view: None,
+                page_callback: state.page_callback.clone(),
+            }),
+            code_cache_pool: self.code_cache_pool(),
         }
     }
 
-    /// From `time` on this is a copy of `parent` as of `time` (a process number used again).
     fn adopt(&self, time: u64, parent: &Space) {
         let parent = parent.inner();
         self.change(|space| space.adopt(time, &parent));
     }
 
-    /// Where nothing is mapped `callable` is asked: it is given the address of a page of 4096 bytes and gives what is
-    /// there, up to 4096 bytes, or None. Answers are kept, also that nothing is there. None: nobody is asked.
-    fn set_missing(&self, callable: Option<Py<PyAny>>) {
-        let missing = callable.map(Missing::new);
-        let pager = missing
-            .clone()
-            .map(|missing| Arc::new(Pager::new(Box::new(Asked(missing)))));
-        let mut state = self.lock();
+    fn set_page_callback(&self, callable: Option<Py<PyAny>>) {
+        let callback = callable.map(|callable| {
+            Arc::new(PageCallback {
+                callable,
+                error: Mutex::new(None),
+            })
+        });
+        let fetcher = callback.clone().map(PageFetcher);
+        let pager = fetcher.map(|fetcher| Arc::new(Pager::new(Box::new(fetcher))));
+        let mut state = lock(&self.state);
         state.view = None;
-        state.missing = missing;
+        state.page_callback = callback;
         state.space.set_pager(pager);
     }
 
-    /// The answers about pages that hold one of `size` bytes from `address` on are forgotten.
     fn forget(&self, address: u64, size: u64) {
-        if let Some(pager) = self.lock().space.pager() {
+        if let Some(pager) = lock(&self.state).space.pager() {
             pager.forget(address, size);
         }
     }
 
-    /// The bytes from `address` on as of `time`: at most `size`, fewer up to the first that is
-    /// unknown. Raises what the callable raises that is asked for pages.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -189,16 +217,15 @@ impl Space {
         address: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        // Without the lock: who is asked for a page may use this space.
-        let (view, missing) = {
-            let mut state = self.lock();
+        // The lock is released, as the page callback may use this space.
+        let (mut view, callback) = {
+            let mut state = lock(&self.state);
             let view = match state.view.take() {
                 Some((now, view)) if now <= time => view,
                 _ => state.space.view(),
             };
-            (view, state.missing.clone())
+            (view, state.page_callback.clone())
         };
-        let mut view = view;
         view.advance(time);
         let mut out = Vec::new();
         while let Some(at) = address.checked_add(out.len() as u64) {
@@ -218,22 +245,15 @@ impl Space {
             }
             out.extend_from_slice(&part[..count.min(part.len())]);
         }
-        if let Some(missing) = missing {
-            missing.check(py)?;
+        if let Some(callback) = callback {
+            callback.check(py)?;
         }
-        self.lock().view = Some((time, view));
+        lock(&self.state).view = Some((time, view));
         Ok(PyBytes::new(py, &out))
     }
 
-    /// The number of different contents that a decoder can meet.
-    #[getter]
-    fn epochs(&self) -> usize {
-        self.lock().space.epochs()
-    }
-
-    /// The number of changes recorded.
     #[getter]
     fn changes(&self) -> usize {
-        self.lock().space.changes()
+        lock(&self.state).space.changes()
     }
 }

@@ -1,39 +1,30 @@
-//! `Listing`: how the lines of a `Flow` are to look, for Python.
+//! Text: `Listing`, the format of the lines of a `StreamDecoder`, and `table_lines`, which prints columns.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rtit_listing::table::{lines, Column, Name};
 use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
 
 use crate::arguments::Items;
 use crate::image::Space;
-use crate::names::Names;
+use crate::symbols::Names;
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Listing>()
-}
-
-/// Of a place: start, end, since, until.
+/// Of a range: start, end, since, until.
 type Bounds = (u64, u64, u64, u64);
 
-/// How the lines of a stream look, and which it has.
-///
-/// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names;
-/// `others` are the other spaces of the Flow in their order, with their names. `clock` is (shift, mult, zero) to make
-/// nanoseconds of TSC values, else times are TSC values. Instructions have a line if they are in any of the `places` of
-/// their space, by its number (start, end, since, until: addresses and TSC values, half-open; None: all), and their run
-/// began within `times` (TSC, the first and the last); `tail` leaves out all but the last lines. ValueError: no such
-/// field, or none.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
     layout: Layout,
-    /// With the names in each.
+    /// The address spaces, with the names of each.
     spaces: Vec<(Py<Space>, Py<Names>)>,
 }
 
 #[pymethods]
 impl Listing {
     #[new]
-    #[pyo3(signature = (fields, space, names, *, tid, clock = None, places = None, times = (0, u64::MAX),
+    #[pyo3(signature = (fields, space, names, *, tid, clock = None, ranges = None, times = (0, u64::MAX),
         tail = None, others = Items::default()))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -42,11 +33,18 @@ impl Listing {
         names: Py<Names>,
         tid: i64,
         clock: Option<(u16, u32, u64)>,
-        places: Option<Items<Items<Bounds>>>,
+        ranges: Option<Items<Items<Bounds>>>,
         times: (u64, u64),
         tail: Option<u64>,
         others: Items<(Py<Space>, Py<Names>)>,
     ) -> PyResult<Listing> {
+        let place = |(start, end, since, until): Bounds| Place {
+            start,
+            end,
+            since,
+            until,
+        };
+        let in_space = |ranges: Items<Bounds>| ranges.0.into_iter().map(place).collect();
         let field = |name: &String| {
             let found = Field::ALL.into_iter().find(|field| field.name() == name);
             found.ok_or_else(|| PyValueError::new_err(format!("no field {name:?}")))
@@ -60,7 +58,7 @@ impl Listing {
             tid,
             scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
             wanted: Wanted {
-                places: places.map(|places| places.0.into_iter().map(of_space).collect()),
+                places: ranges.map(|spaces| spaces.0.into_iter().map(in_space).collect()),
                 times,
                 tail,
             },
@@ -70,7 +68,6 @@ impl Listing {
         Ok(Listing { layout, spaces })
     }
 
-    /// The fields that there are.
     #[classattr]
     #[pyo3(name = "FIELDS")]
     fn fields() -> Vec<&'static str> {
@@ -86,15 +83,57 @@ impl Listing {
     }
 }
 
-fn of_space(places: Items<Bounds>) -> Vec<Place> {
-    places.0.into_iter().map(place).collect()
+const MAX_WIDTH: usize = 1 << 10;
+
+/// A column of `table_lines`, as `TableColumn` of `_core.pyi`.
+#[derive(FromPyObject)]
+pub enum GivenColumn<'py> {
+    Number(String, Bound<'py, PyAny>, usize),
+    Words(String, Bound<'py, PyAny>, Items<String>),
+    Places(
+        String,
+        Bound<'py, PyAny>,
+        Bound<'py, PyAny>,
+        Items<(String, bool)>,
+    ),
 }
 
-fn place((start, end, since, until): Bounds) -> Place {
-    Place {
-        start,
-        end,
-        since,
-        until,
+#[pyfunction]
+pub fn table_lines<'py>(
+    py: Python<'py>,
+    columns: Items<GivenColumn<'py>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let columns = columns.0.into_iter().map(|given| table_column(py, given));
+    let columns: Vec<Column> = columns.collect::<PyResult<_>>()?;
+    let text = py.detach(|| lines(&columns));
+    Ok(PyBytes::new(py, &text))
+}
+
+fn table_column(py: Python<'_>, given: GivenColumn<'_>) -> PyResult<Column> {
+    let numbers = |object: &Bound<'_, PyAny>| PyBuffer::<u64>::get(object)?.to_vec(py);
+    let unknown = |form| PyValueError::new_err(format!("no table column has the form {form:?}"));
+    match given {
+        GivenColumn::Number(_, _, width) if width > MAX_WIDTH => {
+            Err(PyValueError::new_err(format!("a column is {width} wide")))
+        }
+        GivenColumn::Number(form, column, width) => {
+            let column = numbers(&column)?;
+            match form.as_str() {
+                "hexadecimal" => Ok(Column::Hexadecimal(column, width)),
+                "decimal" => Ok(Column::Decimal(column, width)),
+                "signed" => Ok(Column::Signed(column, width)),
+                "commas" => Ok(Column::Commas(column, width)),
+                _ => Err(unknown(form)),
+            }
+        }
+        GivenColumn::Words(form, column, words) if form == "words" => {
+            Ok(Column::Words(numbers(&column)?, words.0))
+        }
+        GivenColumn::Places(form, column, offsets, names) if form == "places" => {
+            let name = |(text, is_file)| Name { text, is_file };
+            let names = names.0.into_iter().map(name).collect();
+            Ok(Column::Places(numbers(&column)?, numbers(&offsets)?, names))
+        }
+        GivenColumn::Words(form, ..) | GivenColumn::Places(form, ..) => Err(unknown(form)),
     }
 }

@@ -1,64 +1,174 @@
-//! What `Flow` gives in several columns.
+//! What decoders return to Python: columns of rows, counters, and the coverage ledger.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use rtit_flow::{Block, RunColumns, Totals};
+use pyo3::types::{IntoPyDict, PyDict};
+use rtit_flow::{
+    Block, BranchColumns, ByteStatus, Counts, CoverageLedger, EdgeTotal, Erratum, ErrorClass,
+    InstructionColumns, RunColumns, Span, TimingSample, Totals,
+};
+use rtit_packet::table::ROWS;
 
-use crate::as_bytes::{halves, octets, words};
-use crate::column::Column;
+use crate::arguments::dict_of;
+use crate::columns::{column, Column};
 
-/// A batch, as `Flow.next` says.
+/// Start, end, status; class of the error, its text, offset and bad value.
+pub type LedgerRow = (
+    u64,
+    u64,
+    &'static str,
+    Option<&'static str>,
+    Option<String>,
+    Option<u64>,
+    Option<u64>,
+);
+
+/// At most `max_rows` rows from number `first` on.
+pub fn ledger_rows(ledger: &CoverageLedger, first: usize, max_rows: usize) -> Vec<LedgerRow> {
+    let row = |span: &Span| {
+        let error = span.error.as_ref();
+        (
+            span.from,
+            span.to,
+            span.status.name(),
+            error.map(|error| error.cause.class().name()),
+            error.map(ToString::to_string),
+            error.map(|error| error.offset),
+            error.map(|error| error.cause.value()),
+        )
+    };
+    let spans = ledger.spans().iter().skip(first).take(max_rows);
+    spans.map(row).collect()
+}
+
+/// `DecoderCounts`.
+pub fn counts_dict<'py>(
+    py: Python<'py>,
+    counts: &Counts,
+    ledger: &CoverageLedger,
+) -> PyResult<Bound<'py, PyDict>> {
+    let packets = ROWS.iter().map(|row| (row.name, counts.of(row.kind)));
+    let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.errors(class)));
+    let errata = Erratum::ALL.map(|erratum| (erratum.name(), counts.errata[erratum as usize]));
+    let statuses = [
+        ByteStatus::Exact,
+        ByteStatus::Resumed,
+        ByteStatus::Lost,
+        ByteStatus::Elsewhere,
+    ];
+    let bytes = statuses.map(|status| (status.name(), ledger.bytes(status)));
+    let is_counted = |(_, count): &(&str, u64)| *count != 0;
+    dict_of!(py,
+        packets: packets.filter(is_counted).into_py_dict(py)?,
+        errors: errors.into_iter().filter(is_counted).into_py_dict(py)?,
+        errata: errata.into_iter().filter(is_counted).into_py_dict(py)?,
+        bytes: bytes.into_py_dict(py)?,
+        instructions: counts.instructions,
+        conditional: counts.conditional,
+        indirect: counts.indirect,
+        returns: counts.returns,
+        compressed_returns: counts.compressed_returns,
+        asynchronous: counts.asynchronous,
+        cycles: counts.cycles,
+        measured: counts.measured,
+        inactive: counts.inactive,
+    )
+}
+
 pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>> {
-    let columns = PyDict::new(py);
-    columns.set_item("start", Column::from(rows.start))?;
-    columns.set_item("instructions", Column::from(rows.instructions))?;
-    columns.set_item("last", Column::from(rows.last))?;
-    columns.set_item("end", Column::from(rows.end))?;
-    columns.set_item("bits", Column::from(rows.bits))?;
-    columns.set_item("in_tx", Column::from(rows.in_tx))?;
-    columns.set_item("space", Column::from(rows.space))?;
-    columns.set_item("time", Column::from(rows.time))?;
-    columns.set_item("offset", Column::from(rows.offset))?;
     let events = &rows.events;
-    columns.set_item("event_row", words(py, events, |at| at.row)?)?;
-    columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
-    columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;
-    columns.set_item("event_value", words(py, events, |at| at.event.value)?)?;
-    columns.set_item("event_time", words(py, events, |at| at.event.time)?)?;
-    columns.set_item("event_offset", words(py, events, |at| at.event.offset)?)?;
-    Ok(columns)
+    dict_of!(py,
+        start: Column::from(rows.start),
+        instructions: Column::from(rows.instructions),
+        last: Column::from(rows.last),
+        end: Column::from(rows.end),
+        bits: Column::from(rows.bits),
+        in_tx: Column::from(rows.in_tx),
+        space: Column::from(rows.space),
+        time: Column::from(rows.time),
+        offset: Column::from(rows.offset),
+        event_row: column(events, |at| at.row),
+        event_kind: column(events, |at| at.event.kind as u8),
+        event_ip: column(events, |at| at.event.ip),
+        event_value: column(events, |at| at.event.value),
+        event_time: column(events, |at| at.event.time),
+        event_offset: column(events, |at| at.event.offset),
+    )
 }
 
-/// What numbers mean, as `Flow.blocks` says.
-pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
-    let words = |number: fn(&Block) -> u64| blocks.iter().map(number).collect::<Column>();
-    let octets = |number: fn(&Block) -> u8| blocks.iter().map(number).collect::<Column>();
-    let instructions = blocks.iter().map(|block| block.instructions).collect();
-    [
-        words(|block| block.start),
-        words(|block| block.last),
-        instructions,
-        octets(|block| block.end as u8),
-        octets(|block| block.goes_on.into()),
-        octets(|block| block.bits),
-    ]
+pub fn instructions_dict(py: Python<'_>, rows: InstructionColumns) -> PyResult<Bound<'_, PyDict>> {
+    dict_of!(py,
+        ip: Column::from(rows.ips),
+        size: Column::from(rows.lengths),
+        time: Column::from(rows.times),
+        bits: Column::from(rows.bits),
+        in_tx: Column::from(rows.in_tx),
+        offset: Column::from(rows.offsets),
+        space: Column::from(rows.space),
+    )
 }
 
-/// As `Flow.totals` says.
-pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'py, PyDict>> {
-    let columns = PyDict::new(py);
+pub fn branches_dict(py: Python<'_>, rows: BranchColumns) -> PyResult<Bound<'_, PyDict>> {
+    dict_of!(py,
+        source: Column::from(rows.from),
+        target: Column::from(rows.to),
+        kind: Column::from(rows.kind),
+        time: Column::from(rows.time),
+        offset: Column::from(rows.offset),
+        space: Column::from(rows.space),
+        target_space: Column::from(rows.target_space),
+    )
+}
+
+pub fn blocks_dict<'py>(py: Python<'py>, blocks: &[Block]) -> PyResult<Bound<'py, PyDict>> {
+    dict_of!(py,
+        start: column(blocks, |block| block.start),
+        last: column(blocks, |block| block.last),
+        instructions: column(blocks, |block| block.instructions),
+        end: column(blocks, |block| block.end as u8),
+        continues: column(blocks, |block| u8::from(block.goes_on)),
+        bits: column(blocks, |block| block.bits),
+    )
+}
+
+pub fn samples_dict<'py>(
+    py: Python<'py>,
+    samples: &[TimingSample],
+) -> PyResult<Bound<'py, PyDict>> {
+    dict_of!(py,
+        offset: column(samples, |sample| sample.offset),
+        time: column(samples, |sample| sample.time),
+        cycles: column(samples, |sample| sample.cycles),
+        frequency: column(samples, |sample| sample.frequency),
+        known: column(samples, |sample| u8::from(sample.known)),
+        span: column(samples, |sample| sample.span),
+    )
+}
+
+/// `TotalColumns`.
+pub fn totals_dict(py: Python<'_>, mut totals: Totals) -> PyResult<Bound<'_, PyDict>> {
     let runs = totals.run_rows();
-    columns.set_item("run_start", words(py, runs.clone(), |run| run.start)?)?;
-    let instructions = halves(py, runs.clone(), |run| run.instructions)?;
-    columns.set_item("run_instructions", instructions)?;
-    columns.set_item("run_count", words(py, runs, |run| run.count)?)?;
-    columns.set_item("other_runs", totals.uncounted_runs())?;
+    let run_start = column(runs.clone(), |run| run.start);
+    let run_instructions = column(runs.clone(), |run| run.instructions);
+    let run_count = column(runs, |run| run.count);
+    let uncounted_runs = totals.uncounted_runs();
     totals.drop_runs();
-    let edges = totals.edge_rows();
-    columns.set_item("edge_from", words(py, edges.clone(), |edge| edge.from)?)?;
-    columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
-    columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
-    columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
-    columns.set_item("other_edges", totals.uncounted_edges().as_slice())?;
-    Ok(columns)
+    let dict = edges_dict(py, totals.edge_rows())?;
+    dict.set_item("run_start", run_start)?;
+    dict.set_item("run_instructions", run_instructions)?;
+    dict.set_item("run_count", run_count)?;
+    dict.set_item("uncounted_runs", uncounted_runs)?;
+    dict.set_item("uncounted_edges", totals.uncounted_edges().as_slice())?;
+    Ok(dict)
+}
+
+pub fn edges_dict(
+    py: Python<'_>,
+    edges: impl Iterator<Item = EdgeTotal> + Clone,
+) -> PyResult<Bound<'_, PyDict>> {
+    dict_of!(py,
+        edge_from: column(edges.clone(), |edge| edge.from),
+        edge_to: column(edges.clone(), |edge| edge.to),
+        edge_kind: column(edges.clone(), |edge| edge.kind),
+        edge_count: column(edges, |edge| edge.count),
+    )
 }

@@ -5,24 +5,19 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyTuple};
 use rtit_truth::{
     compare, summarize, CompareOptions, Difference, DifferenceReason, Error, Identical, Outcome,
-    PathFinder, Run, RunsAfter, SelectedRuns, ThreadRuns, TruthReader,
+    PathFinder, Run, RunsAfter, SelectedRuns, ThreadSummary, TruthReader, TruthSummary,
 };
 
-use crate::arguments::{os_text, Items, OsText};
+use crate::arguments::{dict_of, os_text, Items, OsText};
+use crate::errors::file_error;
 
-/// Adds the classes of this file to the native module.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<TruthFile>()
-}
-
-/// A truth file. Every call reads it anew, in bounded memory; of a thread no more than its part once `threads` has told
-/// where that is.
+/// Every call reads the file again, in bounded memory; of a thread only its part once `threads` was called.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct TruthFile {
     path: PathBuf,
@@ -30,15 +25,11 @@ pub struct TruthFile {
 }
 
 type ThreadRow = (u32, u32, u64, Option<u32>, bool);
-type Columns<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
+/// Address ranges, inclusive at both ends.
+type Ranges = Items<(u64, u64)>;
 
 #[pymethods]
 impl TruthFile {
-    /// Opens `path` and checks its header.
     #[new]
     fn new(path: OsText) -> PyResult<Self> {
         let file = TruthFile {
@@ -49,149 +40,88 @@ impl TruthFile {
         Ok(file)
     }
 
-    /// Whether the recorder came to its end.
     #[getter]
     fn complete(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.contents(py)?.complete)
     }
 
-    /// A row (tid, pid, instructions, wait status or None, complete) a thread; reads and checks the whole file.
-    /// `complete` says that the file holds the thread's end.
     fn threads(&self, py: Python<'_>) -> PyResult<Vec<ThreadRow>> {
         let contents = self.contents(py)?;
-        let row = |thread: &rtit_truth::ThreadSummary| {
-            let complete = thread.status.is_some();
-            (
-                thread.tid,
-                thread.pid,
-                thread.chain.instructions,
-                thread.status,
-                complete,
-            )
+        let row = |thread: &ThreadSummary| {
+            let (status, is_complete) = (thread.status, thread.status.is_some());
+            let instructions = thread.chain.instructions;
+            (thread.tid, thread.pid, instructions, status, is_complete)
         };
-        let extent = |thread: &rtit_truth::ThreadSummary| (thread.tid, thread.extent.clone());
+        let extent = |thread: &ThreadSummary| (thread.tid, thread.extent.clone());
         self.extents
             .get_or_init(|| contents.threads.iter().map(extent).collect());
         Ok(contents.threads.iter().map(row).collect())
     }
 
-    /// At most `max` runs of a thread from run number `start` on, as little-endian columns: start (u64), instructions
-    /// (u32), hash (u64).
-    #[pyo3(signature = (tid, start = 0, max = 65536))]
-    fn runs<'py>(&self, py: Python<'py>, tid: u32, start: u64, max: u64) -> PyResult<Columns<'py>> {
-        let columns = py
-            .detach(|| {
-                let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-                let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
-                for (run, number) in runs {
-                    let run = run?; // also an error before `start` is one
-                    if number < start {
-                        continue;
-                    }
-                    if number - start >= max {
-                        break;
-                    }
-                    starts.extend_from_slice(&run.start.to_le_bytes());
-                    counts.extend_from_slice(&run.instructions.to_le_bytes());
-                    hashes.extend_from_slice(&run.hash.to_le_bytes());
-                }
-                Ok((starts, counts, hashes))
-            })
-            .map_err(|error| self.error(error))?;
-        let (starts, counts, hashes) = columns;
-        Ok((
-            PyBytes::new(py, &starts),
-            PyBytes::new(py, &counts),
-            PyBytes::new(py, &hashes),
-        ))
-    }
-
-    /// Compares a thread's truth with decoded runs.
-    ///
-    /// `decoded` is a tuple of columns (start u64, instructions u32, hash u64; bytes or arrays) or an iterable of such
-    /// tuples. `filters` and `stops` are address ranges, inclusive at both ends: the truth is cut down to what tracing
-    /// under these FilterEn and TraceStop ranges shows. `prefix`: either path may end before the other. `behind`: the
-    /// comparison begins after so many instructions of the truth, where a run of it must begin.
-    ///
-    /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, repeated (instructions of the
-    /// truth in rounds of loops that the decoded path leaves open), unchecked. With False: instructions (up to the last
-    /// agreement), truth_index, decoded_index, truth and decoded (the runs that follow there as (start, instructions),
-    /// or None), until (the instruction count by which they have parted, or None), reason.
-    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, behind = 0))]
+    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, skip = 0))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
         &self,
         py: Python<'py>,
         tid: u32,
         decoded: &Bound<'py, PyAny>,
-        filters: Items<(u64, u64)>,
-        stops: Items<(u64, u64)>,
+        filters: Ranges,
+        stops: Ranges,
         prefix: bool,
-        behind: u64,
+        skip: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = Decoded::new(decoded)?;
+        let decoded = DecodedRuns::new(decoded)?;
         let bound = if prefix { u64::MAX } else { 0 };
         let options = CompareOptions {
             shortfall: bound,
             excess: bound,
         };
         let outcome = py.detach(|| {
-            let truth = RunsAfter::new(self.selected(tid, filters, stops)?, behind);
+            let truth = RunsAfter::new(self.selected(tid, filters, stops)?, skip);
             compare(truth, decoded, options)
         });
-        match outcome {
-            Ok(Outcome::Identical(identical)) => identical_dict(py, &identical),
-            Ok(Outcome::Different(difference)) => different_dict(py, &difference),
-            Err(failure) => Err(self.failure(failure)),
+        match outcome? {
+            Outcome::Identical(identical) => identical_dict(py, &identical),
+            Outcome::Different(difference) => different_dict(py, &difference),
         }
     }
 
-    /// Looks for a decoded path, as of `compare`, anywhere in a thread's truth.
-    ///
-    /// Returns a dict: "identical"; if True also the numbers that `compare` gives then.
     #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default()))]
     fn find<'py>(
         &self,
         py: Python<'py>,
         tid: u32,
         decoded: &Bound<'py, PyAny>,
-        filters: Items<(u64, u64)>,
-        stops: Items<(u64, u64)>,
+        filters: Ranges,
+        stops: Ranges,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = Decoded::new(decoded)?;
+        let decoded = DecodedRuns::new(decoded)?;
         let found = py.detach(|| {
-            let part = PathFinder::from_runs(decoded)?;
+            let finder = PathFinder::from_runs(decoded)?;
             let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
-            match part.find(truth()?)? {
-                None => part.find_with_open_loops(truth),
+            match finder.find(truth()?)? {
+                None => finder.find_with_open_loops(truth),
                 found => Ok(found),
             }
         });
-        match found {
-            Ok(Some(identical)) => identical_dict(py, &identical),
-            Ok(None) => {
-                let dict = PyDict::new(py);
-                dict.set_item("identical", false)?;
-                Ok(dict)
-            }
-            Err(failure) => Err(self.failure(failure)),
+        match found? {
+            Some(identical) => identical_dict(py, &identical),
+            None => dict_of!(py, identical: false),
         }
     }
 
-    /// Instructions of a thread that filters let through.
     #[pyo3(signature = (tid, *, filters = Items::default(), stops = Items::default()))]
     fn instructions(
         &self,
         py: Python<'_>,
         tid: u32,
-        filters: Items<(u64, u64)>,
-        stops: Items<(u64, u64)>,
+        filters: Ranges,
+        stops: Ranges,
     ) -> PyResult<u64> {
-        let sum = py.detach(|| {
+        py.detach(|| {
             self.selected(tid, filters, stops)?
                 .try_fold(0, |sum, run| Ok(sum + u64::from(run?.instructions)))
-        });
-        sum.map_err(|failure| self.failure(failure))
+        })
     }
 
     fn __repr__(&self) -> String {
@@ -211,117 +141,96 @@ impl TruthFile {
         }
     }
 
-    /// A thread's runs, as far as these ranges show them.
+    /// The runs of a thread that tracing with these FilterEn and TraceStop ranges shows.
     fn selected(
         &self,
         tid: u32,
-        filters: Items<(u64, u64)>,
-        stops: Items<(u64, u64)>,
-    ) -> Result<impl Iterator<Item = Result<Run, Failure>> + use<>, Failure> {
-        let reader = self.reader_of(tid).map_err(Failure::Truth)?;
+        filters: Ranges,
+        stops: Ranges,
+    ) -> PyResult<impl Iterator<Item = PyResult<Run>> + use<'_>> {
+        let reader = self.reader_of(tid).map_err(|error| self.error(error))?;
         let runs = SelectedRuns::new(reader, tid, filters.0, stops.0);
-        Ok(runs.map(|run| run.map_err(Failure::Truth)))
+        Ok(runs.map(|run| run.map_err(|error| self.error(error))))
     }
 
-    fn failure(&self, failure: Failure) -> PyErr {
-        match failure {
-            Failure::Truth(error) => self.error(error),
-            Failure::Python(error) => error,
-        }
-    }
-
-    fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::TruthSummary> {
+    fn contents(&self, py: Python<'_>) -> PyResult<TruthSummary> {
         py.detach(|| summarize(self.reader()?))
             .map_err(|error| self.error(error))
     }
 
-    /// The exception for an error: OSError, or rtit.errors.TruthError with source and offset.
+    /// OSError for an error of the system, else TruthError with path and offset.
     fn error(&self, error: Error) -> PyErr {
-        let (message, offset) = match error {
+        Python::attach(|py| match error {
             Error::Io(error) => {
                 let reason = error.to_string();
-                return match error.raw_os_error() {
-                    Some(code) => Python::attach(|py| {
-                        os_text(py, self.path.as_os_str()).map_or_else(
-                            |error| error,
-                            |path| PyOSError::new_err((code, reason, path.unbind())),
-                        )
-                    }),
-                    None => PyOSError::new_err(reason),
+                let Some(code) = error.raw_os_error() else {
+                    return PyOSError::new_err(reason);
                 };
+                match os_text(py, self.path.as_os_str()) {
+                    Ok(path) => PyOSError::new_err((code, reason, path.unbind())),
+                    Err(error) => error,
+                }
             }
-            error => (error.message(), error.offset()),
-        };
-        Python::attach(|py| {
-            let build = || -> PyResult<PyErr> {
-                let class = py.import("rtit.errors")?.getattr("TruthError")?;
-                let fields = PyDict::new(py);
-                fields.set_item("source", os_text(py, self.path.as_os_str())?)?;
-                fields.set_item("offset", offset)?;
-                Ok(PyErr::from_value(class.call((message,), Some(&fields))?))
-            };
-            build().unwrap_or_else(|error| error)
+            error => {
+                let (message, offset) = (error.message(), error.offset());
+                file_error(py, "TruthError", message, &self.path, offset, None)
+            }
         })
     }
 }
 
 fn identical_dict<'py>(py: Python<'py>, identical: &Identical) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("identical", true)?;
-    dict.set_item("instructions", identical.instructions)?;
-    dict.set_item("runs", identical.runs)?;
-    dict.set_item("shortfall", identical.shortfall)?;
-    dict.set_item("excess", identical.excess)?;
-    dict.set_item("repeated", identical.repeated)?;
-    dict.set_item("unchecked", identical.unchecked)?;
-    Ok(dict)
+    dict_of!(py,
+        identical: true,
+        instructions: identical.instructions,
+        runs: identical.runs,
+        shortfall: identical.shortfall,
+        excess: identical.excess,
+        repeated: identical.repeated,
+        unchecked: identical.unchecked,
+    )
 }
 
 fn different_dict<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Bound<'py, PyDict>> {
     let row = |run: Option<Run>| run.map(|run| (run.start, run.instructions));
-    let dict = PyDict::new(py);
-    dict.set_item("identical", false)?;
-    dict.set_item("instructions", difference.instructions)?;
-    dict.set_item("truth_index", difference.truth_index)?;
-    dict.set_item("decoded_index", difference.decoded_index)?;
-    dict.set_item("truth", row(difference.truth))?;
-    dict.set_item("decoded", row(difference.decoded))?;
     let until = match difference.reason {
         DifferenceReason::Path { until } => Some(until),
         _ => None,
     };
-    dict.set_item("until", until)?;
-    dict.set_item("reason", difference.reason.to_string())?;
-    Ok(dict)
+    dict_of!(py,
+        identical: false,
+        instructions: difference.instructions,
+        truth_index: difference.truth_index,
+        decoded_index: difference.decoded_index,
+        truth: row(difference.truth),
+        decoded: row(difference.decoded),
+        until: until,
+        reason: difference.reason.to_string(),
+    )
 }
 
-enum Failure {
-    Truth(Error),
-    Python(PyErr),
-}
-
-/// Decoded runs out of Python: chunks of columns, taken one at a time.
-struct Decoded {
+/// Runs from Python: columns, or an iterator of them.
+struct DecodedRuns {
     chunks: Option<Py<PyIterator>>,
     runs: std::vec::IntoIter<Run>,
 }
 
-impl Decoded {
+impl DecodedRuns {
     fn new(decoded: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(columns) = decoded.cast::<PyTuple>() {
-            return Ok(Decoded {
+            return Ok(DecodedRuns {
                 chunks: None,
-                runs: rows(columns.as_any())?.into_iter(),
+                runs: runs_of_columns(columns.as_any())?.into_iter(),
             });
         }
         let chunks = Some(decoded.try_iter()?.unbind());
-        Ok(Decoded {
+        Ok(DecodedRuns {
             chunks,
             runs: Vec::new().into_iter(),
         })
     }
 
-    /// The next chunk that Python has; false when there is none.
+    /// Reads the next chunk; false at the end.
     fn refill(&mut self) -> PyResult<bool> {
         let Some(chunks) = &self.chunks else {
             return Ok(false);
@@ -330,7 +239,7 @@ impl Decoded {
             py.check_signals()?;
             match chunks.bind(py).clone().next() {
                 Some(chunk) => {
-                    self.runs = rows(&chunk?)?.into_iter();
+                    self.runs = runs_of_columns(&chunk?)?.into_iter();
                     Ok(true)
                 }
                 None => Ok(false),
@@ -339,8 +248,8 @@ impl Decoded {
     }
 }
 
-impl Iterator for Decoded {
-    type Item = Result<Run, Failure>;
+impl Iterator for DecodedRuns {
+    type Item = PyResult<Run>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -350,18 +259,18 @@ impl Iterator for Decoded {
             match self.refill() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => return Some(Err(Failure::Python(error))),
+                Err(error) => return Some(Err(error)),
             }
         }
     }
 }
 
-fn rows(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
+fn runs_of_columns(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
     let (start, instructions, hash): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) =
         columns.extract()?;
-    let starts: Vec<u64> = column(&start, "start", u64::from_le_bytes)?;
-    let counts: Vec<u32> = column(&instructions, "instructions", u32::from_le_bytes)?;
-    let hashes: Vec<u64> = column(&hash, "hash", u64::from_le_bytes)?;
+    let starts: Vec<u64> = numbers(&start, "start")?;
+    let counts: Vec<u32> = numbers(&instructions, "instructions")?;
+    let hashes: Vec<u64> = numbers(&hash, "hash")?;
     if starts.len() != counts.len() || starts.len() != hashes.len() {
         return Err(PyValueError::new_err(format!(
             "the columns differ in length: {} starts, {} instructions, {} hashes",
@@ -371,37 +280,17 @@ fn rows(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
         )));
     }
     let rows = starts.into_iter().zip(counts).zip(hashes);
-    let row = |((start, instructions), hash)| Run {
+    let run = |((start, instructions), hash)| Run {
         start,
         instructions,
         hash,
     };
-    Ok(rows.map(row).collect())
+    Ok(rows.map(run).collect())
 }
 
-/// A column out of bytes or out of an array of its own type.
-fn column<T: pyo3::buffer::Element + Copy + Default, const N: usize>(
-    object: &Bound<'_, PyAny>,
-    name: &str,
-    value: fn([u8; N]) -> T,
-) -> PyResult<Vec<T>> {
-    if let Ok(array) = PyBuffer::<T>::get(object) {
-        return array.to_vec(object.py());
-    }
-    let bytes = PyBuffer::<u8>::get(object).map_err(|_| {
-        PyTypeError::new_err(format!(
-            "column {name} is neither bytes nor an array of u{}",
-            N * 8
-        ))
-    })?;
-    let bytes = bytes.to_vec(object.py())?;
-    let items = bytes.chunks_exact(N);
-    if !items.remainder().is_empty() {
-        return Err(PyValueError::new_err(format!(
-            "column {name} has {} bytes, no multiple of {N}",
-            bytes.len()
-        )));
-    }
-    let items = items.filter_map(|item| item.first_chunk::<N>());
-    Ok(items.map(|item| value(*item)).collect())
+fn numbers<T: Element>(column: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
+    let bits = size_of::<T>() * 8;
+    let message = || PyTypeError::new_err(format!("column {name} is not a buffer of u{bits}"));
+    let buffer = PyBuffer::<T>::get(column).map_err(|_| message())?;
+    buffer.to_vec(column.py())
 }

@@ -1,235 +1,123 @@
-//! Zstandard streams that nobody has ended, as perf writes them: its records hold a piece each.
+//! `unzstd`: Zstandard streams that may break off, as perf writes them: each of its records holds a part of a stream.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use ruzstd::decoding::StreamingDecoder;
+use crate::columns::append_buffer;
 
-use crate::as_bytes::take_in;
+/// Bytes that are decoded and written at once, about.
+const PART_BYTES: usize = 1 << 20;
+/// An empty last block (RFC 8878, section 3.1.1.2), and the checksum that some frames have after it.
+const END_OF_FRAME: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(unzstd, module)?)
-}
-
-/// Bytes that are handed on at once.
-const PART: usize = 1 << 20;
-/// An empty block of no type, the last of its frame (RFC 8878, section 3.1.1.2).
-const LAST_BLOCK: [u8; 3] = [1, 0, 0];
-
-/// Decompresses the frames that `pieces`, an iterable of bytes-like, are together, and hands the bytes to `write` in
-/// parts. What follows the last whole block of a stream that breaks off is left out. Returns how many bytes were handed
-/// on. ValueError for what is no such stream, and for more than `limit` bytes.
+/// Decompresses the frames in `chunks`, calls `write` with each part, and returns the number of bytes.
 #[pyfunction]
-fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
-    let py = pieces.py();
-    let mut blocks = Blocks {
-        pieces: pieces.try_iter()?,
-        failed: None,
-        given: Vec::new(),
-        taken: 0,
-        ended: false,
+pub fn unzstd(chunks: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
+    let py = chunks.py();
+    let mut source = ChunkReader {
+        chunks: chunks.try_iter()?,
+        chunk: Vec::new(),
+        position: 0,
+        is_exhausted: false,
+        error: None,
     };
-    let mut whole = 0;
-    while blocks.has_frame()? {
-        let mut frame = Frame {
-            blocks: &mut blocks,
-            ready: Vec::new(),
-            at: 0,
-            state: Part::Header,
-        };
-        let refused = |error: String| PyValueError::new_err(format!("no Zstandard: {error}"));
-        let made = StreamingDecoder::new(&mut frame).map_err(|error| refused(error.to_string()));
-        let mut decoder = match made {
-            Ok(decoder) => decoder,
-            Err(error) => return Err(blocks.failed.take().unwrap_or(error)),
-        };
-        let mut part = vec![0; PART];
-        loop {
-            let size = match decoder.read(&mut part) {
-                Ok(0) => break,
-                Ok(size) => size,
-                Err(error) => {
-                    drop(decoder);
-                    return Err(blocks
-                        .failed
-                        .take()
-                        .unwrap_or_else(|| refused(error.to_string())));
-                }
-            };
-            whole += size as u64;
-            if whole > limit {
-                return Err(PyValueError::new_err(format!(
-                    "more than {limit} bytes come out of it"
-                )));
-            }
-            let part = PyBytes::new(py, part.get(..size).unwrap_or(&[]));
-            write.call1((part,))?;
+    let mut decoder = FrameDecoder::new();
+    let mut part = vec![0; PART_BYTES];
+    let mut written = 0;
+    while source.find_frame() {
+        if let Err(error) = decoder.reset(&mut source) {
+            return Err(source.error_of(error));
         }
-    }
-    match blocks.failed.take() {
-        Some(error) => Err(error),
-        None => Ok(whole),
-    }
-}
-
-/// The compressed bytes, as far as they have been asked for.
-struct Blocks<'py> {
-    pieces: Bound<'py, PyIterator>,
-    failed: Option<PyErr>,
-    given: Vec<u8>,
-    /// Of these so many have been taken: blocks may be short.
-    taken: usize,
-    ended: bool,
-}
-
-impl Blocks<'_> {
-    /// Whether `size` bytes wait, once more were taken if need be.
-    fn has(&mut self, size: usize) -> bool {
-        while self.waiting().len() < size && !self.ended {
-            match self.more() {
-                Ok(more) => self.ended = !more,
-                Err(error) => {
-                    self.failed = Some(error);
-                    self.ended = true;
+        while !decoder.is_finished() {
+            let strategy = BlockDecodingStrategy::UptoBytes(PART_BYTES);
+            if let Err(error) = decoder.decode_blocks(&mut source, strategy) {
+                let is_cut = source.is_exhausted && source.error.is_none();
+                // The blocks before the one that is cut off are whole, and end here.
+                if !is_cut {
+                    return Err(source.error_of(error));
                 }
+                let end = decoder.decode_blocks(&END_OF_FRAME[..], BlockDecodingStrategy::All);
+                end.map_err(|error| source.error_of(error))?;
+            }
+            while decoder.can_collect() > 0 {
+                let size = decoder.read(&mut part)?;
+                written += size as u64;
+                if written > limit {
+                    let message = format!("the data decompresses to more than {limit} bytes");
+                    return Err(PyValueError::new_err(message));
+                }
+                write.call1((PyBytes::new(py, part.get(..size).unwrap_or(&[])),))?;
             }
         }
-        self.waiting().len() >= size
+    }
+    source.error.take().map_or(Ok(written), Err)
+}
+
+/// Bytes from an iterator of buffers.
+struct ChunkReader<'py> {
+    chunks: Bound<'py, PyIterator>,
+    chunk: Vec<u8>,
+    position: usize,
+    is_exhausted: bool,
+    /// Raised by the iterator; no more bytes are read then.
+    error: Option<PyErr>,
+}
+
+impl ChunkReader<'_> {
+    /// Skips zeros between frames, which pad records; whether anything follows.
+    fn find_frame(&mut self) -> bool {
+        while let Ok([0, ..]) = self.fill_buf() {
+            self.consume(1);
+        }
+        self.position < self.chunk.len()
     }
 
-    fn waiting(&self) -> &[u8] {
-        self.given.get(self.taken..).unwrap_or(&[])
-    }
-
-    fn more(&mut self) -> PyResult<bool> {
-        let Some(piece) = self.pieces.next() else {
+    fn next_chunk(&mut self) -> PyResult<bool> {
+        let Some(chunk) = self.chunks.next() else {
             return Ok(false);
         };
-        let piece = piece?;
-        let buffer = PyBuffer::<u8>::get(&piece)?;
-        self.given.drain(..std::mem::take(&mut self.taken));
-        take_in(piece.py(), &buffer, &mut self.given)?;
+        let chunk = chunk?;
+        self.chunk.clear();
+        self.position = 0;
+        append_buffer(chunk.py(), &PyBuffer::get(&chunk)?, &mut self.chunk)?;
         Ok(true)
     }
 
-    /// Zeros between frames are the padding of records.
-    fn has_frame(&mut self) -> PyResult<bool> {
-        while self.has(1) && self.waiting().first() == Some(&0) {
-            self.taken += self.waiting().iter().take_while(|byte| **byte == 0).count();
-        }
-        match self.failed.take() {
-            Some(error) => Err(error),
-            None => Ok(self.has(1)),
-        }
+    /// The error of the iterator, else ValueError for an error of the decoder.
+    fn error_of(&mut self, error: impl std::fmt::Display) -> PyErr {
+        let invalid = || PyValueError::new_err(format!("the data is not Zstandard: {error}"));
+        self.error.take().unwrap_or_else(invalid)
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Header,
-    /// A block, and whether a checksum of four bytes follows the last.
-    Block(bool),
-    End,
-}
-
-/// One frame: whole blocks alone, and a last one in any case.
-struct Frame<'a, 'py> {
-    blocks: &'a mut Blocks<'py>,
-    ready: Vec<u8>,
-    at: usize,
-    state: Part,
-}
-
-impl Frame<'_, '_> {
-    fn next(&mut self) {
-        self.ready.clear();
-        self.at = 0;
-        match self.state {
-            Part::Header => self.header(),
-            Part::Block(checksum) => self.block(checksum),
-            Part::End => {}
+impl BufRead for ChunkReader<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.position == self.chunk.len() && !self.is_exhausted {
+            self.is_exhausted = match self.next_chunk() {
+                Ok(has_more) => !has_more,
+                Err(error) => {
+                    self.error = Some(error);
+                    true
+                }
+            };
         }
+        Ok(self.chunk.get(self.position..).unwrap_or(&[]))
     }
 
-    fn take(&mut self, size: usize) {
-        let waiting = self.blocks.waiting();
-        let taken = waiting.get(..size).unwrap_or(waiting);
-        self.ready.extend_from_slice(taken);
-        self.blocks.taken += taken.len();
-    }
-
-    /// Magic number, descriptor and what it says there is (section 3.1.1.1).
-    fn header(&mut self) {
-        self.state = Part::End;
-        if !self.blocks.has(5) {
-            self.take(5);
-            return;
-        }
-        let descriptor = self.blocks.waiting().get(4).copied().unwrap_or(0);
-        let single = descriptor >> 5 & 1;
-        let window = usize::from(single == 0);
-        let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
-        let content = [usize::from(single), 2, 4, 8][usize::from(descriptor >> 6)];
-        let size = 5 + window + dictionary + content;
-        if self.blocks.has(size) {
-            self.state = Part::Block(descriptor >> 2 & 1 != 0);
-        }
-        self.take(size);
-    }
-
-    fn block(&mut self, checksum: bool) {
-        let whole = self.blocks.has(3) && {
-            let size = self.block_size();
-            self.blocks.has(size)
-        };
-        if !whole {
-            self.blocks.taken = self.blocks.given.len();
-            self.ready.extend_from_slice(&LAST_BLOCK);
-            self.state = Part::End;
-            return;
-        }
-        let last = self
-            .blocks
-            .waiting()
-            .first()
-            .is_some_and(|byte| byte & 1 != 0);
-        let mut size = self.block_size();
-        if last {
-            self.state = Part::End;
-            size += if checksum { 4 } else { 0 };
-            self.blocks.has(size);
-        }
-        self.take(size);
-    }
-
-    /// Bytes of the block that comes next, with its header (section 3.1.1.2).
-    fn block_size(&self) -> usize {
-        let byte = |at: usize| self.blocks.waiting().get(at).copied().unwrap_or(0);
-        let size = usize::from(byte(0)) | usize::from(byte(1)) << 8 | usize::from(byte(2)) << 16;
-        const REPEATED: usize = 1;
-        3 + if size >> 1 & 3 == REPEATED {
-            1
-        } else {
-            size >> 3
-        }
+    fn consume(&mut self, size: usize) {
+        self.position += size;
     }
 }
 
-impl Read for Frame<'_, '_> {
+impl Read for ChunkReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.at >= self.ready.len() {
-            self.next();
-        }
-        let rest = self.ready.get(self.at..).unwrap_or(&[]);
-        let size = rest.len().min(out.len());
-        for (to, from) in out.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        self.at += size;
+        let size = self.fill_buf()?.read(out)?;
+        self.consume(size);
         Ok(size)
     }
 }

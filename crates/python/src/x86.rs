@@ -1,38 +1,94 @@
-//! `disassemble` and `decode_instruction`: instructions as text and as what they mean to PT, for Python.
+//! Instructions: their text, what they mean to PT, and how often each ran.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rtit_x86::Mode;
+use pyo3::types::PyDict;
+use rtit_flow::RunTotal;
 
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(decode_instruction, module)?)?;
-    module.add_function(wrap_pyfunction!(disassemble, module)?)
-}
+use crate::arguments::{dict_of, mode_of_bits};
+use crate::columns::{column, Column};
+use crate::image::Space;
 
-/// The instruction at `ip` in Intel's syntax; `(bad)` if the bytes are none. `bits` is 16, 32 or 64.
 #[pyfunction]
 #[pyo3(signature = (data, ip, bits = 64))]
-fn disassemble(data: &[u8], ip: u64, bits: u32) -> PyResult<String> {
-    Ok(rtit_x86::format(data, ip, mode(bits)?))
+pub fn disassemble(data: &[u8], ip: u64, bits: u32) -> PyResult<String> {
+    Ok(rtit_x86::format(data, ip, mode_of_bits(bits)?))
 }
 
-/// (length, class, target, repeats) of the instruction at `ip`: the class as `rtit.x86.Class` numbers it, the target
-/// of a direct branch, else 0. ValueError: the bytes are none, or end inside it; `bits` is not 16, 32 or 64.
 #[pyfunction]
 #[pyo3(signature = (data, ip, bits = 64))]
-fn decode_instruction(data: &[u8], ip: u64, bits: u32) -> PyResult<(u8, u8, u64, bool)> {
-    let found = rtit_x86::decode(data, ip, mode(bits)?)
+pub fn decode_instruction(data: &[u8], ip: u64, bits: u32) -> PyResult<(u8, u8, u64, bool)> {
+    let found = rtit_x86::decode(data, ip, mode_of_bits(bits)?)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok((found.length, found.class as u8, found.target, found.repeats))
 }
 
-pub fn mode(bits: u32) -> PyResult<Mode> {
-    match bits {
-        16 => Ok(Mode::Bits16),
-        32 => Ok(Mode::Bits32),
-        64 => Ok(Mode::Bits64),
-        _ => Err(PyValueError::new_err(format!(
-            "bits is 16, 32 or 64, not {bits}"
-        ))),
+#[pyfunction]
+#[pyo3(signature = (space, starts, instructions, counts, bits = 64))]
+pub fn count_instructions<'py>(
+    py: Python<'py>,
+    space: &Space,
+    starts: PyBuffer<u64>,
+    instructions: PyBuffer<u32>,
+    counts: PyBuffer<u64>,
+    bits: u32,
+) -> PyResult<(Bound<'py, PyDict>, u64)> {
+    let (starts, instructions) = (starts.to_vec(py)?, instructions.to_vec(py)?);
+    let counts = counts.to_vec(py)?;
+    if [instructions.len(), counts.len()] != [starts.len(); 2] {
+        return Err(PyValueError::new_err("the columns differ in length"));
     }
+    let mode = mode_of_bits(bits)?;
+    let view = space.inner().view();
+    let found = py.detach(|| {
+        let rows = starts.into_iter().zip(instructions).zip(counts);
+        let runs = rows.map(|((start, instructions), count)| RunTotal {
+            start,
+            instructions,
+            count,
+        });
+        rtit_flow::count_instructions(&view, mode, runs)
+    });
+    let rows = &found.instructions;
+    let columns = dict_of!(py,
+        ip: column(rows, |row| row.ip),
+        size: column(rows, |row| row.length),
+        kind: column(rows, |row| row.class),
+        count: column(rows, |row| row.count),
+    );
+    Ok((columns?, found.unknown))
+}
+
+/// Instructions that one call looks at.
+const MAX_INSTRUCTIONS: usize = 1 << 20;
+
+type Branches = (Column, Column, Column, Column, Option<(u32, u64)>);
+
+#[pyfunction]
+#[pyo3(signature = (space, starts, sizes, bits = 64))]
+pub fn conditional_branches(
+    py: Python<'_>,
+    space: &Space,
+    starts: PyBuffer<u64>,
+    sizes: PyBuffer<u64>,
+    bits: u32,
+) -> PyResult<Branches> {
+    let (starts, sizes) = (starts.to_vec(py)?, sizes.to_vec(py)?);
+    if starts.len() != sizes.len() {
+        return Err(PyValueError::new_err("the columns differ in length"));
+    }
+    let mode = mode_of_bits(bits)?;
+    let view = space.inner().view();
+    let (rows, next) = py.detach(|| {
+        let ranges = starts.into_iter().zip(sizes);
+        rtit_flow::conditionals(&view, mode, ranges, MAX_INSTRUCTIONS)
+    });
+    Ok((
+        column(&rows, |row| row.stretch),
+        column(&rows, |row| row.ip),
+        column(&rows, |row| row.behind),
+        column(&rows, |row| row.target),
+        next,
+    ))
 }

@@ -271,7 +271,7 @@ def _branches(
 
     Includes branches that did not run.
     """
-    from rtit._core import conditionals
+    from rtit._core import conditional_branches
 
     at, done = 0, 0
     while at < len(range_starts):
@@ -279,9 +279,7 @@ def _branches(
         starts, sizes = range_starts[part].copy(), range_sizes[part].copy()
         starts[0] += np.uint64(done)
         sizes[0] -= np.uint64(done)
-        *columns, after = conditionals(
-            code.space, starts.tobytes(), sizes.tobytes(), code.symbols.elf.bits
-        )
+        *columns, after = conditional_branches(code.space, starts, sizes, code.symbols.elf.bits)
         row, here, behind, target = map(np.asarray, columns)
         not_taken = np.where(target == behind, np.uint64(0), code.transfers(here, behind))
         taken, address = code.transfers(here, target), code.symbols.addresses(here)

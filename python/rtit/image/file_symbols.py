@@ -6,7 +6,6 @@ functions are kept by file offset: a mapping turns an address into an offset by 
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from os import PathLike
 
-    from rtit._core import ElfFile
+    from rtit._core import Column, ElfFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,13 @@ class FileSymbols:
         from rtit._core import Functions
 
         found = cls.__new__(cls)
-        found.native = Functions.listed(start, end, list(rows))
+        found.native = Functions.from_rows(start, end, list(rows))
         found.segments = [(start, start, end - start, end - start, 1)]
         found.keep_alive, found.has_incomplete_lines = None, False
         return found
 
     @cached_property
-    def _columns(self) -> tuple[bytes, bytes, bytes, bytes]:
+    def _columns(self) -> tuple[Column, Column, Column, Column]:
         return self.native.columns()
 
     @cached_property
@@ -76,7 +75,7 @@ class FileSymbols:
         """The offsets of `functions`, as a NumPy array of uint64."""
         import numpy as np
 
-        return np.array(_column(self._columns[0]), dtype=np.uint64)
+        return np.asarray(self._columns[0])
 
     def name(self, index: int) -> str:
         """Return the name of `functions[index]`, without building the list."""
@@ -85,13 +84,13 @@ class FileSymbols:
     @property
     def bindings(self) -> bytes:
         """The bindings of `functions`, one character each."""
-        return self._columns[3]
+        return bytes(self._columns[3])
 
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, ordered by offset; of several at one offset the best name is first."""
         offsets, sizes, addresses, bindings = self._columns
-        columns = _column(offsets), _column(sizes), _column(addresses), bindings.decode()
+        columns = offsets, sizes, addresses, bytes(bindings).decode()
         return [
             Function(self.name(index), *row) for index, row in enumerate(zip(*columns, strict=True))
         ]
@@ -117,7 +116,7 @@ class FileSymbols:
         Where functions overlap, the one that starts last has the bytes; after its end they are
         again those of the outer function.
         """
-        index = self.native.at(offset)
+        index = self.native.index_at(offset)
         return self.functions[index] if index is not None else None
 
     def find_by_name(self, name: str) -> list[Function]:
@@ -157,7 +156,7 @@ class FileSymbols:
 
         The columns are start, end and index into `functions`.
         """
-        starts, ends, owners = map(_column, self.native.owned())
+        starts, ends, owners = map(_array, self.native.owned_ranges())
         return starts, ends, owners
 
     @cached_property
@@ -165,12 +164,11 @@ class FileSymbols:
         """`owned_ranges` as three NumPy arrays of uint64."""
         import numpy as np
 
-        starts, ends, owners = (np.array(column, dtype=np.uint64) for column in self.owned_ranges)
+        starts, ends, owners = map(np.asarray, self.owned_ranges)
         return starts, ends, owners
 
 
-def _column(data: bytes) -> array[int]:
-    column = array("Q", data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
+def _array(column: Column) -> array[int]:
+    numbers = array("Q")
+    numbers.frombytes(memoryview(column).cast("B"))
+    return numbers

@@ -145,7 +145,7 @@ class Image:
 
         space = Space()
         if self._missing is not None:
-            space.set_missing(self._missing)
+            space.set_page_callback(self._missing)
         return space
 
     def add(self, address: int, data: Buffer, *, time: int = 0) -> Self:

@@ -140,7 +140,7 @@ class Symbols:
         symbols = self._file(mapping) if mapping is not None else None
         if mapping is None or symbols is None:
             return None
-        return symbols.native.line(ip - mapping.start + mapping.offset)
+        return symbols.native.source_line(ip - mapping.start + mapping.offset)
 
     def names(self, tid: int) -> _core.Names:
         """Return the names of the thread's process at all times, for native code."""

@@ -335,17 +335,14 @@ def _make_binary(
     builder: ProfileBuilder, number: int, runs: list[Any], edges: Edges
 ) -> tuple[Binary, int]:
     """Return a binary, and how many instructions ran where its file has other code."""
-    from rtit._core import unrolled
+    from rtit._core import count_instructions
 
     found = builder.files[number]
     mask = runs[0] == number
     space = builder.code_space(number)
-    ips, lengths, kinds, counts, _lasts, unknown = unrolled(
-        space,
-        runs[1][mask].tobytes(),
-        runs[2][mask].tobytes(),
-        runs[3][mask].tobytes(),
-        found.symbols.elf.bits,
+    starts, instructions, run_counts = (column[mask] for column in runs[1:4])
+    counted, unknown = count_instructions(
+        space, starts, instructions, run_counts, found.symbols.elf.bits
     )
     mask = (edges.source_binary == number) | (edges.target_binary == number)
     binary = Binary(
@@ -354,10 +351,10 @@ def _make_binary(
         found.build_id,
         found.symbols,
         space,
-        np.asarray(ips),
-        np.asarray(lengths),
-        np.asarray(kinds),
-        np.asarray(counts),
+        np.asarray(counted["ip"]),
+        np.asarray(counted["size"]),
+        np.asarray(counted["kind"]),
+        np.asarray(counted["count"]),
         edges.select(mask),
     )
     return binary, unknown

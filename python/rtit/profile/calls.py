@@ -1,8 +1,8 @@
 """Follows calls and returns: which function called which, how often, and in which context.
 
-Native code (`_core.calls`) decodes a stream in order and keeps a stack per thread. `CallTable` adds
-up the calls of all streams by caller and callee. `CallContexts` is the tree of calling contexts,
-which `pprof` needs.
+Native code (`StreamDecoder.calls`) decodes a stream in order and keeps a stack per thread.
+`CallTable` adds up the calls of all streams by caller and callee. `CallContexts` is the tree of
+calling contexts, which `pprof` needs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CallContexts:
         self._numbers: dict[int, int] = {}
 
     def add(self, columns: Mapping[str, memoryview], calls: Sequence[int]) -> None:
-        """Add the contexts of a stream, as `_core.calls` returns them.
+        """Add the contexts of a stream, as `StreamDecoder.calls` returns them.
 
         `calls` maps the call numbers of the stream to those of the `CallTable`.
         """
@@ -190,12 +190,10 @@ def count_calls(
 def follow_calls(
     trace: Trace, stream: Stream, profile: Profile
 ) -> tuple[Iterator[tuple[CodeLocation, CodeLocation]], dict[str, memoryview]]:
-    """Return caller and callee of each call of a stream, and the columns of `_core.calls`.
+    """Return caller and callee of each call of a stream, and the columns of `StreamDecoder.calls`.
 
     Adds calls beyond the limits of native code to the losses of the profile.
     """
-    from rtit import _core
-
     if stream.needs_extraction:
         raise UnsupportedError(
             f"{stream.title}: the kernel was traced, so that calls are those of all threads of the "
@@ -206,11 +204,11 @@ def follow_calls(
     losses = profile.losses
     # a pair of locations takes as much memory as two counters
     losses.max_pairs = stream.max_counters // 2
-    found = _core.calls(stream.native_decoder(), trace.symbols.names(stream.tid), losses.max_pairs)
+    found = stream.native_decoder().calls(trace.symbols.names(stream.tid), losses.max_pairs)
     # views, because there may be a million calls
     columns = {name: memoryview(column) for name, column in found.items()}
-    losses.deep_calls += columns["beyond"][0]
-    losses.calls_beyond_pairs += columns["between"][0]
+    losses.deep_calls += columns["deep_calls"][0]
+    losses.calls_beyond_pairs += columns["calls_beyond_pairs"][0]
 
     def place(region: int, offset: int) -> CodeLocation:
         if region == NO_INDEX:

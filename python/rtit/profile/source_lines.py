@@ -78,7 +78,7 @@ def line_ranges(
     With `windows`, only addresses in these half-open ranges are read.
     """
     for _ in range(_MAX_CHUNKS):
-        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MAX_LINES)
+        *columns, files, next_, is_cut = symbols.native.source_lines(windows, start, MAX_LINES)
         symbols.has_incomplete_lines |= is_cut
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):

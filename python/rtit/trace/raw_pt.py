@@ -253,13 +253,13 @@ class Decoder:
                 no_retcomp=no_retcomp,
             )
         )
-        self._index = _index_of("index", index, _core.Decoder.INDEXES)
-        self._branches = _index_of("branches", branches, _core.Decoder.BRANCHES)
+        self._index = _index_of("index", index, _core.ReusableDecoder.INDEXES)
+        self._branches = _index_of("branches", branches, _core.ReusableDecoder.BRANCHES)
         if not 0 < max_instructions <= 1 << 32:
             raise UsageError(f"max_instructions is {max_instructions}: it must be 1 to 2**32")
         self._image = image
         self._spaces = dict(spaces or {})
-        self._native = _core.Decoder(
+        self._native = _core.ReusableDecoder(
             image.native,
             spaces=native_spaces(self._spaces),
             mtc_freq=mtc_freq,
@@ -271,7 +271,7 @@ class Decoder:
             no_retcomp=no_retcomp,
             cpu=settings.cpu,
             ranges=settings.ranges,
-            most=max_instructions,
+            max_instructions=max_instructions,
         )
 
     def run(
@@ -308,14 +308,13 @@ class Decoder:
             classes=classes,
             start=None if start is None else (start.ip, start.bits, start.last_ip),
         )
-        return DecodeResult(*result)
+        return DecodeResult(**result)
 
     def edges(self) -> EdgeTotals:
         """All edges of the last trace, as `Stream.edges`."""
         import numpy as np
 
-        source, target, kind, count = map(np.asarray, self._native.edges())
-        return EdgeTotals(source, target, kind, count)
+        return EdgeTotals(*map(np.asarray, self._native.edges().values()))
 
     def ledger(self) -> Ledger:
         """The coverage ledger of the last trace."""
@@ -335,7 +334,7 @@ class Decoder:
         for image in (self._image, *self._spaces.values()):
             image.forget(address, size)
         spaces = native_spaces(self._spaces)
-        self._native.forget(self._image.native, spaces, address, address + size)
+        self._native.invalidate(self._image.native, spaces, address, address + size)
 
 
 def _byte_view(name: str, buffer: Buffer) -> memoryview:

@@ -122,7 +122,7 @@ class Stream:
     """The event that each PEBS counter counts."""
 
     _other_spaces: list[tuple[int, Image]] | None = None
-    _decoder: _core.Flow | None = None
+    _decoder: _core.StreamDecoder | None = None
     """The decoder that ran last. It has the ledger and the counts."""
     _accounting: ThreadAccounting | None = None
 
@@ -239,7 +239,7 @@ class Stream:
             return threads_in(self.blocks()) or [itself]
         decoder = self.for_thread(*_NO_THREAD, {}).native_decoder()
         decoder.count()
-        intervals = map(self.thread_scope.schedule.interval, decoder.visited)
+        intervals = map(self.thread_scope.schedule.interval, decoder.visited_intervals)
         threads = (itself if each is None else (each.pid, each.tid) for each in intervals)
         return list(dict.fromkeys(threads)) or [itself]
 
@@ -308,7 +308,9 @@ class Stream:
 
     # The native decoder
 
-    def native_decoder(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
+    def native_decoder(
+        self, *, points: bool = False, in_order: bool = False
+    ) -> _core.StreamDecoder:
         """A new decoder at the start of the stream, for internal use.
 
         `points`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
@@ -319,7 +321,7 @@ class Stream:
 
         settings = self._checked_settings()
         start, kernel = settings.start, self.kernel_image
-        self._decoder = _core.Flow(
+        self._decoder = _core.StreamDecoder(
             self._guarded_chunks(),
             self.image.native,
             mtc_freq=settings.mtc_freq,
@@ -334,13 +336,13 @@ class Stream:
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
-            turns=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
+            schedule=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
             kernel=kernel.native if kernel is not None else None,
             guest=(self.guest_image or Image()).native if kernel is not None else None,
-            points=points,
+            timing_samples=points,
             # Several threads must buffer rows to keep them in order, which costs time.
-            threads=settings.jobs or int(in_order),
-            places=self.max_counters,
+            jobs=settings.jobs or int(in_order),
+            max_counters=self.max_counters,
         )
         return self._decoder
 
@@ -373,7 +375,7 @@ class Stream:
             self._decoder = None
             raise
 
-    def _finished_decoder(self) -> _core.Flow:
+    def _finished_decoder(self) -> _core.StreamDecoder:
         decoder = self._decoder
         if decoder is None or not decoder.counts():
             decoder = self.native_decoder()
@@ -500,7 +502,9 @@ class Stream:
         self._require_native_rows("runs")
         decoder, scope = self.native_decoder(in_order=True), self.thread_scope
         while (columns := decoder.runs(build_tables.BATCH_ROWS)) is not None:
-            interval = scope.schedule.interval(decoder.turn) if scope is not None else None
+            interval = (
+                scope.schedule.interval(decoder.intervals_begun) if scope is not None else None
+            )
             yield interval.start if interval is not None else 0, columns
 
     def _row_filter(self, where: Selection | None) -> RowFilter | None:
@@ -544,7 +548,7 @@ class Stream:
     def _attribute(
         self,
         batches: build_tables.BatchesWithOffsets[B],
-        decoder: _core.Flow,
+        decoder: _core.StreamDecoder,
         *,
         times_are_tsc: bool,
     ) -> build_tables.BatchesWithOffsets[B]:
@@ -554,7 +558,7 @@ class Stream:
             if attribution is None:
                 yield batch, offsets
             elif len(batch) or isinstance(batch, Rows):
-                yield attribution.attribute(batch, decoder.turn), offsets
+                yield attribution.attribute(batch, decoder.intervals_begun), offsets
 
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
@@ -568,12 +572,16 @@ class Stream:
         decoder, attribution = self.native_decoder(in_order=in_order), self._attribution()
         with self._discard_decoder_on_error():
             for rows, _ in build_tables.decode_rows(decoder, with_spaces=with_spaces):
-                yield rows if attribution is None else attribution.attribute(rows, decoder.turn)
+                yield (
+                    rows
+                    if attribution is None
+                    else attribution.attribute(rows, decoder.intervals_begun)
+                )
 
     def _table(
         self,
         batch_type: type[B],
-        decode: Callable[[_core.Flow], build_tables.BatchesWithOffsets[B]],
+        decode: Callable[[_core.StreamDecoder], build_tables.BatchesWithOffsets[B]],
         where: Selection | None,
         extra_columns: tuple[str, ...],
         *,

@@ -105,20 +105,20 @@ def list_instructions(
 
 def _native_listing(
     trace: Trace, stream: Stream, fields: list[str], selection: Selection, places: SelectedRanges
-) -> _core.Flow:
+) -> _core.StreamDecoder:
     from rtit._core import Listing
 
     clock = trace.clock
     listing = stream.native_decoder()
     others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.other_spaces]
-    listing.list(
+    listing.start_listing(
         Listing(
             fields,
             stream.image.native,
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=places.by_process(stream.space_pids),
+            ranges=places.by_process(stream.space_pids),
             times=selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
             tail=selection.tail,
             others=others,
@@ -127,14 +127,14 @@ def _native_listing(
     return listing
 
 
-def _native_chunks(listing: _core.Flow, selection: Selection) -> Iterator[_Chunk]:
+def _native_chunks(listing: _core.StreamDecoder, selection: Selection) -> Iterator[_Chunk]:
     limit = LATEST if selection.head is None else selection.head
     while (chunk := listing.lines(_CHUNK_BYTES, limit)) is not None:
         yield chunk
 
 
 class _LineSource(Protocol):
-    """Lines in order of time, as `_core.Flow` gives after `list`."""
+    """Lines in order of time, as `_core.StreamDecoder` gives after `start_listing`."""
 
     def next_time(self) -> int | None: ...
     def lines(self, max_bytes: int, *, until: int) -> _Chunk | None: ...

@@ -153,9 +153,10 @@ class Crash:
         """
         import numpy as np
 
-        from rtit._core import Flow
+        from rtit._core import StreamDecoder
 
-        kinds = [number for number, name in Flow.ENDS.items() if name in ("call", "indirect call")]
+        ends = StreamDecoder.ENDS.items()
+        kinds = [number for number, name in ends if name in ("call", "indirect call")]
         found: list[tuple[int, int, int]] = []
         open_call: tuple[int, int] | None = None  # a call whose target is in the next batch
         tail = TraceTail()

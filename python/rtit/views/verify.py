@@ -113,7 +113,7 @@ def _streams_by_thread(trace: Trace) -> dict[int, list[Stream]]:
     return found
 
 
-def _merge_runs(streams: list[Stream]) -> Iterator[_core.Columns]:
+def _merge_runs(streams: list[Stream]) -> Iterator[_core.RunColumns]:
     """Return the runs of a thread in order of time, from its streams of several CPUs."""
     parts = [stream.runs_with_start() for stream in streams]
     return (columns for _, columns in merge(*parts, key=itemgetter(0)))
@@ -159,7 +159,7 @@ def verify_snapshots(
                 total = truth.instructions(tid, filters=filters, stops=stops)
                 behind = max(0, total - decoded)
                 outcome = truth.compare(
-                    tid, stream.runs(), filters=filters, stops=stops, behind=behind
+                    tid, stream.runs(), filters=filters, stops=stops, skip=behind
                 )
             if outcome is not None and (outcome["identical"] or not dropped):
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "end"))
@@ -174,7 +174,7 @@ def verify_snapshots(
 
 
 def _verdict(
-    tid: int, pid: int, outcome: _core.Compared, streams: list[Stream], part: str = ""
+    tid: int, pid: int, outcome: _core.Comparison, streams: list[Stream], part: str = ""
 ) -> Verdict:
     if not outcome["identical"] and "reason" not in outcome:
         return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")

@@ -38,7 +38,7 @@ def trace(seed: int, count: int) -> bytes:
         # Some targets end as a PSB begins.
         target = 0x8282_0282_0000 | ((number * seed) % 7 and 0x8202) | (number % 3 == 0)
         unit.feed(EVENT_RECORD.pack(EventKind.INDIRECT_JUMP, 0, 2, 1, 0, target, 3 * number, 0))
-    return unit.take()
+    return unit.take_output()
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:

@@ -18,8 +18,8 @@ def space(run: Run) -> Any:
 
 def decoded(run: Run, stream: bytes, code: Any) -> tuple[list[int], list[Any]]:
     """The addresses of all instructions, and the ledger."""
-    flow = core.Flow(stream, code, no_retcomp=bool(run.ctl["DisRETC"]))
+    flow = core.StreamDecoder(stream, code, no_retcomp=bool(run.ctl["DisRETC"]))
     ips = array("Q")
-    while (part := flow.ips(1 << 16)) is not None:
-        ips.extend(part[0])
+    while (part := flow.instructions(1 << 16)) is not None:
+        ips.extend(part["ip"])
     return list(ips), flow.ledger()

@@ -212,15 +212,15 @@ class Case:
             elif isinstance(step, Overflow):
                 unit.overflow(step.clock, step.ip)
             elif step is None:
-                data += unit.take()
-                state, unit = unit.state(), self.unit()
-                unit.restore(state)
-                assert unit.state() == state
+                data += unit.take_output()
+                state, unit = unit.save_state(), self.unit()
+                unit.restore_state(state)
+                assert unit.save_state() == state
             else:
                 number, first, last = step
                 ranges[number] = kinds[number], first, last
                 unit.set_ranges(ranges)
-        data += unit.take()
+        data += unit.take_output()
         assert unit.written == len(data)
         return bytes(data)
 
@@ -325,7 +325,7 @@ def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
             unit.overflow(step.clock, step.ip)
     whole = case.reference()
     assert unit.written == len(whole)
-    assert unit.take() == whole[-size:]
+    assert unit.take_output() == whole[-size:]
 
 
 @examples(300)
@@ -335,14 +335,14 @@ def test_damaged_state_is_rejected_or_runs(case: Case, data: st.DataObject) -> N
     steps = [step for step in case.steps() if isinstance(step, bytes)]
     for step in steps:
         unit.feed(step)
-    state = bytearray(unit.state())
+    state = bytearray(unit.save_state())
     for _ in range(data.draw(st.integers(1, 3))):
         state[data.draw(st.integers(0, len(state) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    before = after.state()
+    before = after.save_state()
     try:
-        after.restore(bytes(state))
+        after.restore_state(bytes(state))
     except ValueError:
-        assert after.state() == before
+        assert after.save_state() == before
         return
     for step in steps:
         try:
@@ -354,7 +354,7 @@ def test_damaged_state_is_rejected_or_runs(case: Case, data: st.DataObject) -> N
 
 def test_state_of_another_size_is_rejected() -> None:
     unit = BulkUnit()
-    state = unit.state()
+    state = unit.save_state()
     for bad in (b"", state[:-1], state + b"\0", b"x" + state[1:]):
         with pytest.raises(ValueError, match="no saved state"):
-            unit.restore(bad)
+            unit.restore_state(bad)

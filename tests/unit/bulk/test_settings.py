@@ -48,10 +48,10 @@ def test_the_fields_of_the_reference_are_settings() -> None:
     parameters = {name: getattr(Parameters(), name) for name in PARAMETERS}
     unit = BulkUnit(ctl=PtOptions().rtit_ctl, **time, **parameters)
     unit.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    told = unit.take()
+    told = unit.take_output()
     default = BulkUnit()
     default.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    assert told == default.take()
+    assert told == default.take_output()
     assert [p.name for p in iterate_packets(told)][-2:] == ["MODE.Exec", "TIP.PGE"]
 
 

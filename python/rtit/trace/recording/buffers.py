@@ -98,7 +98,7 @@ def summarize_buffer(
     scan = PacketScan(stream.chunks(), threads.clocks)
     while (batch := scan.next(_BATCH_PACKETS)) is not None:
         # Bytes are searched without NumPy, which need not be loaded for this.
-        kinds, payload, bad = bytes(batch[0]), memoryview(batch[3]), batch[5]
+        kinds, payload, bad = bytes(batch["kind"]), memoryview(batch["payload"]), batch["bad"]
         summary.psbs += kinds.count(_PSB)
         summary.overflows += kinds.count(_OVF)
         summary.bad += bad[1] if bad is not None else 0
@@ -109,8 +109,8 @@ def summarize_buffer(
                 first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
             summary.first = first if summary.first is None else summary.first
             summary.last = last
-        if batch[6] is not None:
-            threads.add_packets(kinds, batch[2], batch[6])
+        if batch["times"] is not None:
+            threads.add_packets(kinds, batch["offset"], batch["times"])
     # The size of a pipe is known only now.
     summary.size = source.size
     largest, count, rest = threads.largest(summary.size)

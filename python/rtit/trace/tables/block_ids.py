@@ -92,10 +92,10 @@ class BlockIdTable(Table[BlockIds]):
     Iterating decodes from the start each time, with new ids.
     """
 
-    def __init__(self, new_decoder: Callable[[], _core.Flow]) -> None:
+    def __init__(self, new_decoder: Callable[[], _core.StreamDecoder]) -> None:
         super().__init__(BlockIds, self._decode)
         self._new_decoder = new_decoder
-        self._decoder: _core.Flow | None = None
+        self._decoder: _core.StreamDecoder | None = None
         self._blocks: BlockTable | None = None
 
     def _decode(self) -> Iterator[BlockIds]:
@@ -116,7 +116,7 @@ class BlockIdTable(Table[BlockIds]):
             *(np.zeros(0, dtype) for _, dtype, _ in BlockTable.FIELDS)
         )
         if self._decoder is not None:
-            new = [np.asarray(column) for column in self._decoder.blocks(len(blocks))]
+            new = [np.asarray(column) for column in self._decoder.blocks(len(blocks)).values()]
             if len(new[0]):
                 old: list[NDArray[Any]] = [*blocks.columns().values()]
                 blocks = BlockTable(*map(np.concatenate, zip(old, new, strict=True)))

@@ -36,55 +36,59 @@ BatchesWithOffsets = Iterator[tuple[B, Sized]]
 _THREAD_COLUMNS = ("tid", "pid")
 
 
-def decode_rows(decoder: _core.Flow, *, with_spaces: bool = False) -> BatchesWithOffsets[Rows]:
+def decode_rows(
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False
+) -> BatchesWithOffsets[Rows]:
     """Decode all blocks and events. `with_spaces`: with the column `space`."""
     first = 0
-    while (columns := decoder.next(BATCH_ROWS)) is not None:
+    while (columns := decoder.rows(BATCH_ROWS)) is not None:
         rows = Rows.from_native(columns, first, with_spaces=with_spaces)
         yield rows, rows.buffer("offset")
         first += len(rows)
 
 
 def decode_instructions(
-    decoder: _core.Flow, *, with_spaces: bool = False
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False
 ) -> BatchesWithOffsets[Instructions]:
     """Decode all instructions. `with_spaces`: with the column `space`."""
     while (columns := decoder.instructions(BATCH_ROWS)) is not None:
-        ip, size, time, bits, in_tx, offset = columns[:6]
-        extra = {"space": space_column(columns[6], len(ip))} if with_spaces else {}
-        yield Instructions(ip, size, time, bits, in_tx, extra_columns=extra), offset
+        rows: list[Sized] = [columns[name] for name in ("ip", "size", "time", "bits", "in_tx")]
+        extra = {"space": space_column(columns["space"], len(rows[0]))} if with_spaces else {}
+        yield Instructions(*rows, extra_columns=extra), columns["offset"]
 
 
 def decode_branches(
-    decoder: _core.Flow, *, with_spaces: bool = False
+    decoder: _core.StreamDecoder, *, with_spaces: bool = False
 ) -> BatchesWithOffsets[Branches]:
     """Decode all branches. `with_spaces`: with the columns `space` and `target_space`."""
     while (columns := decoder.branches(BATCH_ROWS)) is not None:
-        source, target, kind, time, offset = columns[:5]
+        rows: list[Sized] = [columns[name] for name in ("source", "target", "kind", "time")]
         extra = {}
         if with_spaces:
-            space = space_column(columns[5], len(source))
-            target_space = space_column(columns[6], len(source)) if len(columns[6]) else space
-            extra = {"space": space, "target_space": target_space}
-        yield Branches(source, target, kind, time, extra_columns=extra), offset
+            space, target_space = columns["space"], columns["target_space"]
+            extra["space"] = space_column(space, len(rows[0]))
+            extra["target_space"] = space_column(
+                target_space if len(target_space) else space, len(rows[0])
+            )
+        yield Branches(*rows, extra_columns=extra), columns["offset"]
 
 
-def decode_totals(decoder: _core.Flow) -> Totals:
+def decode_totals(decoder: _core.StreamDecoder) -> Totals:
     """Decode the counts of all runs and edges."""
     import numpy as np
 
     columns = decoder.totals()
     runs = RunTotals(
-        np.frombuffer(columns["run_start"], np.uint64),
-        np.frombuffer(columns["run_instructions"], np.uint32),
-        np.frombuffer(columns["run_count"], np.uint64),
-    ).replace(uncounted=columns["other_runs"])
+        np.asarray(columns["run_start"]),
+        np.asarray(columns["run_instructions"]),
+        np.asarray(columns["run_count"]),
+    ).replace(uncounted=columns["uncounted_runs"])
     edges = EdgeTotals(
-        np.frombuffer(columns["edge_from"], np.uint64),
-        np.frombuffer(columns["edge_to"], np.uint64),
-        np.frombuffer(columns["edge_kind"], np.uint8),
-        np.frombuffer(columns["edge_count"], np.uint64),
-    ).replace(uncounted_by_kind=dict(enumerate(columns["other_edges"])))
+        np.asarray(columns["edge_from"]),
+        np.asarray(columns["edge_to"]),
+        np.asarray(columns["edge_kind"]),
+        np.asarray(columns["edge_count"]),
+    ).replace(uncounted_by_kind=dict(enumerate(columns["uncounted_edges"])))
     return Totals(runs, edges)
 
 

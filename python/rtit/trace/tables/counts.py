@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit._core import FlowCounts
+    from rtit._core import DecoderCounts
 
 
 UNCOUNTED_EXPLANATION = "beyond --max-edges: they are only in the total"
@@ -162,7 +162,7 @@ class Counts:
         return self.measured_cycles / self.measured_ticks if self.measured_ticks else None
 
     @classmethod
-    def from_native(cls, counts: FlowCounts) -> Counts:
+    def from_native(cls, counts: DecoderCounts) -> Counts:
         """Convert the counts of the native decoder."""
         return cls(
             packets=counts["packets"],
@@ -198,7 +198,7 @@ def default_max_counters(size: int) -> int:
     """The number of counters for runs, and for edges, of so many bytes of PT; 0 bytes: unknown."""
     from rtit import _core
 
-    maximum = _core.MOST_PLACES
+    maximum = _core.DEFAULT_MAX_COUNTERS
     return min(_MIN_COUNTERS + size // _BYTES_PER_COUNTER, maximum) if size else maximum
 
 

@@ -30,7 +30,7 @@ _MAX_SHOWN_SPANS = 10
 _ROWS_AT_ONCE = 1 << 12
 
 
-def native_ledger_rows(decoder: _core.Flow | _core.Decoder) -> Iterator[LedgerRow]:
+def native_ledger_rows(decoder: _core.StreamDecoder | _core.ReusableDecoder) -> Iterator[LedgerRow]:
     """The spans of a decoder, fetched in portions: as tuples they take ten times the memory."""
     first, rows = 0, decoder.ledger(0, _ROWS_AT_ONCE)
     while rows:

@@ -96,7 +96,7 @@ class Packets(Batch):
         return decode(int(self.detail[index]), int(self.payload[index])) if decode else {}
 
 
-ClockSettings = tuple[int, tuple[int, int], int, int, tuple[int, int]]
+ClockSettings = dict[str, Any]
 """From `Settings`: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
 PACKET_TIME_COLUMNS = ("time", "cycles", "frequency")
 """Extra columns of packets that are scanned with clock settings (see `EXTRA_COLUMNS`)."""
@@ -106,13 +106,8 @@ PACKET_BOUND_COLUMNS = ("time", *BOUND_COLUMNS)
 
 def clock_settings(settings: Settings) -> ClockSettings:
     """The settings that packet times depend on."""
-    return (
-        settings.mtc_freq,
-        settings.tsc_ctc,
-        settings.max_nonturbo_ratio,
-        settings.start_time,
-        settings.guest_tsc,
-    )
+    names = ("mtc_freq", "tsc_ctc", "max_nonturbo_ratio", "start_time", "guest_tsc")
+    return {name: getattr(settings, name) for name in names}
 
 
 def packet_batches(
@@ -134,8 +129,8 @@ def timed_packet_batches(
     """As `packet_batches`, with `PACKET_BOUND_COLUMNS`."""
     from rtit._core import PacketScan
 
-    scan = PacketScan(stream, clocks, points=True)
-    start_time = clocks[3]
+    scan = PacketScan(stream, clocks, timing_samples=True)
+    start_time = clocks["start_time"]
     batches = ((batch, batch.offset) for batch in _scan(scan))
     timed = add_time_bounds(scan, start_time, batches, rows_are_packets=True)
     return (each.batch for each in timed)
@@ -147,17 +142,15 @@ def _scan(scan: _core.PacketScan) -> Iterator[Packets]:
     from rtit.packets import BadBytes
 
     while (batch := scan.next(_BATCH_PACKETS)) is not None:
-        kind, detail, offset, payload, end, bad, times = batch
+        times = map(np.asarray, batch["times"] or ())
         yield Packets(
-            kind,
-            detail,
-            offset,
-            payload,
-            end=end,
-            bad=None if bad is None else BadBytes(*bad),
-            extra_columns=dict(
-                zip(PACKET_TIME_COLUMNS, map(np.asarray, times or ()), strict=False)
-            ),
+            batch["kind"],
+            batch["detail"],
+            batch["offset"],
+            batch["payload"],
+            end=batch["end"],
+            bad=None if batch["bad"] is None else BadBytes(*batch["bad"]),
+            extra_columns=dict(zip(PACKET_TIME_COLUMNS, times, strict=False)),
         )
 
 

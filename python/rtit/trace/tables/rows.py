@@ -6,7 +6,6 @@ estimates in TSC ticks: a lower bound of the time at which a row ran.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit._core import RowColumns
+    from rtit._core import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ class Rows(Batch):
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
-    def from_native(cls, columns: RowColumns, first: int, *, with_spaces: bool = False) -> Rows:
+    def from_native(cls, columns: Columns, first: int, *, with_spaces: bool = False) -> Rows:
         """Wrap the native decoder's columns without copying. `with_spaces`: with `space`."""
         extra = {}
         if with_spaces:
@@ -157,25 +156,16 @@ class Rows(Batch):
             time=columns["time"],
             offset=columns["offset"],
             events=Events(
-                row=_u64_column(columns["event_row"]),
-                kind=memoryview(columns["event_kind"]),
-                ip=_u64_column(columns["event_ip"]),
-                value=_u64_column(columns["event_value"]),
-                time=_u64_column(columns["event_time"]),
-                offset=_u64_column(columns["event_offset"]),
+                row=columns["event_row"],
+                kind=columns["event_kind"],
+                ip=columns["event_ip"],
+                value=columns["event_value"],
+                time=columns["event_time"],
+                offset=columns["event_offset"],
             ),
             first=first,
             extra_columns=extra,
         )
-
-
-def _u64_column(data: bytes) -> Sized:
-    """A column of little-endian u64 numbers."""
-    if sys.byteorder == "little":
-        return memoryview(data).cast("Q")
-    import numpy as np
-
-    return np.frombuffer(data, np.dtype("<u8"))
 
 
 class Instruction(NamedTuple):

@@ -61,7 +61,9 @@ class DecodableStream(Protocol):
     settings: Settings | RtitError
     thread_scope: ThreadScope | None
 
-    def native_decoder(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
+    def native_decoder(
+        self, *, points: bool = False, in_order: bool = False
+    ) -> _core.StreamDecoder:
         """A new decoder."""
 
     def derive(self, **changes: Any) -> Self:
@@ -366,7 +368,7 @@ def _clock_columns(stream: DecodableStream, settings: Settings) -> Iterator[Colu
 
     source = stream.source
     ends = source.piece_ends() if isinstance(source, AuxDataSource) else []
-    scan = PacketScan(stream.chunks(), clock_settings(settings), perf=ends)
+    scan = PacketScan(stream.chunks(), clock_settings(settings), perf_buffer_ends=ends)
     has_more = True
     while has_more:
         has_more = scan.next(_BATCH_PACKETS) is not None
@@ -381,7 +383,7 @@ def _branch_columns(stream: DecodableStream) -> Iterator[Columns]:
 
     decoder, last = stream.native_decoder(points=True, in_order=True), -1
     for batch, offsets in build_tables.decode_branches(decoder):
-        decoder.points()
+        decoder.timing_samples()
         is_decided = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
         offset, source = np.asarray(offsets)[is_decided], batch.source[is_decided]
         enters_user = (source >= KERNEL_START) & (batch.target[is_decided] < KERNEL_START)
@@ -477,7 +479,7 @@ def _steps_by_batch(stream: DecodableStream) -> Iterator[tuple[int, StepsByRow, 
 
 def _address_buffer(
     stream: DecodableStream,
-    decode: Callable[[_core.Flow], build_tables.BatchesWithOffsets[B]],
+    decode: Callable[[_core.StreamDecoder], build_tables.BatchesWithOffsets[B]],
     address: str,
 ) -> ColumnBuffer:
     """Packet offsets and addresses of all instructions or branches."""
@@ -487,7 +489,7 @@ def _address_buffer(
         decoder = stream.derive().native_decoder(points=True, in_order=True)
         for batch, offset in decode(decoder):
             # The decoder pauses while too many timing samples are unread; here nothing needs them.
-            decoder.points()
+            decoder.timing_samples()
             yield np.asarray(offset), getattr(batch, address)
 
     return ColumnBuffer(columns(), "u8 u8")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rtit import _core
 
-    SampleReader = _core.Flow | _core.PacketScan
+    SampleReader = _core.StreamDecoder | _core.PacketScan
 
 
 B = TypeVar("B", bound=Batch)
@@ -67,7 +67,6 @@ _SAMPLE = [
 """A sample. `counted`: a CYC with at least one cycle. `exact`: known, in the cycle of the CYC
 directly before it. `chained`: no known sample directly before it was dropped.
 """
-_NATIVE_COLUMNS = ("offset", "time", "cycles", "frequency", "known", "span")
 
 
 class TimingSamples:
@@ -92,7 +91,7 @@ class TimingSamples:
         """Append the samples that the decoder has read since the last call."""
         import numpy as np
 
-        columns = dict(zip(_NATIVE_COLUMNS, map(np.asarray, self._reader.points()), strict=True))
+        columns = self._reader.timing_samples()
         new = np.zeros(len(columns["offset"]), _SAMPLE)
         if not len(new):
             return

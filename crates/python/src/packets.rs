@@ -1,0 +1,268 @@
+//! `PacketScan`: the packets of a stream as columns.
+
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rtit_flow::{
+    empty_buffer, BufferPoolGuard, PacketClock, PerfClock, PerfTime, PerfTimeKind, StreamWindow,
+    WindowSource,
+};
+use rtit_packet::table::ROWS;
+use rtit_packet::{find_psb, Columns, PacketError, Scanner};
+
+use crate::arguments::{dict_of, AllItems};
+use crate::columns::{column, Column};
+use crate::decoder_input::{settings, Stream};
+use crate::errors::lock_exclusively;
+use crate::results::samples_dict;
+
+/// Signals are handled after so many packets.
+const SLICE_PACKETS: usize = 1 << 20;
+
+/// Bytes of a PSB, and two more that show whether the run of 02H 82H continues.
+const PSB_WITH_NEXT: usize = 18;
+
+/// Offset, length, reason, and whether the data ends inside a packet.
+type BadBytes = (u64, u64, String, bool);
+
+/// The times after packets.
+#[derive(Default)]
+struct PacketTimes {
+    time: Vec<u64>,
+    cycles: Vec<u64>,
+    frequency: Vec<f64>,
+}
+
+#[pyclass(frozen, module = "rtit._core")]
+pub struct PacketScan {
+    state: Mutex<State>,
+}
+
+struct State {
+    stream: Stream,
+    position: usize,
+    block: Option<u8>,
+    clock: Option<PacketClock>,
+    perf_clock: Option<PerfClock>,
+    _pool: BufferPoolGuard,
+}
+
+#[pymethods]
+impl PacketScan {
+    #[new]
+    #[pyo3(signature = (stream, clocks = None, *, timing_samples = false, perf_buffer_ends = None))]
+    fn new(
+        stream: &Bound<'_, PyAny>,
+        clocks: Option<&Bound<'_, PyDict>>,
+        timing_samples: bool,
+        perf_buffer_ends: Option<AllItems<u64>>,
+    ) -> PyResult<PacketScan> {
+        let (mut clock, mut perf_clock) = (None, None);
+        if let Some(clocks) = clocks {
+            let time = settings(Some(clocks))?.time;
+            match perf_buffer_ends {
+                Some(ends) => perf_clock = Some(PerfClock::new(time, ends.0)),
+                None => clock = Some(PacketClock::new(time, timing_samples)),
+            }
+        }
+        Ok(PacketScan {
+            state: Mutex::new(State {
+                stream: Stream::new(stream)?,
+                position: 0,
+                block: None,
+                clock,
+                perf_clock,
+                _pool: BufferPoolGuard::new(),
+            }),
+        })
+    }
+
+    fn next<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.lock()?.next(py, limit)
+    }
+
+    fn perf_times(&self) -> PyResult<[Column; 4]> {
+        let mut state = self.lock()?;
+        let clock = state.perf_clock.as_mut();
+        let times = clock.map_or_else(Vec::new, PerfClock::take_times);
+        let ratio = |each: &PerfTime| match each.kind {
+            PerfTimeKind::Ratio(ratio) => ratio.into(),
+            _ => 0,
+        };
+        let is_position = |each: &PerfTime| u8::from(each.kind == PerfTimeKind::Position);
+        Ok([
+            column(&times, |each| each.offset),
+            column(&times, |each| each.time),
+            column::<_, u64>(&times, ratio),
+            column(&times, is_position),
+        ])
+    }
+
+    fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock()?;
+        let clock = state.clock.as_mut();
+        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_points))
+    }
+}
+
+impl PacketScan {
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        lock_exclusively(&self.state, "Trace")
+    }
+}
+
+impl State {
+    fn next<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut columns = Columns::default();
+        let mut times = self.clock.is_some().then(PacketTimes::default);
+        let mut bad = None;
+        let mut end = self.position;
+        while columns.len() < limit {
+            let goal = limit.min(columns.len() + SLICE_PACKETS);
+            let error = py.detach(|| {
+                let error = self.fill(&mut columns, goal);
+                // The clock looks ahead in the window.
+                self.add_times(&columns, &mut times);
+                error
+            });
+            end = self.position;
+            py.check_signals()?;
+            match error {
+                _ if columns.len() >= goal => {}
+                // A packet may continue in the next chunk.
+                None | Some(PacketError::Truncated { .. }) if !self.stream.window().last => {
+                    let position = self.position;
+                    self.stream.advance(py, position)?;
+                }
+                None => break,
+                Some(error) => {
+                    bad = Some(self.skip_to_psb(py, &error)?);
+                    break;
+                }
+            }
+        }
+        if columns.is_empty() && bad.is_none() {
+            if let Some(clock) = &mut self.perf_clock {
+                clock.end();
+            }
+            return Ok(None);
+        }
+        if let Some(clock) = &mut self.perf_clock {
+            py.detach(|| {
+                for_each_packet(&columns, 0, |kind, detail, payload, offset| {
+                    clock.process(kind, detail, payload, offset);
+                });
+            });
+        }
+        if bad.is_some() {
+            self.clock.iter_mut().for_each(PacketClock::lose_packets);
+            self.perf_clock.iter_mut().for_each(PerfClock::lose_packets);
+        }
+        let times = times.map(|times| -> [Column; 3] {
+            [
+                times.time.into(),
+                times.cycles.into(),
+                times.frequency.into(),
+            ]
+        });
+        let batch = dict_of!(py,
+            kind: Column::from(columns.kind),
+            detail: Column::from(columns.detail),
+            offset: Column::from(columns.offset),
+            payload: Column::from(columns.payload),
+            end: end,
+            bad: bad,
+            times: times,
+        )?;
+        Ok(Some(batch))
+    }
+
+    /// Adds the times of the packets that have none, if there is a clock.
+    fn add_times(&mut self, columns: &Columns, times: &mut Option<PacketTimes>) {
+        let (Some(clock), Some(times)) = (&mut self.clock, times) else {
+            return;
+        };
+        let window = self.stream.window();
+        let first = times.time.len();
+        let count = columns.len() - first;
+        times.time.reserve(count);
+        times.cycles.reserve(count);
+        times.frequency.reserve(count);
+        for_each_packet(columns, first, |kind, detail, payload, offset| {
+            clock.process(kind, detail, payload, offset, window);
+            times.time.push(clock.time());
+            times.cycles.push(clock.cycles());
+            times.frequency.push(clock.frequency());
+        });
+    }
+
+    fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
+        let window = self.stream.window();
+        let StreamWindow { bytes, base, .. } = window;
+        let mut scanner = Scanner::within(bytes, base, self.position);
+        scanner.set_block(self.block);
+        let capacity = (goal - columns.len()).min(bytes.len());
+        if columns.kind.capacity() == 0 {
+            *columns = Columns {
+                kind: empty_buffer(capacity),
+                detail: empty_buffer(capacity),
+                offset: empty_buffer(capacity),
+                payload: empty_buffer(capacity),
+            };
+        } else {
+            columns.reserve(capacity);
+        }
+        let error = columns.fill(&mut scanner, goal, window.limit()).err();
+        self.block = scanner.block();
+        self.position = Scanner::position(&scanner);
+        error
+    }
+
+    /// Moves to the next PSB; the bytes before it.
+    fn skip_to_psb(&mut self, py: Python<'_>, error: &PacketError) -> PyResult<BadBytes> {
+        let bad_start = self.position;
+        let mut start = bad_start + 1;
+        self.block = None;
+        self.position = loop {
+            let window = self.stream.window();
+            let (end, last) = (window.end(), window.last);
+            if error.is_truncated() {
+                break end;
+            }
+            let found = find_psb(window.bytes, start.saturating_sub(window.base))
+                .map(|at| at + window.base);
+            match found {
+                // The PSB is the end of a run of 02H 82H, which must be complete.
+                Some(at) if last || at + PSB_WITH_NEXT <= end => break at,
+                None if last => break end,
+                // The last bytes of the window may begin a PSB.
+                _ => start = found.unwrap_or(start.max(end.saturating_sub(15))),
+            }
+            self.stream.advance(py, start)?;
+            py.check_signals()?;
+        };
+        let text = error.to_string();
+        let reason = text
+            .rsplit_once(" at offset ")
+            .map_or(&*text, |(reason, _)| reason);
+        let length = (self.position - bad_start) as u64;
+        let is_truncated = error.is_truncated();
+        Ok((bad_start as u64, length, reason.to_owned(), is_truncated))
+    }
+}
+
+/// Calls `process` with kind, detail, payload and offset of each packet from number `first` on.
+fn for_each_packet(
+    columns: &Columns,
+    first: usize,
+    mut process: impl FnMut(rtit_packet::table::Kind, u8, u64, u64),
+) {
+    let fields = columns.kind.iter().zip(&columns.detail);
+    let positions = columns.payload.iter().zip(&columns.offset);
+    for ((&kind, &detail), (&payload, &offset)) in fields.zip(positions).skip(first) {
+        if let Some(row) = ROWS.get(usize::from(kind)) {
+            process(row.kind, detail, payload, offset);
+        }
+    }
+}

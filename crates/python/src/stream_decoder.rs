@@ -1,0 +1,612 @@
+//! `StreamDecoder`: from one PT stream and its code to what ran, as columns.
+//!
+//! The first request for results makes a decoder with the sink that gathers them; other results cannot be requested
+//! then (`State`). Results in order come from one thread or from several (`OrderedDecoder`), sums from any number.
+//! At the end the decoder is dropped, and its counts and ledger are kept (`FinishedDecoder`).
+
+use std::any::{Any, TypeId};
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
+use rtit_flow::{
+    AdditiveDecoder, AdditiveSink, BlockIdSink, BlockTable, BranchSink, BufferPoolGuard,
+    CountingSink, Counts, CoverageLedger, ErrorClass, EventKind, HashedRunSink, InstructionSink,
+    OrderedDecoder, OrderedSink, ParallelConfig, RunEnd, RunSink, Settings, Sink, Spaces,
+    TimingSample, Totals,
+};
+use rtit_listing::{ByFunction, Calls, Lines, NONE};
+
+use crate::arguments::{dict_of, Items, OsText};
+use crate::columns::{column, Column};
+use crate::decoder_input::{settings, Code, Schedule, Stream};
+use crate::errors::{check_errors, lock_exclusively, PendingErrors};
+use crate::image::Space;
+use crate::listing::Listing;
+use crate::results::{
+    blocks_dict, branches_dict, counts_dict, instructions_dict, ledger_rows, rows_dict,
+    samples_dict, totals_dict, LedgerRow,
+};
+use crate::symbols::Names;
+
+/// Signals are handled after this many bytes of a stream.
+const SLICE_BYTES: usize = 1 << 20;
+
+/// Decoding pauses when more timing samples wait; those of a slice are added.
+const MAX_TIMING_SAMPLES: usize = 1 << 16;
+
+type Serial<S> = rtit_flow::StreamDecoder<Stream, S>;
+
+/// What a decoder reports beside its results.
+struct Progress<'a> {
+    counts: Counts,
+    ledger: &'a CoverageLedger,
+    /// How many scheduling intervals have begun.
+    intervals_begun: usize,
+    /// The intervals in which anything ran.
+    visited_intervals: &'a [usize],
+}
+
+trait Decoder: AsAny + Send + 'static {
+    fn progress(&self) -> Progress<'_>;
+
+    fn take_timing_samples(&mut self) -> Vec<TimingSample> {
+        Vec::new()
+    }
+}
+
+/// Casts to the type of a decoder.
+trait AsAny {
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+impl<T: Any> AsAny for T {
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl<S: Sink + Send + 'static> Decoder for Serial<S> {
+    fn progress(&self) -> Progress<'_> {
+        Progress {
+            counts: self.counts(),
+            ledger: self.ledger(),
+            intervals_begun: self.intervals_begun(),
+            visited_intervals: self.visited_intervals(),
+        }
+    }
+
+    fn take_timing_samples(&mut self) -> Vec<TimingSample> {
+        self.take_points()
+    }
+}
+
+impl<S: AdditiveSink + 'static> Decoder for AdditiveDecoder<Stream, S> {
+    fn progress(&self) -> Progress<'_> {
+        Progress {
+            counts: self.counts(),
+            ledger: self.ledger(),
+            intervals_begun: 0,
+            visited_intervals: self.visited_intervals(),
+        }
+    }
+}
+
+impl<S: OrderedSink + 'static> Decoder for OrderedDecoder<Stream, S> {
+    fn progress(&self) -> Progress<'_> {
+        Progress {
+            counts: self.counts(),
+            ledger: self.ledger(),
+            intervals_begun: 0,
+            visited_intervals: &[],
+        }
+    }
+}
+
+/// What is kept of a decoder at the end. There may be thousands of streams, and a decoder's code cache is large.
+struct FinishedDecoder {
+    counts: Counts,
+    ledger: CoverageLedger,
+    intervals_begun: usize,
+    visited_intervals: Vec<usize>,
+    timing_samples: Vec<TimingSample>,
+}
+
+impl Decoder for FinishedDecoder {
+    fn progress(&self) -> Progress<'_> {
+        Progress {
+            counts: self.counts.clone(),
+            ledger: &self.ledger,
+            intervals_begun: self.intervals_begun,
+            visited_intervals: &self.visited_intervals,
+        }
+    }
+
+    fn take_timing_samples(&mut self) -> Vec<TimingSample> {
+        std::mem::take(&mut self.timing_samples)
+    }
+}
+
+struct Input {
+    stream: Stream,
+    spaces: Spaces,
+    settings: Settings,
+}
+
+impl Input {
+    fn serial<S: Sink>(self, sink: S) -> Serial<S> {
+        Serial::with_sink(self.stream, self.spaces, &self.settings, sink)
+    }
+}
+
+struct State {
+    /// None once a decoder was made of it.
+    input: Option<Box<Input>>,
+    /// The decoder, at the end a `FinishedDecoder`.
+    decoder: Option<Box<dyn Decoder>>,
+    /// The type of the decoder, which determines the results.
+    decoder_type: Option<TypeId>,
+    /// Keeps the memory of columns for the next batch.
+    pool: Option<BufferPoolGuard>,
+}
+
+impl State {
+    /// The decoder of type `D`, which `make` makes if there is none; None at the end. ValueError if there is another.
+    fn decoder<D: Decoder>(
+        &mut self,
+        make: impl FnOnce(Input) -> PyResult<D>,
+    ) -> PyResult<Option<&mut D>> {
+        if let Some(input) = self.input.take() {
+            self.decoder = Some(Box::new(make(*input)?));
+            self.decoder_type = Some(TypeId::of::<D>());
+            self.pool = Some(BufferPoolGuard::new());
+        }
+        if self.decoder_type != Some(TypeId::of::<D>()) {
+            return Err(other_results());
+        }
+        let decoder = self.decoder.as_deref_mut();
+        Ok(decoder.and_then(|decoder| decoder.as_any().downcast_mut()))
+    }
+
+    /// The decoder of lines, after `start_listing`.
+    fn lines(&mut self) -> PyResult<Option<&mut Serial<Lines>>> {
+        if self.input.is_some() {
+            return Err(PyValueError::new_err("start_listing was not called"));
+        }
+        self.decoder(|_| Err(other_results()))
+    }
+
+    fn finish(&mut self) {
+        self.pool = None;
+        if let Some(mut decoder) = self.decoder.take() {
+            let timing_samples = decoder.take_timing_samples();
+            let progress = decoder.progress();
+            self.decoder = Some(Box::new(FinishedDecoder {
+                counts: progress.counts,
+                ledger: progress.ledger.clone(),
+                intervals_begun: progress.intervals_begun,
+                visited_intervals: progress.visited_intervals.to_vec(),
+                timing_samples,
+            }));
+        }
+    }
+}
+
+fn other_results() -> PyErr {
+    PyValueError::new_err("other results of this decoder were requested before")
+}
+
+/// Whether results must be taken; timing samples also come without rows.
+fn is_full<S: Sink>(decoder: &mut Serial<S>) -> bool {
+    decoder.sink_mut().is_full() || decoder.points_waiting() > MAX_TIMING_SAMPLES
+}
+
+#[pyclass(frozen, module = "rtit._core")]
+pub struct StreamDecoder {
+    state: Mutex<State>,
+    errors: PendingErrors,
+    parallel_config: ParallelConfig,
+    /// Whether several threads decode results in order.
+    is_parallel: bool,
+    block_table: BlockTable,
+}
+
+impl StreamDecoder {
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        lock_exclusively(&self.state, "Trace")
+    }
+
+    /// None before the first request.
+    fn progress<T>(&self, get: impl FnOnce(Progress<'_>) -> T) -> PyResult<Option<T>> {
+        let state = self.lock()?;
+        Ok(state
+            .decoder
+            .as_deref()
+            .map(|decoder| get(decoder.progress())))
+    }
+
+    /// About `max_rows` more rows; None at the end. With `in_interval` all are of one scheduling interval.
+    fn next_batch<S: OrderedSink + 'static>(
+        &self,
+        py: Python<'_>,
+        max_rows: usize,
+        in_interval: bool,
+        sink: impl FnOnce(&Settings) -> S,
+    ) -> PyResult<Option<S::Batch>> {
+        let mut state = self.lock()?;
+        let batch = if self.is_parallel {
+            let config = self.parallel_config;
+            let decoder = state.decoder(|input| {
+                let (settings, sink) = (&input.settings, sink(&input.settings));
+                Ok(OrderedDecoder::new(
+                    input.stream,
+                    input.spaces,
+                    settings,
+                    config,
+                    sink,
+                ))
+            })?;
+            let Some(decoder) = decoder else {
+                return Ok(None);
+            };
+            self.next_parallel_batch(py, decoder, max_rows)?
+        } else {
+            let decoder = state.decoder(|input| {
+                let sink = sink(&input.settings);
+                Ok(input.serial(sink))
+            })?;
+            let Some(decoder) = decoder else {
+                return Ok(None);
+            };
+            decoder.sink_mut().set_limit(max_rows.max(1));
+            self.advance(py, decoder, in_interval)?;
+            let is_end = decoder.sink_mut().is_empty() && decoder.is_finished();
+            (!is_end).then(|| py.detach(|| decoder.sink_mut().take_batch()))
+        };
+        if batch.is_none() {
+            state.finish();
+        }
+        Ok(batch)
+    }
+
+    fn next_parallel_batch<S: OrderedSink>(
+        &self,
+        py: Python<'_>,
+        decoder: &mut OrderedDecoder<Stream, S>,
+        max_rows: usize,
+    ) -> PyResult<Option<S::Batch>> {
+        loop {
+            if let Some(batch) = decoder.next_batch() {
+                return Ok(Some(batch));
+            }
+            if decoder.is_finished() {
+                return Ok(None);
+            }
+            // The window has all bytes of a round, so that no round ends before its last segment.
+            let (bytes, position) = (decoder.round_bytes(), decoder.position());
+            decoder.stream_mut().set_min_bytes(py, bytes, position)?;
+            py.detach(|| decoder.advance(max_rows));
+            if decoder.is_starved() {
+                let position = decoder.position();
+                decoder.stream_mut().advance(py, position)?;
+            }
+            check_errors(py, &self.errors)?;
+        }
+    }
+
+    /// Decodes without the GIL until the sink is full, with `in_interval` at most to the end of a scheduling interval.
+    fn advance<S: Sink + Send>(
+        &self,
+        py: Python<'_>,
+        decoder: &mut Serial<S>,
+        in_interval: bool,
+    ) -> PyResult<()> {
+        loop {
+            let has_more = !is_full(decoder) && py.detach(|| decoder.advance_by(SLICE_BYTES));
+            if has_more && decoder.is_starved() {
+                let position = decoder.position();
+                decoder.stream_mut().advance(py, position)?;
+            }
+            check_errors(py, &self.errors)?;
+            if is_full(decoder) || decoder.is_finished() || in_interval && decoder.is_paused() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes a decoder that adds up results, if there is none, and decodes to the end without the GIL.
+    fn add_up<'a, S: AdditiveSink + 'static>(
+        &self,
+        py: Python<'_>,
+        state: &'a mut State,
+    ) -> PyResult<Option<&'a mut AdditiveDecoder<Stream, S>>> {
+        let config = self.parallel_config;
+        let decoder = state.decoder(|input| {
+            let mut stream = input.stream;
+            if config.threads > 1 {
+                stream.set_min_bytes(py, config.round_bytes(), 0)?;
+            }
+            let (spaces, settings) = (input.spaces, input.settings);
+            Ok(AdditiveDecoder::<Stream, S>::new(
+                stream, spaces, &settings, config,
+            ))
+        })?;
+        let Some(decoder) = decoder else {
+            return Ok(None);
+        };
+        while py.detach(|| decoder.advance()) {
+            if decoder.is_starved() {
+                let position = decoder.position();
+                decoder.stream_mut().advance(py, position)?;
+            }
+            check_errors(py, &self.errors)?;
+        }
+        check_errors(py, &self.errors)?;
+        Ok(Some(decoder))
+    }
+}
+
+#[pymethods]
+impl StreamDecoder {
+    #[new]
+    #[pyo3(signature = (stream, space, *, spaces = None, schedule = None, kernel = None, guest = None, jobs = 1,
+        **keywords))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
+    fn new(
+        stream: &Bound<'_, PyAny>,
+        space: &Bound<'_, Space>,
+        spaces: Option<&Bound<'_, PyDict>>,
+        schedule: Option<Schedule>,
+        kernel: Option<&Bound<'_, Space>>,
+        guest: Option<&Bound<'_, Space>>,
+        jobs: usize,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<StreamDecoder> {
+        let settings = settings(keywords)?;
+        let mut code = Code::new(space.get(), spaces)?;
+        if let Some(schedule) = &schedule {
+            code.set_schedule(space, schedule)?;
+        }
+        code.set_shared(kernel.map(Bound::get), guest.map(Bound::get));
+        let spaces = code.spaces;
+        let parallel_config = ParallelConfig::for_threads(jobs);
+        let can_divide = OrderedDecoder::<Stream, RunSink>::can_divide;
+        let is_parallel = can_divide(&spaces, &settings, &parallel_config);
+        let input = Input {
+            stream: Stream::new(stream)?,
+            spaces,
+            settings,
+        };
+        Ok(StreamDecoder {
+            state: Mutex::new(State {
+                input: Some(Box::new(input)),
+                decoder: None,
+                decoder_type: None,
+                pool: None,
+            }),
+            errors: code.errors,
+            parallel_config,
+            is_parallel,
+            block_table: BlockTable::default(),
+        })
+    }
+
+    fn rows<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let batch = self.next_batch(py, max_rows, true, |_| RunSink::default())?;
+        batch.map(|batch| rows_dict(py, batch)).transpose()
+    }
+
+    fn runs(&self, py: Python<'_>, max_rows: usize) -> PyResult<Option<(Column, Column, Column)>> {
+        let batch = self.next_batch(py, max_rows, true, |_| HashedRunSink::default())?;
+        Ok(batch.map(|runs| {
+            (
+                runs.start.into(),
+                runs.instructions.into(),
+                runs.hash.into(),
+            )
+        }))
+    }
+
+    fn instructions<'py>(
+        &self,
+        py: Python<'py>,
+        max_rows: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let sink = |settings: &Settings| InstructionSink::new(settings.points);
+        let batch = self.next_batch(py, max_rows, true, sink)?;
+        batch.map(|batch| instructions_dict(py, batch)).transpose()
+    }
+
+    fn branches<'py>(
+        &self,
+        py: Python<'py>,
+        max_rows: usize,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let sink = |settings: &Settings| BranchSink::new(settings.points);
+        let batch = self.next_batch(py, max_rows, true, sink)?;
+        batch.map(|batch| branches_dict(py, batch)).transpose()
+    }
+
+    fn block_ids(&self, py: Python<'_>, max_rows: usize) -> PyResult<Option<Column>> {
+        let sink = |_: &Settings| BlockIdSink::with_table(&self.block_table);
+        let batch = self.next_batch(py, max_rows, false, sink)?;
+        Ok(batch.map(|batch| batch.ids.into()))
+    }
+
+    #[pyo3(signature = (first = 0))]
+    fn blocks<'py>(&self, py: Python<'py>, first: usize) -> PyResult<Bound<'py, PyDict>> {
+        blocks_dict(py, &self.block_table.since(first))
+    }
+
+    fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock()?;
+        let decoder = state.decoder.as_deref_mut();
+        let samples = decoder.map_or_else(Vec::new, Decoder::take_timing_samples);
+        samples_dict(py, &samples)
+    }
+
+    fn start_listing(&self, listing: &Listing) -> PyResult<()> {
+        let mut state = self.lock()?;
+        if state.input.is_none() {
+            return Err(other_results());
+        }
+        state.decoder(|input| Ok(input.serial(listing.sink())))?;
+        Ok(())
+    }
+
+    #[pyo3(signature = (max_bytes, max_lines = u64::MAX, until = u64::MAX))]
+    fn lines<'py>(
+        &self,
+        py: Python<'py>,
+        max_bytes: usize,
+        max_lines: u64,
+        until: u64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let mut state = self.lock()?;
+        let Some(decoder) = state.lines()? else {
+            return Ok(None);
+        };
+        decoder.sink_mut().set_limits(max_bytes, max_lines);
+        self.advance(py, decoder, false)?;
+        let part = py.detach(|| decoder.sink_mut().take(max_bytes, max_lines, until));
+        if part.lines == 0 && decoder.sink_mut().next_time().is_none() {
+            state.finish();
+            return Ok(None);
+        }
+        Ok(Some((PyBytes::new(py, &part.text), part.lines)))
+    }
+
+    fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let mut state = self.lock()?;
+        let Some(decoder) = state.lines()? else {
+            return Ok(None);
+        };
+        if decoder.sink_mut().next_time().is_none() {
+            decoder.sink_mut().set_limits(1, 1);
+            self.advance(py, decoder, false)?;
+        }
+        let next = decoder.sink_mut().next_time();
+        if next.is_none() {
+            state.finish();
+        }
+        Ok(next)
+    }
+
+    #[pyo3(signature = (names, others = Items::default()))]
+    fn functions(
+        &self,
+        py: Python<'_>,
+        names: &Names,
+        others: Items<Py<Names>>,
+    ) -> PyResult<Vec<(String, OsText, u64)>> {
+        let others = others.0.iter().map(|names| names.get().cursor());
+        let names = std::iter::once(names.cursor()).chain(others).collect();
+        let mut state = self.lock()?;
+        let decoder = state.decoder(|input| Ok(input.serial(ByFunction::new(names))))?;
+        let decoder = decoder.ok_or_else(other_results)?;
+        self.advance(py, decoder, false)?;
+        let found = py.detach(|| decoder.sink_mut().finish());
+        state.finish();
+        let row = |((name, path), count)| (name, OsText(path), count);
+        Ok(found.into_iter().map(row).collect())
+    }
+
+    fn calls<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Names,
+        max_pairs: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock()?;
+        let sink = || Calls::new(names.cursor(), max_pairs);
+        let decoder = state.decoder(|input| Ok(input.serial(sink())))?;
+        let decoder = decoder.ok_or_else(other_results)?;
+        self.advance(py, decoder, false)?;
+        let (calls, contexts) = py.detach(|| decoder.sink_mut().finish());
+        let (beyond, between) = (decoder.sink_mut().beyond(), decoder.sink_mut().between());
+        state.finish();
+        let wide = |index: u32| match index {
+            NONE => u64::MAX,
+            index => index.into(),
+        };
+        dict_of!(py,
+            from_region: column(&calls, |row| wide(row.from.region)),
+            from_offset: column(&calls, |row| row.from.offset),
+            to_region: column(&calls, |row| wide(row.to.region)),
+            to_offset: column(&calls, |row| row.to.offset),
+            calls: column(&calls, |row| row.calls),
+            inclusive: column(&calls, |row| row.inclusive),
+            parent: column(&contexts, |row| wide(row.parent)),
+            call: column(&contexts, |row| wide(row.call)),
+            own: column(&contexts, |row| row.own),
+            deep_calls: Column::from(vec![beyond]),
+            calls_beyond_pairs: Column::from(vec![between]),
+        )
+    }
+
+    fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock()?;
+        self.add_up::<CountingSink>(py, &mut state)?;
+        state.finish();
+        drop(state);
+        self.counts(py)
+    }
+
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut state = self.lock()?;
+        let decoder = self.add_up::<Totals>(py, &mut state)?;
+        let decoder = decoder.ok_or_else(other_results)?;
+        let totals = py.detach(|| std::mem::take(decoder.result()));
+        state.finish(); // frees the code cache before there are columns
+        totals_dict(py, totals)
+    }
+
+    #[pyo3(signature = (first = 0, max_rows = usize::MAX))]
+    fn ledger(&self, first: usize, max_rows: usize) -> PyResult<Vec<LedgerRow>> {
+        let rows = self.progress(|progress| ledger_rows(progress.ledger, first, max_rows))?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = |progress: Progress| counts_dict(py, &progress.counts, progress.ledger);
+        self.progress(counts)?
+            .unwrap_or_else(|| Ok(PyDict::new(py)))
+    }
+
+    #[getter]
+    fn intervals_begun(&self) -> PyResult<usize> {
+        let count = self.progress(|progress| progress.intervals_begun)?;
+        Ok(count.unwrap_or(0))
+    }
+
+    #[getter]
+    fn visited_intervals(&self) -> PyResult<Vec<usize>> {
+        let visited = self.progress(|progress| progress.visited_intervals.to_vec())?;
+        Ok(visited.unwrap_or_default())
+    }
+
+    #[classattr]
+    #[pyo3(name = "ENDS")]
+    fn ends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        RunEnd::ALL
+            .map(|end| (end as u8, end.name()))
+            .into_py_dict(py)
+    }
+
+    #[classattr]
+    #[pyo3(name = "EVENTS")]
+    fn events(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        EventKind::ALL
+            .map(|kind| (kind as u8, kind.name()))
+            .into_py_dict(py)
+    }
+
+    #[classattr]
+    #[pyo3(name = "ERRORS")]
+    fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        ErrorClass::ALL
+            .map(|class| (class as u8, class.name()))
+            .into_py_dict(py)
+    }
+}

@@ -1,0 +1,444 @@
+//! ELF files and what addresses are called: `ElfFile`, `Functions`, `Names` and `demangle`.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rtit_image::{elf, joined, source_line, source_lines, Asked, Binding, ElfError, Symbol};
+use rtit_listing::{Region, Source};
+
+use crate::arguments::{os_text, Items, OsText};
+use crate::columns::{column, Column};
+use crate::errors::{file_error, Interrupt, PendingError};
+
+#[pyfunction]
+pub fn demangle(name: &str) -> String {
+    rtit_image::demangle(name)
+}
+
+#[pyclass(frozen, module = "rtit._core")]
+pub struct ElfFile {
+    file: ElfHandle,
+    elf: elf::Elf,
+}
+
+/// The path of a file that was opened before, to be read again if it has not changed.
+#[derive(Clone)]
+struct ElfHandle {
+    path: PathBuf,
+    identity: FileIdentity,
+}
+
+/// Device, inode, size and time of the last change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+#[derive(Clone)]
+enum ReadError {
+    Io(String),
+    NotRegular,
+    Changed,
+    Elf(ElfError),
+}
+
+impl From<std::io::Error> for ReadError {
+    fn from(error: std::io::Error) -> ReadError {
+        ReadError::Io(error.to_string())
+    }
+}
+
+impl ReadError {
+    /// ImageError.
+    fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
+        let (message, offset, value) = match self {
+            ReadError::Io(error) => (format!("cannot be read: {error}"), None, None),
+            ReadError::NotRegular => ("not a regular file".to_owned(), None, None),
+            ReadError::Changed => ("changed since it was opened".to_owned(), None, None),
+            ReadError::Elf(error) => (error.to_string(), Some(error.offset()), error.value()),
+        };
+        file_error(py, "ImageError", message, path, offset, value)
+    }
+}
+
+fn open(path: &Path) -> Result<(elf::ReadCache<File>, FileIdentity), ReadError> {
+    // Checked before the file is opened: opening a pipe would wait for a writer.
+    if !path.metadata()?.is_file() {
+        return Err(ReadError::NotRegular);
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let identity = FileIdentity {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        size: metadata.size(),
+        changed: (metadata.mtime(), metadata.mtime_nsec()),
+    };
+    Ok((elf::ReadCache::new(file), identity))
+}
+
+impl ElfHandle {
+    /// The contents, which are read when needed.
+    fn open(&self) -> Result<elf::ReadCache<File>, ReadError> {
+        let (file, identity) = open(&self.path)?;
+        match identity == self.identity {
+            true => Ok(file),
+            false => Err(ReadError::Changed),
+        }
+    }
+
+    fn symbols(&self) -> Result<Vec<Symbol>, ReadError> {
+        elf::symbols(&self.open()?).map_err(ReadError::Elf)
+    }
+}
+
+#[pymethods]
+impl ElfFile {
+    #[new]
+    fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
+        let path = PathBuf::from(path);
+        let read = py.detach(|| {
+            let (file, identity) = open(&path)?;
+            Ok((elf::read(&file).map_err(ReadError::Elf)?, identity))
+        });
+        match read {
+            Ok((elf, identity)) => Ok(ElfFile {
+                file: ElfHandle { path, identity },
+                elf,
+            }),
+            Err(error) => Err(ReadError::raise(error, py, &path)),
+        }
+    }
+
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = py.import("pathlib")?.getattr("Path")?;
+        class.call1((os_text(py, self.file.path.as_os_str())?,))
+    }
+
+    #[getter]
+    fn bits(&self) -> u8 {
+        self.elf.bits
+    }
+
+    #[getter]
+    fn kind(&self) -> u16 {
+        self.elf.kind
+    }
+
+    #[getter]
+    fn machine(&self) -> u16 {
+        self.elf.machine
+    }
+
+    #[getter]
+    fn entry(&self) -> u64 {
+        self.elf.entry
+    }
+
+    #[getter]
+    fn build_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.elf.build_id.as_ref().map(|id| PyBytes::new(py, id))
+    }
+
+    #[getter]
+    fn debug_link<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, u32)> {
+        let (name, crc) = self.elf.debug_link.as_ref()?;
+        Some((PyBytes::new(py, name), *crc))
+    }
+
+    #[getter]
+    fn segments(&self) -> Vec<(u64, u64, u64, u64, u32)> {
+        let segments = self.elf.segments.iter();
+        segments
+            .map(|it| {
+                (
+                    it.offset,
+                    it.address,
+                    it.file_size,
+                    it.memory_size,
+                    it.flags,
+                )
+            })
+            .collect()
+    }
+
+    fn symbols(&self, py: Python<'_>) -> PyResult<(Column, Column, Vec<String>, Column)> {
+        let symbols = py
+            .detach(|| self.file.symbols())
+            .map_err(|error| error.raise(py, &self.file.path))?;
+        let values = column(&symbols, |symbol| symbol.value);
+        let sizes = column(&symbols, |symbol| symbol.size);
+        let bindings = column(&symbols, |symbol| symbol.binding as u8);
+        let names = symbols.into_iter().map(|symbol| symbol.name).collect();
+        Ok((values, sizes, names, bindings))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ElfFile({:?})", self.file.path)
+    }
+}
+
+/// Source lines of larger files are not read.
+const MAX_DWARF_FILE_BYTES: u64 = 1 << 28;
+
+/// Functions by file offset, which are read when they are needed first.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Functions {
+    file: Arc<FunctionSource>,
+}
+
+struct FunctionSource {
+    /// None: the functions are from `from_rows`.
+    elf: Option<ElfHandle>,
+    debug: Option<ElfHandle>,
+    segments: Vec<elf::Segment>,
+    functions: OnceLock<Result<rtit_image::Functions, ReadError>>,
+}
+
+impl FunctionSource {
+    fn get(&self) -> Result<&rtit_image::Functions, &ReadError> {
+        let read = || {
+            let mut symbols = self
+                .elf
+                .as_ref()
+                .map_or(Ok(Vec::new()), ElfHandle::symbols)?;
+            // Without a readable debug file there are fewer names.
+            let debug = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
+            if let Some(debug) = debug {
+                symbols = joined(symbols, debug);
+            }
+            Ok(rtit_image::Functions::new(&self.segments, symbols))
+        };
+        self.functions.get_or_init(read).as_ref()
+    }
+}
+
+impl Source for FunctionSource {
+    fn functions(&self) -> Option<&rtit_image::Functions> {
+        self.get().ok()
+    }
+}
+
+/// Starts, ends, file indices and lines; names of the files; where to continue; whether lines are missing.
+type SourceLines = (
+    Column,
+    Column,
+    Column,
+    Column,
+    Vec<OsText>,
+    Option<u64>,
+    bool,
+);
+
+#[pymethods]
+impl Functions {
+    #[new]
+    #[pyo3(signature = (elf, debug = None))]
+    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
+        Functions {
+            file: Arc::new(FunctionSource {
+                elf: Some(elf.file.clone()),
+                debug: debug.map(|debug| debug.file.clone()),
+                segments: elf.elf.segments.clone(),
+                functions: OnceLock::new(),
+            }),
+        }
+    }
+
+    #[staticmethod]
+    fn from_rows(
+        py: Python<'_>,
+        start: u64,
+        end: u64,
+        rows: Items<(u64, u64, String)>,
+    ) -> PyResult<Functions> {
+        let size = end.checked_sub(start).ok_or_else(|| {
+            PyValueError::new_err(format!("functions from {start:#x} to {end:#x}"))
+        })?;
+        let segment = elf::Segment {
+            offset: start,
+            address: start,
+            file_size: size,
+            memory_size: size,
+            flags: 1,
+        };
+        let functions = py.detach(|| {
+            let symbol = |(value, size, name)| Symbol {
+                value,
+                size,
+                name,
+                binding: Binding::Global,
+            };
+            let mut symbols: Vec<_> = rows.0.into_iter().map(symbol).collect();
+            symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
+            rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
+        });
+        Ok(Functions {
+            file: Arc::new(FunctionSource {
+                elf: None,
+                debug: None,
+                segments: vec![segment],
+                functions: OnceLock::from(Ok(functions)),
+            }),
+        })
+    }
+
+    fn columns(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
+        let all = self.read(py)?.all();
+        Ok((
+            column(all, |each| each.offset),
+            column(all, |each| each.size),
+            column(all, |each| each.address),
+            column(all, |each| each.binding as u8),
+        ))
+    }
+
+    fn name<'a>(&'a self, py: Python<'_>, index: usize) -> PyResult<&'a str> {
+        let found = self.read(py)?.all().get(index);
+        let found = found.ok_or_else(|| PyIndexError::new_err(format!("no function {index}")))?;
+        Ok(&found.name)
+    }
+
+    fn owned_ranges(&self, py: Python<'_>) -> PyResult<(Column, Column, Column)> {
+        let owned = self.read(py)?.owned();
+        Ok((
+            column(owned, |each| each.start),
+            column(owned, |each| each.end),
+            column(owned, |each| u64::from(each.owner)),
+        ))
+    }
+
+    fn index_at(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u32>> {
+        Ok(self.read(py)?.at(offset).map(|(index, _)| index))
+    }
+
+    fn source_line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(OsText, u32)>> {
+        let address = self.read(py)?.address(offset);
+        let found = self.search_dwarf(py, |data, interrupt| {
+            source_line(data, address, &|| interrupt.check_signals())
+        })?;
+        Ok(found.map(|(file, line)| (OsText(file), line)))
+    }
+
+    #[pyo3(signature = (windows = None, start = 0, max_rows = 1 << 19))]
+    fn source_lines(
+        &self,
+        py: Python<'_>,
+        windows: Option<Items<(u64, u64)>>,
+        start: u64,
+        max_rows: usize,
+    ) -> PyResult<SourceLines> {
+        let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
+        let mut is_cut = false;
+        let found = self.search_dwarf(py, |data, interrupt| {
+            let asked = Asked {
+                windows: &windows,
+                from: start,
+                most: max_rows,
+                gives_up: &|| interrupt.check_signals(),
+            };
+            let found = source_lines(data, &asked)?;
+            is_cut |= found.is_cut;
+            (!found.stretches.is_empty()).then_some(found)
+        })?;
+        let found = found.unwrap_or_default();
+        let rows = &found.stretches;
+        Ok((
+            column(rows, |row| row.start),
+            column(rows, |row| row.end),
+            column(rows, |row| row.file),
+            column(rows, |row| row.line),
+            found.files.into_iter().map(OsText).collect(),
+            found.next,
+            is_cut,
+        ))
+    }
+
+    fn address(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
+        Ok(self.read(py)?.address(offset))
+    }
+}
+
+impl Functions {
+    /// The first result of `search`, in the debug file or in the file itself.
+    fn search_dwarf<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut search: impl FnMut(&elf::ReadCache<File>, &Interrupt) -> Option<T> + Send,
+    ) -> PyResult<Option<T>> {
+        let interrupt = Interrupt::default();
+        let files = self.file.debug.iter().chain(&self.file.elf);
+        let found = py.detach(|| {
+            files
+                .filter(|file| file.identity.size <= MAX_DWARF_FILE_BYTES)
+                .filter_map(|file| file.open().ok())
+                .find_map(|data| search(&data, &interrupt))
+        });
+        interrupt.check(py)?;
+        Ok(found)
+    }
+
+    fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
+        py.detach(|| self.file.get()).map_err(|error| {
+            let path = self
+                .file
+                .elf
+                .as_ref()
+                .map_or(Path::new(""), |elf| &elf.path);
+            error.clone().raise(py, path)
+        })
+    }
+}
+
+/// The memory regions of a process over its life, with their functions.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Names {
+    names: Arc<rtit_listing::Names>,
+}
+
+/// Start, end, since, until, offset, path, functions.
+type RegionRow<'py> = (
+    u64,
+    u64,
+    u64,
+    u64,
+    u64,
+    OsText,
+    Option<PyRef<'py, Functions>>,
+);
+
+#[pymethods]
+impl Names {
+    #[new]
+    fn new(regions: Items<RegionRow<'_>>) -> Names {
+        let region = |(start, end, since, until, offset, path, functions): RegionRow<'_>| Region {
+            start,
+            end,
+            since,
+            until,
+            offset,
+            module: rtit_listing::module(&path.0).into(),
+            path: path.0.into(),
+            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+        };
+        let regions = regions.0.into_iter().map(region).collect();
+        Names {
+            names: Arc::new(rtit_listing::Names::new(regions)),
+        }
+    }
+}
+
+impl Names {
+    pub fn cursor(&self) -> rtit_listing::Cursor {
+        rtit_listing::Cursor::new(Arc::clone(&self.names))
+    }
+}
