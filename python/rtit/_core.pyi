@@ -37,7 +37,6 @@ def unzstd(chunks: Iterable[Buffer], write: Callable[[bytes], object], limit: in
 @final
 class Column:
     """Numbers of one type (u8, u32, u64, f64) with the read-only buffer protocol."""
-
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -100,50 +99,38 @@ def count_instructions(
 @final
 class Code:
     """Bytes of code that many spaces share without copies."""
-
     def __init__(self, data: bytes) -> None: ...
     def slice(self, offset: int, size: int) -> Code:
         """Return a part, which shares the bytes. Raises ValueError if it is not inside."""
-
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
 
 @final
 class Space:
     """The code of one address space over time."""
-
     def __init__(self) -> None: ...
     def map(self, time: int, address: int, code: Code | bytes) -> None:
         """Map code at `address` from `time` on. It replaces what it overlaps."""
-
     def poke(self, time: int, address: int, data: bytes) -> None:
         """Replace bytes of mapped code from `time` on."""
-
     def unmap(self, time: int, address: int, size: int) -> None:
         """Make `size` bytes unknown from `time` on."""
-
     def clear(self, time: int) -> None:
         """Remove all mappings at `time`, as an exec does."""
-
     def fork(self, time: int) -> Space:
         """Return the space of a process that was forked from this one at `time`."""
-
     def adopt(self, time: int, parent: Space) -> None:
         """Make this a copy of `parent` from `time` on: a process id was used again."""
-
     def read(self, time: int, address: int, size: int) -> bytes:
         """Return at most `size` bytes of code, fewer up to the first unknown one. Raises an error
         of the page callback.
         """
-
     def set_page_callback(self, callable: Callable[[int], Buffer | None] | None) -> None:  # noqa: A002
         """Set the source of unmapped code: it takes the address of a page of 4096 bytes and returns
         at most as many bytes, or None. Answers are kept, also None.
         """
-
     def forget(self, address: int, size: int) -> None:
         """Drop the answers of the page callback for these bytes."""
-
     @property
     def changes(self) -> int:
         """The number of changes recorded."""
@@ -153,22 +140,18 @@ class ElfFile:
     """An ELF file. The constructor and `symbols` raise ImageError for a file that is missing,
     malformed, or changed since it was opened.
     """
-
     def __init__(self, path: str | PathLike[str]) -> None: ...
     @property
     def path(self) -> Path: ...
     @property
     def bits(self) -> int:
         """32 or 64."""
-
     @property
     def kind(self) -> int:
         """e_type: 2 executable, 3 shared object or position-independent executable."""
-
     @property
     def machine(self) -> int:
         """e_machine: 3 i386, 62 x86-64."""
-
     @property
     def entry(self) -> int: ...
     @property
@@ -176,11 +159,9 @@ class ElfFile:
     @property
     def debug_link(self) -> tuple[bytes, int] | None:
         """Name and CRC-32 of the debug file that .gnu_debuglink names."""
-
     @property
     def segments(self) -> list[tuple[int, int, int, int, int]]:
         """PT_LOAD segments: offset, address, size in the file, size in memory, flags."""
-
     def symbols(self) -> tuple[Column, Column, list[str], Column]:
         """Return code symbols, sorted by value: values, sizes (u64), names, bindings (u8: the
         character g global, w weak, l local, p a PLT stub). Of several at one value the best is
@@ -194,7 +175,6 @@ class Functions:
     `debug` has more symbols of the same program. Methods raise ImageError if `elf` is malformed or
     changed since it was opened.
     """
-
     def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None: ...
     @staticmethod
     def from_rows(start: int, end: int, rows: Sequence[tuple[int, int, str]]) -> Functions:
@@ -202,26 +182,20 @@ class Functions:
         addresses. A size of 0 reaches to the next function. Raises ValueError if `end` is below
         `start`.
         """
-
     def columns(self) -> tuple[Column, Column, Column, Column]:
         """Return offsets, sizes, addresses (u64) and bindings (u8, as in `ElfFile.symbols`), in
         order of offset; of several at one offset the best is first.
         """
-
     def name(self, index: int) -> str:
         """Return the name of a row of `columns`. Raises IndexError."""
-
     def owned_ranges(self) -> tuple[Column, Column, Column]:
         """Return disjoint ranges of file offsets, sorted: start, end, function index (u64)."""
-
     def index_at(self, offset: int) -> int | None:
         """Return the index of the function that owns a file offset."""
-
     def source_line(self, offset: int) -> tuple[str, int] | None:
         """Return source file and line of the instruction at a file offset, from the DWARF of the
         debug file or the file; None if unknown or if the file exceeds 256 MB.
         """
-
     def source_lines(
         self, windows: Sequence[tuple[int, int]] | None = None, start: int = 0, max_rows: int = ...
     ) -> tuple[Column, Column, Column, Column, list[str], int | None, bool]:
@@ -231,7 +205,6 @@ class Functions:
         first range that `max_rows` excludes, or None; whether lines are missing because a limit
         was reached. Ranges that begin before `start` are left out.
         """
-
     def address(self, offset: int) -> int:
         """Return the address of a file offset; the offset itself if the file has none."""
 
@@ -240,7 +213,6 @@ class Names:
     """The memory regions of a process over its life: start, end (addresses), since, until (times),
     file offset of `start`, file or other name, functions.
     """
-
     def __init__(
         self, regions: Sequence[tuple[int, int, int, int, int, str, Functions | None]]
     ) -> None: ...
@@ -272,7 +244,6 @@ class PacketScan:
     guest_tsc. With `timing_samples` the times of packets are numbers of samples. With
     `perf_buffer_ends`, the offsets at which perf's buffers end, packets have no times.
     """
-
     def __init__(
         self,
         stream: Buffer | Iterable[Buffer],
@@ -283,10 +254,8 @@ class PacketScan:
     ) -> None: ...
     def next(self, limit: int) -> PacketColumns | None:
         """Return up to `limit` more packets; None at the end."""
-
     def timing_samples(self) -> Columns:
         """As `StreamDecoder.timing_samples`."""
-
     def perf_times(self) -> list[Column]:
         """Return the new times of perf's clock: offset, time, ratio of a CBR, which has no time,
         else 0 (u64), and whether the code directly after the packet has this time (u8).
@@ -386,7 +355,6 @@ class StreamDecoder:
     EVENTS: ClassVar[dict[int, str]]
     ERRORS: ClassVar[dict[int, str]]
     """Names by number: why a run ended, kinds of events, values of an event of kind error."""
-
     def __init__(
         self,
         stream: Buffer | Iterable[Buffer],
@@ -408,53 +376,42 @@ class StreamDecoder:
         run). Events: `event_row` (u64, runs of the stream that began before), `event_kind` (u8,
         `EVENTS`), `event_ip`, `event_value`, `event_time`, `event_offset` (u64).
         """
-
     def runs(self, max_rows: int) -> tuple[Column, Column, Column] | None:
         """Return more runs: start (u64), instructions (u32), hash (u64), as in a truth file."""
-
     def instructions(self, max_rows: int) -> Columns | None:
         """Return more instructions: `ip` (u64), `size` (u8), `time` of the run (u64), `bits`,
         `in_tx` (u8), `offset` (u64, empty without timing samples), `space` (u32), as `rows`.
         """
-
     def branches(self, max_rows: int) -> Columns | None:
         """Return more branches and other transfers: `source`, `target` (u64), `kind` (u8, `ENDS`;
         Cut for a branch that was not taken), `time`, `offset` (u64), `space`, `target_space` (u32;
         empty if it is `space` for all), as `instructions`.
         """
-
     def block_ids(self, max_rows: int) -> Column | None:
         """Return more block ids (u32), in whole runs."""
-
     def blocks(self, first: int = 0) -> Columns:
         """Return the blocks that `block_ids` has reached so far, from id `first` on: `start`,
         `last` (u64), `instructions` (u32), `end`, `continues` (u8: 1 if the next block continues
         the run in memory), `bits` (u8).
         """
-
     def timing_samples(self) -> Columns:
         """Return the timing packets since the last call, which are numbered from 1: `offset`,
         `time` (estimate), `cycles` (core cycles so far; u64), `frequency` (f64, core cycles in a
         TSC tick; NaN if unknown), `known` (u8, 1 if the packet contains the time), `span` (u64,
         number of the span, in which every cycle was counted at one frequency).
         """
-
     def start_listing(self, listing: Listing) -> None:
         """Request lines of this format."""
-
     def lines(
         self, max_bytes: int, max_lines: int = ..., until: int = ...
     ) -> tuple[bytes, int] | None:
         """Return more lines up to the time `until`: the text, and how many; None at the end."""
-
     def next_time(self) -> int | None:
         """Return the time of the next line; None at the end."""
-
     def functions(self, names: Names, others: Sequence[Names] = ()) -> list[tuple[str, str, int]]:
         """Decode to the end and return instructions by function: name, file ("" if unknown),
         instructions. `others`: names of the other address spaces in their order.
         """
-
     def calls(self, names: Names, max_pairs: int) -> Columns:
         """Decode to the end and return who called whom, as u64 columns.
 
@@ -467,23 +424,17 @@ class StreamDecoder:
         the pair), `own` (instructions of the called function itself). One row: `deep_calls`, too
         deep or in too many contexts, and `calls_beyond_pairs`, between other locations.
         """
-
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""
-
     def totals(self) -> TotalColumns:
         """Decode to the end and return how often each run and each edge was executed."""
-
     def counts(self) -> DecoderCounts:
         """Return the totals so far; an empty dict before the first request."""
-
     def ledger(self, first: int = 0, max_rows: int = ...) -> list[_LedgerRow]:
         """Return the status of all bytes so far, without gaps, from row `first` on."""
-
     @property
     def intervals_begun(self) -> int:
         """How many scheduling intervals have begun: the interval of the last batch."""
-
     @property
     def visited_intervals(self) -> list[int]:
         """After `count`: the intervals in which anything ran."""
@@ -499,7 +450,6 @@ class ReusableDecoder:
     INDEXES: ClassVar[list[str]]
     BRANCHES: ClassVar[list[str]]
     """Names of hashes and of edge filters, by the numbers that `run` takes."""
-
     def __init__(
         self,
         space: Space,
@@ -524,10 +474,8 @@ class ReusableDecoder:
         `bitmap` is writable, of a power of two of bytes; edges are counted there. `add` keeps its
         contents, `classes` writes AFL's classes. It is unchanged if an error is raised.
         """
-
     def edges(self) -> Columns:
         """Return the edges of the last stream, as in `TotalColumns`."""
-
     def invalidate(
         self,
         space: Space,
@@ -538,7 +486,6 @@ class ReusableDecoder:
         """Drop code from address `start` up to `end`; the spaces have the new code. Raises
         ValueError if the keys are others.
         """
-
     def ledger(self, first: int = 0, max_rows: int = ...) -> list[_LedgerRow]: ...
     def counts(self) -> DecoderCounts: ...
 
@@ -578,7 +525,7 @@ _TableColumn = (
 )
 """A form, numbers (u64), and: the width for hexadecimal, decimal (2**64-1 is `-`), signed and
 commas; words by number for "words"; offsets (u64) and names, each with whether it is a file, for
-"places", which prints `rtit.image.Location`.
+"locations", which prints `rtit.image.Location`.
 """
 
 def table_lines(columns: Sequence[_TableColumn]) -> bytes:
@@ -620,17 +567,14 @@ class TruthFile:
     `filters` and `stops` are FilterEn and TraceStop ranges, inclusive at both ends: the truth is
     cut down to what they show. `decoded` are columns, or an iterable of them.
     """
-
     def __init__(self, path: str) -> None: ...
     @property
     def complete(self) -> bool:
         """Whether the recorder was not interrupted."""
-
     def threads(self) -> list[tuple[int, int, int, int | None, bool]]:
         """Check the whole file, and return tid, pid, instructions, wait status, and whether the
         file has the end, of each thread.
         """
-
     def compare(
         self,
         tid: int,
@@ -644,7 +588,6 @@ class TruthFile:
         """Compare a thread with a decoded path. `prefix`: either may end first. `skip`: ignore so
         many instructions of the truth, up to the start of a run.
         """
-
     def find(
         self,
         tid: int,
@@ -654,7 +597,6 @@ class TruthFile:
         stops: Sequence[tuple[int, int]] = (),
     ) -> Comparison:
         """Search for a decoded path anywhere in a thread."""
-
     def instructions(
         self,
         tid: int,
@@ -699,7 +641,6 @@ class Tracer:
     Dropping the object kills the program, or detaches from attached processes. After a fork the
     child has no program: `next_batch` returns None, other methods do nothing.
     """
-
     def __init__(
         self,
         argv: Sequence[bytes],
@@ -722,25 +663,19 @@ class Tracer:
         cut_at_branches: bool = False,
     ) -> Tracer:
         """Trace running processes with all their threads and children. Raises RecordError."""
-
     def next_batch(self, timeout: float) -> tuple[bytes, list[bytes]] | None:
         """Return the events since the last call: records of 40 bytes and blobs
         (`rtit.capture.events`); empty after `timeout` seconds, None after the last event.
         """
-
     def signal(self, number: int) -> None:
         """Send a signal to the first process. Raises ProcessLookupError if it has ended."""
-
     def release(self) -> None:
         """Let each thread run without steps from its next stop on."""
-
     def kill(self) -> None:
         """Kill the program and its children, or detach. The events still have to be read."""
-
     @property
     def pid(self) -> int:
         """The first process."""
-
     def stats(self) -> TracerStats: ...
 
 @final
@@ -751,34 +686,26 @@ class BulkUnit:
     fields of `rtit.unit.TimeModel` and `rtit.unit.Parameters`, and `circular` or `stop`, the size
     of an output region. Errors are ValueError.
     """
-
     def __init__(self, **settings: int | str | bool | tuple[str, ...]) -> None: ...
     def feed(self, records: bytes, /) -> None:
         """Process capture events, 40 bytes each (`rtit.capture.events`), in order of time. The
         records before a bad one are processed.
         """
-
     def overflow(self, clock: int, ip: int | None = None) -> None:
         """Lose packets up to `clock`. The thread is then in user mode before `ip`, or in the
         kernel.
         """
-
     def set_ranges(self, ranges: list[tuple[int, int, int]], /) -> None:
         """Set at most 4 ranges (1 FilterEn or 2 TraceStop, first, last) for the next enable."""
-
     def take_output(self) -> bytes:
         """Return the bytes since the last call; of a circular region at most its size."""
-
     def save_state(self) -> bytes:
         """Return all state except the output."""
-
     def restore_state(self, state: bytes, /) -> None:
         """Continue from the state of a unit with equal settings."""
-
     @property
     def stopped(self) -> bool:
         """IA32_RTIT_STATUS.Stopped."""
-
     @property
     def written(self) -> int:
         """The number of bytes written so far."""

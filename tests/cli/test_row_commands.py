@@ -201,7 +201,7 @@ def test_table_lines_formats_each_column_kind(rows: list[tuple[int, int, int]]) 
             ("decimal", offsets, 5),
             ("commas", numbers, 12),
             ("signed", offsets, 7),
-            ("places", which, offsets, names),
+            ("locations", which, offsets, names),
             ("words", which, WORDS),
         ]
     ).decode()

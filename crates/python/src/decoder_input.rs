@@ -198,16 +198,16 @@ type ThreadCode = (
 pub type Schedule = (PyBuffer<u64>, PyBuffer<u32>, AllItems<ThreadCode>);
 
 /// The code of a stream, and the errors that can occur while it is read.
-pub struct Code {
+pub struct DecoderCode {
     pub spaces: Spaces,
     pub errors: PendingErrors,
 }
 
-impl Code {
+impl DecoderCode {
     /// `space` for everything, and those of `others` for their keys: (CR3, NR) or (CR3, NR, VMCS pointer).
-    pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<Code> {
+    pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<DecoderCode> {
         let (token, interrupt) = Interrupt::new();
-        let mut code = Code {
+        let mut code = DecoderCode {
             spaces: Spaces::new(space.inner().view()),
             errors: vec![interrupt],
         };
@@ -238,7 +238,7 @@ impl Code {
     pub fn set_schedule(&mut self, space: &Bound<'_, Space>, schedule: &Schedule) -> PyResult<()> {
         let (starts, indices, Items(threads)) = schedule;
         let mut view_of = HashMap::from([(space.as_ptr() as usize, 0)]);
-        let mut view = |code: &mut Code, space: &Option<Py<Space>>| {
+        let mut view = |code: &mut DecoderCode, space: &Option<Py<Space>>| {
             let space = space.as_ref()?;
             let view = view_of.entry(space.as_ptr() as usize).or_insert_with(|| {
                 code.add_errors(space.get());

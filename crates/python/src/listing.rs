@@ -3,7 +3,7 @@
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use rtit_listing::table::{lines, Column, Name};
 use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
 
@@ -85,55 +85,46 @@ impl Listing {
 
 const MAX_WIDTH: usize = 1 << 10;
 
-/// A column of `table_lines`, as `TableColumn` of `_core.pyi`.
-#[derive(FromPyObject)]
-pub enum GivenColumn<'py> {
-    Number(String, Bound<'py, PyAny>, usize),
-    Words(String, Bound<'py, PyAny>, Items<String>),
-    Places(
-        String,
-        Bound<'py, PyAny>,
-        Bound<'py, PyAny>,
-        Items<(String, bool)>,
-    ),
-}
-
 #[pyfunction]
 pub fn table_lines<'py>(
     py: Python<'py>,
-    columns: Items<GivenColumn<'py>>,
+    columns: Items<Bound<'py, PyTuple>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let columns = columns.0.into_iter().map(|given| table_column(py, given));
-    let columns: Vec<Column> = columns.collect::<PyResult<_>>()?;
+    let columns: Vec<Column> = columns
+        .0
+        .iter()
+        .map(table_column)
+        .collect::<PyResult<_>>()?;
     let text = py.detach(|| lines(&columns));
     Ok(PyBytes::new(py, &text))
 }
 
-fn table_column(py: Python<'_>, given: GivenColumn<'_>) -> PyResult<Column> {
-    let numbers = |object: &Bound<'_, PyAny>| PyBuffer::<u64>::get(object)?.to_vec(py);
-    let unknown = |form| PyValueError::new_err(format!("no table column has the form {form:?}"));
-    match given {
-        GivenColumn::Number(_, _, width) if width > MAX_WIDTH => {
+/// From a form and its arguments, as `_TableColumn` of `_core.pyi`.
+fn table_column(given: &Bound<'_, PyTuple>) -> PyResult<Column> {
+    let numbers = |index| PyBuffer::<u64>::get(&given.get_item(index)?)?.to_vec(given.py());
+    let width = || match given.get_item(2)?.extract::<usize>()? {
+        width if width > MAX_WIDTH => {
             Err(PyValueError::new_err(format!("a column is {width} wide")))
         }
-        GivenColumn::Number(form, column, width) => {
-            let column = numbers(&column)?;
-            match form.as_str() {
-                "hexadecimal" => Ok(Column::Hexadecimal(column, width)),
-                "decimal" => Ok(Column::Decimal(column, width)),
-                "signed" => Ok(Column::Signed(column, width)),
-                "commas" => Ok(Column::Commas(column, width)),
-                _ => Err(unknown(form)),
-            }
+        width => Ok(width),
+    };
+    match given.get_item(0)?.extract::<String>()?.as_str() {
+        "hexadecimal" => Ok(Column::Hexadecimal(numbers(1)?, width()?)),
+        "decimal" => Ok(Column::Decimal(numbers(1)?, width()?)),
+        "signed" => Ok(Column::Signed(numbers(1)?, width()?)),
+        "commas" => Ok(Column::Commas(numbers(1)?, width()?)),
+        "words" => {
+            let words: Items<String> = given.get_item(2)?.extract()?;
+            Ok(Column::Words(numbers(1)?, words.0))
         }
-        GivenColumn::Words(form, column, words) if form == "words" => {
-            Ok(Column::Words(numbers(&column)?, words.0))
-        }
-        GivenColumn::Places(form, column, offsets, names) if form == "places" => {
+        "locations" => {
+            let names: Items<(String, bool)> = given.get_item(3)?.extract()?;
             let name = |(text, is_file)| Name { text, is_file };
             let names = names.0.into_iter().map(name).collect();
-            Ok(Column::Places(numbers(&column)?, numbers(&offsets)?, names))
+            Ok(Column::Places(numbers(1)?, numbers(2)?, names))
         }
-        GivenColumn::Words(form, ..) | GivenColumn::Places(form, ..) => Err(unknown(form)),
+        form => Err(PyValueError::new_err(format!(
+            "no table column has the form {form:?}"
+        ))),
     }
 }

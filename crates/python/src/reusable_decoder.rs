@@ -14,7 +14,7 @@ use rtit_flow::{
 
 use crate::arguments::dict_of;
 use crate::columns::append_buffer;
-use crate::decoder_input::{initial_state, settings, Code, Start};
+use crate::decoder_input::{initial_state, settings, DecoderCode, Start};
 use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::results::{counts_dict, edges_dict, ledger_rows, LedgerRow};
@@ -50,7 +50,7 @@ impl ReusableDecoder {
         max_instructions: usize,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ReusableDecoder> {
-        let Code { spaces, errors } = Code::new(space, spaces)?;
+        let DecoderCode { spaces, errors } = DecoderCode::new(space, spaces)?;
         let mut settings = settings(keywords)?;
         settings.cache_limit = max_instructions.saturating_mul(BYTES_PER_INSTRUCTION);
         Ok(ReusableDecoder {
@@ -146,7 +146,7 @@ impl ReusableDecoder {
         start: u64,
         end: u64,
     ) -> PyResult<()> {
-        let Code { spaces, errors } = Code::new(space, spaces)?;
+        let DecoderCode { spaces, errors } = DecoderCode::new(space, spaces)?;
         let mut state = self.lock()?;
         if !state.decoder.forget(spaces, start, end) {
             return Err(PyValueError::new_err("the keys of the spaces have changed"));

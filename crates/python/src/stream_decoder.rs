@@ -20,7 +20,7 @@ use rtit_listing::{ByFunction, Calls, Lines, NONE};
 
 use crate::arguments::{dict_of, Items, OsText};
 use crate::columns::{column, Column};
-use crate::decoder_input::{settings, Code, Schedule, Stream};
+use crate::decoder_input::{settings, DecoderCode, Schedule, Stream};
 use crate::errors::{check_errors, lock_exclusively, PendingErrors};
 use crate::image::Space;
 use crate::listing::Listing;
@@ -364,7 +364,7 @@ impl StreamDecoder {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<StreamDecoder> {
         let settings = settings(keywords)?;
-        let mut code = Code::new(space.get(), spaces)?;
+        let mut code = DecoderCode::new(space.get(), spaces)?;
         if let Some(schedule) = &schedule {
             code.set_schedule(space, schedule)?;
         }

@@ -24,6 +24,14 @@ pub fn demangle(name: &str) -> String {
 pub struct ElfFile {
     file: ElfHandle,
     elf: elf::Elf,
+    #[pyo3(get)]
+    bits: u8,
+    #[pyo3(get)]
+    kind: u16,
+    #[pyo3(get)]
+    machine: u16,
+    #[pyo3(get)]
+    entry: u64,
 }
 
 /// The path of a file that was opened before, to be read again if it has not changed.
@@ -112,6 +120,10 @@ impl ElfFile {
         match read {
             Ok((elf, identity)) => Ok(ElfFile {
                 file: ElfHandle { path, identity },
+                bits: elf.bits,
+                kind: elf.kind,
+                machine: elf.machine,
+                entry: elf.entry,
                 elf,
             }),
             Err(error) => Err(ReadError::raise(error, py, &path)),
@@ -122,26 +134,6 @@ impl ElfFile {
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("pathlib")?.getattr("Path")?;
         class.call1((os_text(py, self.file.path.as_os_str())?,))
-    }
-
-    #[getter]
-    fn bits(&self) -> u8 {
-        self.elf.bits
-    }
-
-    #[getter]
-    fn kind(&self) -> u16 {
-        self.elf.kind
-    }
-
-    #[getter]
-    fn machine(&self) -> u16 {
-        self.elf.machine
-    }
-
-    #[getter]
-    fn entry(&self) -> u64 {
-        self.elf.entry
     }
 
     #[getter]

@@ -262,16 +262,8 @@ class Decoder:
         self._native = _core.ReusableDecoder(
             image.native,
             spaces=native_spaces(self._spaces),
-            mtc_freq=mtc_freq,
-            tsc_ctc=settings.tsc_ctc,
-            max_nonturbo_ratio=nom_freq,
-            start_time=start_time,
-            guest_tsc=guest_tsc,
-            no_tnt=no_tnt,
-            no_retcomp=no_retcomp,
-            cpu=settings.cpu,
-            ranges=settings.ranges,
             max_instructions=max_instructions,
+            **settings.native(),
         )
 
     def run(

@@ -53,7 +53,6 @@ from rtit.trace.tables.packets import (
     PACKET_BOUND_COLUMNS,
     PACKET_TIME_COLUMNS,
     Packets,
-    clock_settings,
     packet_batches,
     timed_packet_batches,
 )
@@ -294,7 +293,7 @@ class Stream:
             return build_tables.filtered_table(
                 Packets, lambda: packet_batches(self.chunks()), row_filter
             )
-        clocks = clock_settings(self._checked_settings())
+        clocks = self._checked_settings().native()
         if timing:
             return build_tables.filtered_table(
                 Packets,
@@ -320,22 +319,11 @@ class Stream:
         from rtit import _core
 
         settings = self._checked_settings()
-        start, kernel = settings.start, self.kernel_image
+        kernel = self.kernel_image
         self._decoder = _core.StreamDecoder(
             self._guarded_chunks(),
             self.image.native,
-            mtc_freq=settings.mtc_freq,
-            tsc_ctc=settings.tsc_ctc,
-            max_nonturbo_ratio=settings.max_nonturbo_ratio,
-            start_time=settings.start_time,
-            no_tnt=settings.no_tnt,
-            no_retcomp=settings.no_retcomp,
-            cpu=settings.cpu,
-            ranges=settings.ranges,
-            guest_tsc=settings.guest_tsc,
-            start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             spaces=native_spaces(self.spaces),
-            walk=settings.walk,
             schedule=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
             kernel=kernel.native if kernel is not None else None,
             guest=(self.guest_image or Image()).native if kernel is not None else None,
@@ -343,6 +331,7 @@ class Stream:
             # Several threads must buffer rows to keep them in order, which costs time.
             jobs=settings.jobs or int(in_order),
             max_counters=self.max_counters,
+            **settings.native(),
         )
         return self._decoder
 

@@ -152,7 +152,7 @@ class _RowFormatter:
         )
         used = np.flatnonzero(np.bincount(numbers))
         names = [_module_or_function(*self._trace.symbols.table[each]) for each in used.tolist()]
-        return "places", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
+        return "locations", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
 
     def _time_column(self, batch: Batch, name: str) -> _Column:
         import numpy as np

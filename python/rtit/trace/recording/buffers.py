@@ -10,20 +10,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.errors import RtitError
 from rtit.perfdata import AuxChunk
 from rtit.sideband.scheduling import UNKNOWN, IntervalList
 from rtit.trace.recording.byte_source import AuxDataSource
-from rtit.trace.tables.packets import PACKET_KINDS, clock_settings
+from rtit.trace.tables.packets import PACKET_KINDS
 from rtit.trace.time.guest_time import HostTimeSource
 
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.perfdata import TimeConversion
     from rtit.trace.stream import Stream
-    from rtit.trace.tables.packets import ClockSettings
 
 
 _TSC_RANGE = 1 << 56
@@ -124,7 +123,7 @@ class _ThreadSizes:
     """Adds up the bytes of each scheduling interval; without intervals all bytes are `itself`'s."""
 
     def __init__(
-        self, intervals: IntervalList, itself: tuple[int, int], clocks: ClockSettings | None
+        self, intervals: IntervalList, itself: tuple[int, int], clocks: dict[str, Any] | None
     ) -> None:
         self.clocks = clocks
         """None: packets need no times."""
@@ -148,7 +147,7 @@ class _ThreadSizes:
         if stream.thread_scope is None:
             return cls(IntervalList(), itself, None)
         intervals = stream.thread_scope.schedule.intervals
-        return cls(intervals, _UNKNOWN_THREAD, clock_settings(settings))
+        return cls(intervals, _UNKNOWN_THREAD, settings.native())
 
     def add_packets(
         self, kinds: bytes, offsets: _core.Column, times: Sequence[_core.Column]

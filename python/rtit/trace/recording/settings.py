@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.errors import PerfDataError, UsageError
 from rtit.image.mappings import Mapping
@@ -43,6 +43,12 @@ class Start:
     ip: int | None = None
     bits: int = 64
     last_ip: int = 0
+
+
+_NATIVE = (
+    *("mtc_freq", "tsc_ctc", "max_nonturbo_ratio", "start_time", "guest_tsc"),
+    *("no_tnt", "no_retcomp", "cpu", "ranges", "walk"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,12 @@ class Settings:
     """How many distinct runs, and how many distinct edges, are counted separately. 0: depends on
     the size of the stream.
     """
+
+    def native(self) -> dict[str, Any]:
+        """The keyword arguments of native decoders, without `jobs` and `max_counters`."""
+        start = self.start
+        state = (start.ip, start.bits, start.last_ip) if start is not None else None
+        return {name: getattr(self, name) for name in _NATIVE} | {"start": state}
 
 
 def settings_from_perf(

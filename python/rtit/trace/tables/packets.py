@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rtit import _core
     from rtit.packets import BadBytes
     from rtit.packets.encode import Value
-    from rtit.trace.recording.settings import Settings
 
 
 PACKET_KINDS = PACKETS
@@ -96,27 +95,19 @@ class Packets(Batch):
         return decode(int(self.detail[index]), int(self.payload[index])) if decode else {}
 
 
-ClockSettings = dict[str, Any]
-"""From `Settings`: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
 PACKET_TIME_COLUMNS = ("time", "cycles", "frequency")
 """Extra columns of packets that are scanned with clock settings (see `EXTRA_COLUMNS`)."""
 PACKET_BOUND_COLUMNS = ("time", *BOUND_COLUMNS)
 """Extra columns of `timed_packet_batches`."""
 
 
-def clock_settings(settings: Settings) -> ClockSettings:
-    """The settings that packet times depend on."""
-    names = ("mtc_freq", "tsc_ctc", "max_nonturbo_ratio", "start_time", "guest_tsc")
-    return {name: getattr(settings, name) for name in names}
-
-
 def packet_batches(
-    stream: Buffer | Iterable[Buffer], clocks: ClockSettings | None = None
+    stream: Buffer | Iterable[Buffer], clocks: dict[str, Any] | None = None
 ) -> Iterator[Packets]:
     """Scan raw PT, bytes or an iterable of chunks, from its first byte on.
 
-    After bytes that are no packet, scanning continues at the next PSB. With `clocks` the batches
-    have `PACKET_TIME_COLUMNS`.
+    After bytes that are no packet, scanning continues at the next PSB. With `clocks`, which are
+    `Settings.native`, the batches have `PACKET_TIME_COLUMNS`.
     """
     from rtit._core import PacketScan
 
@@ -124,7 +115,7 @@ def packet_batches(
 
 
 def timed_packet_batches(
-    stream: Buffer | Iterable[Buffer], clocks: ClockSettings
+    stream: Buffer | Iterable[Buffer], clocks: dict[str, Any]
 ) -> Iterator[Packets]:
     """As `packet_batches`, with `PACKET_BOUND_COLUMNS`."""
     from rtit._core import PacketScan

@@ -147,22 +147,8 @@ class Rows(Batch):
         if with_spaces:
             extra["space"] = space_column(columns["space"], len(columns["start"]))
         return cls(
-            start=columns["start"],
-            instructions=columns["instructions"],
-            last=columns["last"],
-            end=columns["end"],
-            bits=columns["bits"],
-            in_tx=columns["in_tx"],
-            time=columns["time"],
-            offset=columns["offset"],
-            events=Events(
-                row=columns["event_row"],
-                kind=columns["event_kind"],
-                ip=columns["event_ip"],
-                value=columns["event_value"],
-                time=columns["event_time"],
-                offset=columns["event_offset"],
-            ),
+            *(columns[name] for name, *_ in cls.FIELDS),
+            events=Events(*(columns[f"event_{name}"] for name, *_ in Events.FIELDS)),
             first=first,
             extra_columns=extra,
         )

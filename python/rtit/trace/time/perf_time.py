@@ -30,7 +30,6 @@ from rtit.image import KERNEL_START
 from rtit.trace.recording.byte_source import AuxDataSource, ByteSource
 from rtit.trace.tables import build_tables
 from rtit.trace.tables.batch import End, EventKind
-from rtit.trace.tables.packets import clock_settings
 from rtit.trace.tables.rows import Branches, Instructions
 
 if TYPE_CHECKING:
@@ -368,7 +367,7 @@ def _clock_columns(stream: DecodableStream, settings: Settings) -> Iterator[Colu
 
     source = stream.source
     ends = source.piece_ends() if isinstance(source, AuxDataSource) else []
-    scan = PacketScan(stream.chunks(), clock_settings(settings), perf_buffer_ends=ends)
+    scan = PacketScan(stream.chunks(), settings.native(), perf_buffer_ends=ends)
     has_more = True
     while has_more:
         has_more = scan.next(_BATCH_PACKETS) is not None
