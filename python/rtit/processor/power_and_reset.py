@@ -91,8 +91,8 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
     require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
     require_awake(cpu.unit, "INIT comes to a processor")
     require_reachable_ip(cpu, ip)
+    require_no_transaction(cpu.arch, "INIT")
     if bsp:
-        require_no_transaction(cpu.arch, "INIT")
         leave_enclave(cpu.unit, ip)
         cpu.unit.transfer(
             0xFFF0, ArchState.after_reset(), event_ip=ip, report=EventReport(CfeType.INIT)

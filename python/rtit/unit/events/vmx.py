@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from rtit.errors import GeneralProtection
+from rtit.errors import GeneralProtection, IllegalEvent
 from rtit.registers import Msr, wrmsr
 from rtit.unit.arch_state import NO_CONTROLS, ArchState, VmxControls
 from rtit.unit.control_flow_packets import emit_fup, emit_pip, emit_vmcs, flush_tnt
@@ -278,8 +278,9 @@ def vm_entry(
     if fails is None and count < len(loads):
         fails = "late"
     if fails == "early":
-        require(next_ip is not None, "a VM entry that fails early goes on at `next_ip`")
-        transfer(unit, next_ip or 0, arch)
+        if next_ip is None:
+            raise IllegalEvent("a VM entry that fails early goes on at `next_ip`")
+        transfer(unit, next_ip, arch)
         return fails
     is_shown = not controls.conceal_entry
     reports: EventReports = (
@@ -287,9 +288,10 @@ def vm_entry(
     )
     guest = replace(guest, vmx="nonroot", vmcs=arch.vmcs, controls=controls)
     if fails == "late":
-        require(host_ip is not None, "a VM entry that fails late goes on at `host_ip`")
+        if host_ip is None:
+            raise IllegalEvent("a VM entry that fails late goes on at `host_ip`")
         system_wide = all(msr != Msr.CTL for msr, _ in loads)
-        _fail_late(unit, reports, guest, host_ip or 0, system_wide=system_wide)
+        _fail_late(unit, reports, guest, host_ip, system_wide=system_wide)
         return fails
     unit.state.host = arch
     transition = VmxTransition(pip=is_shown, entry=True, reports=reports)
