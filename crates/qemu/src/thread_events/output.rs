@@ -42,11 +42,10 @@ impl Thread {
         self.unit.disable();
         self.flush(shared);
         shared.clock.publish(self.now());
-        if let Some(instructions) = self.end_counting(shared) {
-            let mut message = self.new_message(MessageKind::Counts);
-            message.target = instructions;
-            shared.send(message, &[]);
-        }
+        // Packets carry the counts too, but there may be none: the last instructions may be outside of the filters.
+        let mut message = self.new_message(MessageKind::Counts);
+        message.target = self.end_counting(shared).unwrap_or(message.target);
+        shared.send(message, &[]);
         self.inherited_state()
     }
 

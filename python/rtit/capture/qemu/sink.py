@@ -104,6 +104,8 @@ class QemuRecordingSink(RecordingWriter):
         writer = self._writer
         if kind == PluginMessage.PACKETS:
             self._add_packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), tsc, target, extra)
+        elif kind == PluginMessage.COUNTS:
+            self._update_counts(tid, target, extra)
         elif kind == PluginMessage.TRACED:
             if tid in self._threads:
                 before = self._threads[tid].traced or (0, 0)
