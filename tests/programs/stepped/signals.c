@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "output.h"
 
 static sigjmp_buf out;
 static volatile int alarms, nested, traps, children;

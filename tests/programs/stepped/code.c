@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "output.h"
 
 typedef int (*function)(int);
 
