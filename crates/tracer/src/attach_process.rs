@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
+use rtit_events::{EventKind, Record};
 
-use crate::event::{EventKind, Record};
 use crate::event_stream::Batch;
 use crate::event_stream::TracerState;
 use crate::program_start::{block_signals, create_pipe};

@@ -13,8 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rtit_events::{Record, RECORD_SIZE};
 
-use crate::event::Record;
 use crate::ptrace;
 
 /// A batch is full when its records and blobs have this many bytes.
@@ -27,7 +27,7 @@ const MAX_OPEN_TIME: Duration = Duration::from_millis(50);
 /// Records, and the blobs that they refer to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
-    /// A multiple of [`Record::SIZE`] bytes.
+    /// A multiple of [`RECORD_SIZE`] bytes.
     pub records: Vec<u8>,
     pub blobs: Vec<Vec<u8>>,
 }
@@ -40,7 +40,7 @@ impl Batch {
     /// Returns the records in order.
     pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
         self.records
-            .chunks(Record::SIZE)
+            .chunks(RECORD_SIZE)
             .filter_map(Record::from_bytes)
     }
 }
@@ -80,7 +80,7 @@ impl EventStream {
             state.open.blobs.push(blob);
         }
         state.open.records.extend_from_slice(&record.to_bytes());
-        state.size += Record::SIZE;
+        state.size += RECORD_SIZE;
         if state.size >= BATCH_SIZE {
             while state.ready.len() >= MAX_QUEUED && !state.abandoned {
                 state = self
@@ -269,7 +269,7 @@ impl TracerState {
 mod tests {
     use std::sync::Arc;
 
-    use crate::event::EventKind;
+    use rtit_events::EventKind;
 
     use super::*;
 
@@ -311,7 +311,7 @@ mod tests {
     fn a_writer_waits_for_the_reader_and_loses_nothing() {
         let stream = Arc::new(EventStream::default());
         let writer = stream.clone();
-        let total = (MAX_QUEUED + 8) * BATCH_SIZE / Record::SIZE;
+        let total = (MAX_QUEUED + 8) * BATCH_SIZE / RECORD_SIZE;
         let thread = std::thread::spawn(move || {
             for clock in 0..total as u64 {
                 writer.push_record(record(clock), None);
@@ -320,7 +320,7 @@ mod tests {
         });
         let mut expected = 0;
         while let Some(batch) = stream.next_batch(Duration::from_secs(60)) {
-            assert!(batch.records.len() < BATCH_SIZE + Record::SIZE);
+            assert!(batch.records.len() < BATCH_SIZE + RECORD_SIZE);
             for record in batch.iter() {
                 assert_eq!(record.clock, expected);
                 expected += 1;

@@ -12,7 +12,7 @@ use crate::process::exec::{kernel_limits, run_under_qemu, target_program};
 use crate::process::process_end::{leave_kernel, stop_others};
 use crate::process::{fault_causes, lifecycle, lifeline};
 use crate::shared::block_ring;
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::{shared, SharedState};
 use crate::shared::thread_table::{set_multithreaded, thread_of};
 use crate::thread::thread_state::{PendingSyscall, Thread, MODE_KERNEL};
@@ -192,7 +192,7 @@ fn closed_descriptors(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u6
 
 fn report_thread_name(shared: &SharedState, thread: &Thread, name: u64) {
     if let Some(name) = guest_memory::read_c_string(name, 4096) {
-        let mut message = Message::new(EventKind::Comm, thread.tid, thread.now());
+        let mut message = new_message(EventKind::Comm, thread.tid, thread.now());
         message.ip = shared.pid().into();
         shared.send(message, &name[..name.len().min(15)]);
     }

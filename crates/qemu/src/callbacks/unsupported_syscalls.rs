@@ -4,7 +4,7 @@ use rtit_events::EventKind;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::interface::guest_memory;
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::SharedState;
 use crate::thread::thread_state::Thread;
 use crate::thread::translation_block::BlockExit;
@@ -37,7 +37,7 @@ pub(super) fn warn_if_unsupported(
         return;
     };
     if WARNED.fetch_or(1 << index, Ordering::Relaxed) >> index & 1 == 0 {
-        let message = Message::new(EventKind::Warning, thread.tid, thread.now());
+        let message = new_message(EventKind::Warning, thread.tid, thread.now());
         shared.send(message, WARNINGS[index].as_bytes());
     }
 }

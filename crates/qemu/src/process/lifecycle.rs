@@ -17,7 +17,7 @@ use crate::process::{fault_causes, lifeline, process_end};
 use crate::shared::block_counters::BlockCounters;
 use crate::shared::block_ring;
 use crate::shared::config::RecordingConfig;
-use crate::shared::recorder_link::{Message, RecorderLink};
+use crate::shared::recorder_link::{new_message, RecorderLink};
 use crate::shared::shared_clock::SharedClock;
 use crate::shared::shared_state::{process_and_thread_id, shared, SharedState};
 use crate::shared::thread_table::{current_thread, keep_only_thread, set_thread, FIRST_THREAD};
@@ -53,14 +53,14 @@ pub(crate) fn start_process(
         (EventKind::Exec, &shared.config.program),
         (EventKind::Comm, &shared.config.comm),
     ] {
-        let mut message = Message::new(kind, tid, now);
+        let mut message = new_message(kind, tid, now);
         message.ip = pid.into();
         message.flags = 1;
         shared.send(message, blob);
     }
     if let Some(warning) = kernel_limits::privilege_warning(&shared.config.program) {
         shared.send(
-            Message::new(EventKind::Warning, tid, now),
+            new_message(EventKind::Warning, tid, now),
             warning.as_bytes(),
         );
     }

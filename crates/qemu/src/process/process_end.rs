@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::fault_causes;
 use crate::shared::block_ring;
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::shared;
 use crate::shared::signal_frames::is_fault_signal;
 use crate::shared::thread_table::current_thread;
@@ -70,7 +70,7 @@ pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
     let thread = &mut *thread;
     if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.rip()) {
         if let Some(cause) = fault_causes::fault_cause(thread, signal, ip, told) {
-            let mut message = Message::new(EventKind::Fault, thread.tid, thread.now());
+            let mut message = new_message(EventKind::Fault, thread.tid, thread.now());
             message.ip = ip;
             message.target = cause.address;
             message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
@@ -132,7 +132,7 @@ fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
             }
             if begun.elapsed() > STOP_TIMEOUT {
                 // SAFETY: the tid never changes.
-                let message = Message::new(
+                let message = new_message(
                     EventKind::Warning,
                     unsafe { (*thread).tid },
                     shared.clock.latest(),

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use rtit_unit::Settings;
 
-use crate::shared::file_mappings::RecorderView;
 use crate::shared::guest_environment;
+use crate::shared::reported_code::RecorderView;
 use crate::shared::trace_selection::AddressFilter;
 use crate::shared::trace_selection::RecordingWindow;
 use crate::thread::executed_path::TruthSource;

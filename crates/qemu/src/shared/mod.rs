@@ -2,8 +2,7 @@
 //!
 //! * `shared_state`: all of it; a lock protects the part that changes. `thread_table`: the thread of each vCPU.
 //! * `config`, `guest_environment`: the recorder's settings. `trace_selection`: address filters and recording window.
-//! * `reported_code`: the code bytes that the decoder has; `file_mappings`: the files that they come from;
-//!   `block_registry`: translated blocks, and reports of new code.
+//! * `reported_code`: the code bytes that the decoder has; `block_registry`: translated blocks, and reports of new code.
 //! * `block_ring`: blocks that the program has run and that a second thread follows.
 //! * `block_counters`: execution counts, for `rtit stat`.
 //! * `signal_frames`: recognizes the entry of a signal handler.
@@ -14,7 +13,6 @@ pub(crate) mod block_counters;
 pub(crate) mod block_registry;
 pub(crate) mod block_ring;
 pub(crate) mod config;
-pub(crate) mod file_mappings;
 pub(crate) mod guest_environment;
 pub(crate) mod hidden_descriptor;
 pub(crate) mod recorder_link;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use libc::c_int;
-use rtit_events::{flag, MessageKind, RECORD_SIZE};
+use rtit_events::{flag, MessageKind, Record};
 
 use crate::fatal_error::exit_with_error;
 use crate::shared::hidden_descriptor::HiddenDescriptor;
@@ -16,40 +16,12 @@ use crate::shared::hidden_descriptor::HiddenDescriptor;
 /// Bytes of a blob in one message. The default socket buffer holds twice as much.
 pub(crate) const MAX_MESSAGE: usize = 96 * 1024;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
-    pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    pub(crate) tid: u32,
-    pub(crate) ip: u64,
-    pub(crate) target: u64,
-    pub(crate) clock: u64,
-    pub(crate) extra: u64,
-}
+pub(crate) type Message = Record<u8>;
 
-impl Message {
-    pub(crate) fn new(kind: impl Into<u8>, tid: u32, clock: u64) -> Message {
-        Message {
-            kind: kind.into(),
-            flags: 0,
-            tid,
-            ip: 0,
-            target: 0,
-            clock,
-            extra: 0,
-        }
-    }
-
-    fn to_bytes(self) -> [u8; RECORD_SIZE] {
-        let mut bytes = [0; RECORD_SIZE];
-        bytes[0] = self.kind;
-        bytes[1] = self.flags;
-        bytes[4..8].copy_from_slice(&self.tid.to_le_bytes());
-        let words = [self.ip, self.target, self.clock, self.extra];
-        for (into, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
-            into.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+pub(crate) fn new_message(kind: impl Into<u8>, tid: u32, clock: u64) -> Message {
+    Message {
+        clock,
+        ..Message::new(kind.into(), tid)
     }
 }
 
@@ -184,7 +156,7 @@ impl RecorderLink {
                 return Err(error);
             }
             self.socket.adopt(fd);
-            let mut hello = Message::new(MessageKind::Hello, libc::gettid() as u32, 0);
+            let mut hello = new_message(MessageKind::Hello, libc::gettid() as u32, 0);
             hello.ip = libc::getpid() as u64;
             self.send_one(hello, &[])?;
             let mut answer = [0u8; 1];

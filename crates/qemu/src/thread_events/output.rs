@@ -5,7 +5,7 @@ use rtit_events::{EventKind, MessageKind};
 use std::sync::atomic::Ordering;
 
 use crate::shared::block_counters::BlockCounters;
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::{new_message, Message};
 use crate::shared::shared_state::{shared, SharedState};
 use crate::thread::thread_counters::ThreadCounters;
 use crate::thread::thread_state::{InheritedState, Thread, CHECK_INTERVAL};
@@ -79,7 +79,7 @@ impl Thread {
 
     /// Creates a message with the pid in `ip`, retired instructions in `target` and branches in `extra`.
     pub(crate) fn new_message(&self, kind: impl Into<u8>) -> Message {
-        let mut message = Message::new(kind, self.tid, self.now());
+        let mut message = new_message(kind, self.tid, self.now());
         message.ip = u64::from(shared().pid());
         message.target = self.retired();
         message.extra = self.branches;

@@ -8,7 +8,7 @@ use rtit_events::EventKind;
 use std::sync::atomic::Ordering;
 
 use crate::fatal_error::exit_with_error;
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::shared;
 use crate::shared::signal_frames::Interruption;
 use crate::shared::trace_selection::ProcessRanges;
@@ -190,7 +190,7 @@ impl Thread {
         let now = self.now();
         let place = format!("{why} (after the block at {:#x})", self.block.start);
         shared.send(
-            Message::new(EventKind::Warning, self.tid, now),
+            new_message(EventKind::Warning, self.tid, now),
             place.as_bytes(),
         );
         self.sync_unit_clock();

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rtit_events::{flag, ResumeReason};
 
 use crate::address_space::AddressSpace;
 use crate::engine::engine_state::Engine;
 use crate::engine::instruction_steps;
 use crate::engine::syscalls::syscall_from_registers;
 use crate::engine::syscalls::{failed_by_stop, restart_call, RESTARTS};
-use crate::event::{flag, ResumeReason};
 use crate::event_stream::TracerState;
 use crate::ptrace::{self, ResumeMode, StopStatus, WaitResult};
 use crate::task::{Position, Task};

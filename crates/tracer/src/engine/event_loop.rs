@@ -26,13 +26,13 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record};
 use rtit_x86::Class;
 
 use crate::address_space::AddressSpace;
 use crate::engine::engine_state::Engine;
 use crate::engine::ignored_sigtrap::is_ignore_lost;
 use crate::engine::sigtrap::hide_trap;
-use crate::event::{flag, EventKind, Record};
 use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{NextInstruction, Position, Task};
 

@@ -1,8 +1,9 @@
 //! Writes events. Everything in the stream passes here.
 
-use crate::address_space::CodeChange;
+use rtit_events::code::CodeChange;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
+
 use crate::engine::engine_state::Engine;
-use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::task::{NextInstruction, Position, Task};
 
 impl Engine<'_> {

@@ -6,10 +6,11 @@
 
 use std::io;
 
+use crate::address_space::executable_mappings;
 use crate::engine::engine_state::Engine;
 use crate::ptrace::{self, trap, Registers, ResumeMode, StopStatus};
 use crate::task::Task;
-use crate::{mappings, procfs, remote_memory};
+use crate::{procfs, remote_memory};
 
 /// Left alone below the stack pointer: the red zone, and what a handler of the program may have there.
 const BELOW_STACK: u64 = 1024;
@@ -154,7 +155,7 @@ impl Engine<'_> {
 
 /// Finds a SYSCALL instruction in the code of the process; the vDSO has one.
 fn find_syscall(tid: libc::pid_t) -> Option<u64> {
-    let mut mappings = mappings::executable_mappings(tid)?;
+    let mut mappings = executable_mappings(tid)?;
     mappings.sort_by_key(|mapping| mapping.path != b"[vdso]");
     mappings.iter().find_map(|mapping| {
         let mut code = vec![0; (mapping.end - mapping.start).min(LOOKED_AT) as usize];

@@ -8,11 +8,11 @@
 use std::io;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
+use crate::address_space::VSYSCALL;
 use crate::engine::engine_state::Engine;
-use crate::event::{flag, EventKind, Record, ResumeReason};
-use crate::mappings::VSYSCALL;
 use crate::ptrace::{self, Registers, ResumeMode, StopStatus, TRAP_FLAG};
 use crate::remote_memory;
 use crate::task::{NextInstruction, Position, Task};

@@ -1,8 +1,9 @@
 //! The recording window: tracing is on between a start and a stop edge. Each thread's TraceEn follows at its next
 //! instruction.
 
+use rtit_events::{flag, EventKind, Record};
+
 use crate::engine::engine_state::{Engine, PHASE_TRACED};
-use crate::event::{flag, EventKind, Record};
 use crate::options::WindowEdge;
 use crate::task::Task;
 

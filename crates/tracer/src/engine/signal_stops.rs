@@ -6,10 +6,10 @@
 
 use std::io;
 
+use rtit_events::{EventKind, Record, ResumeReason};
 use rtit_x86::Class;
 
 use crate::engine::engine_state::Engine;
-use crate::event::{EventKind, Record, ResumeReason};
 use crate::ptrace::{self, trap, Registers};
 use crate::remote_memory;
 use crate::task::{DeferredSignal, InjectedSignal, Position, Task};

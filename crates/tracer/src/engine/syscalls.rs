@@ -3,10 +3,10 @@
 use std::io;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 
 use crate::engine::engine_state::Engine;
 use crate::engine::threads_processes::starts_thread;
-use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::ptrace::{self, Registers};
 use crate::task::{NextInstruction, Position, SystemCall, Task};
 use crate::{procfs, remote_memory};

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 
 use crate::address_space::AddressSpace;
 use crate::engine::engine_state::Engine;
-use crate::event::{flag, EventKind, Record, ResumeReason};
 use crate::ptrace::{self, ResumeMode};
 use crate::task::{Position, SystemCall, Task};
 use crate::{procfs, remote_memory};

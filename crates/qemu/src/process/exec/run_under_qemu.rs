@@ -20,7 +20,7 @@ use crate::process::exec::target_program::{
 };
 use crate::process::process_end::stop_for_exec;
 use crate::shared::guest_environment::{qemu_environment, LONGEST_INHERITED};
-use crate::shared::recorder_link::Message;
+use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::SharedState;
 use crate::thread::thread_state::Thread;
 
@@ -145,7 +145,7 @@ fn exec_qemu(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> i
 
 /// Warns that QEMU will run the program unrecorded.
 fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why: &str) {
-    let mut message = Message::new(EventKind::Warning, thread.tid, thread.now());
+    let mut message = new_message(EventKind::Warning, thread.tid, thread.now());
     message.flags = flag::WARNING_LEAVES;
     message.ip = shared.pid().into();
     let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
@@ -156,7 +156,7 @@ fn leave_unrecorded(shared: &SharedState, thread: &mut Thread, path: &[u8], why:
 
 /// Reports that the exec has failed and the program continues, recorded.
 pub(crate) fn report_failed_exec(shared: &SharedState, thread: &Thread) {
-    let mut message = Message::new(EventKind::Warning, thread.tid, thread.now());
+    let mut message = new_message(EventKind::Warning, thread.tid, thread.now());
     message.flags = flag::WARNING_STAYS;
     message.ip = shared.pid().into();
     shared.send(message, b"its exec failed, and the process stays recorded");
