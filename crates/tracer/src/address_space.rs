@@ -14,7 +14,7 @@ use rtit_events::code::{
 };
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
-use crate::{procfs, remote_memory};
+use crate::{procfs, ptrace};
 
 /// The legacy vsyscall page. Its code cannot be read; the kernel emulates it.
 pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
@@ -284,7 +284,7 @@ impl AddressSpace {
             changes.extend(self.reread_mappings(tid));
         }
         let mut bytes = [0u8; MAX_LENGTH];
-        let count = remote_memory::read_bytes(tid, ip, &mut bytes);
+        let count = ptrace::read_bytes(tid, ip, &mut bytes);
         let bytes = &bytes[..count];
         let mapping = match self.mapping_at(ip) {
             Some(mapping) if !bytes.is_empty() => mapping,
@@ -336,7 +336,7 @@ impl AddressSpace {
             let known = self.reported.get(&page);
             if known.and_then(|known| known.get(offset..offset + count)) != Some(now) {
                 let mut whole = vec![0u8; PAGE as usize];
-                let readable = remote_memory::read_bytes(tid, page, &mut whole);
+                let readable = ptrace::read_bytes(tid, page, &mut whole);
                 whole.truncate(readable);
                 if known.is_some() || !self.reader_has(page, &whole) {
                     changes.extend(changed_bytes(page, known.map(Rc::as_ref), &whole));
@@ -352,7 +352,7 @@ impl AddressSpace {
 /// Reads from `start` to `end`, or to the first unreadable page.
 fn read_range(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0u8; (end - start) as usize];
-    let count = remote_memory::read_bytes(tid, start, &mut bytes);
+    let count = ptrace::read_bytes(tid, start, &mut bytes);
     bytes.truncate(count);
     bytes
 }

@@ -45,6 +45,13 @@ impl Batch {
     }
 }
 
+/// Locks a mutex, also after a panic in another thread.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 #[derive(Default)]
 struct QueueState {
     open: Batch,
@@ -63,8 +70,14 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state
-            .lock()
+        lock(&self.state)
+    }
+
+    /// Waits while the queue is full.
+    fn wait_for_room<'a>(&self, state: MutexGuard<'a, QueueState>) -> MutexGuard<'a, QueueState> {
+        let full = |state: &mut QueueState| state.ready.len() >= MAX_QUEUED && !state.abandoned;
+        self.taken
+            .wait_while(state, full)
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -82,12 +95,7 @@ impl EventStream {
         state.open.records.extend_from_slice(&record.to_bytes());
         state.size += RECORD_SIZE;
         if state.size >= BATCH_SIZE {
-            while state.ready.len() >= MAX_QUEUED && !state.abandoned {
-                state = self
-                    .taken
-                    .wait(state)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-            }
+            state = self.wait_for_room(state);
             state.queue_open();
             self.written.notify_one();
         }
@@ -98,12 +106,7 @@ impl EventStream {
     pub(crate) fn push_batch(&self, batch: Batch) -> bool {
         let mut state = self.lock();
         state.queue_open();
-        while state.ready.len() >= MAX_QUEUED && !state.abandoned {
-            state = self
-                .taken
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
+        state = self.wait_for_room(state);
         state.ready.push_back(batch);
         self.written.notify_one();
         !state.abandoned
@@ -200,9 +203,7 @@ impl TracerState {
     }
 
     fn processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
-        self.processes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.processes)
     }
 
     /// Adds a process that has not been waited for, so that its number cannot be reused.
@@ -259,9 +260,7 @@ impl TracerState {
 
     /// Returns when the tracing thread ended.
     pub(crate) fn end_time(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.ended
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.ended)
     }
 }
 

@@ -35,16 +35,13 @@ mod attach_process;
 mod engine;
 mod error;
 mod event_stream;
-mod options;
 mod procfs;
 mod program_start;
 mod ptrace;
-mod remote_memory;
 mod task;
 mod tracer;
 mod truth_output;
 
 pub use error::Error;
 pub use event_stream::Batch;
-pub use options::{Options, WindowEdge};
-pub use tracer::{Stats, Tracer};
+pub use tracer::{Options, Stats, Tracer, WindowEdge};

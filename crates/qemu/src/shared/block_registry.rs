@@ -1,13 +1,15 @@
 //! The blocks of the process, and the reports of its code. Before a new block runs, the recorder gets the code that it
 //! lacks, with a time that separates the old code from the new.
 
-use rtit_events::code::{CodeChange, Mapping, MappingContents};
-use rtit_events::{flag, EventKind};
 use std::sync::atomic::{fence, Ordering};
 
+use rtit_events::code::{CodeChange, Mapping, MappingContents};
+use rtit_events::{flag, EventKind};
+
 use crate::shared::recorder_link::{new_message, MAX_MESSAGE};
-use crate::shared::shared_state::{process_and_thread_id, LockedState, SharedState};
-use crate::shared::thread_table::current_thread;
+use crate::shared::shared_state::{
+    current_thread, process_and_thread_id, LockedState, SharedState,
+};
 use crate::thread::block_arena;
 use crate::thread::thread_state::ATTEND_SWITCH;
 use crate::thread::translation_block::{TranslationBlock, HANDLER_ENTRY, SINGLE_INSTRUCTION};

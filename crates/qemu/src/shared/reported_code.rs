@@ -12,7 +12,7 @@ use rtit_events::code::{
     MAX_SENT_MAPPING, PAGE,
 };
 
-use crate::interface::guest_memory;
+use crate::interface::guest_state;
 
 /// The recorder's view of the file system, and its start in nanoseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ fn mapping_containing(reported: &[ReportedMapping], address: u64) -> Option<&Rep
 
 fn read_memory(start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0; (end - start) as usize];
-    let count = guest_memory::read_bytes(start, &mut bytes);
+    let count = guest_state::read_bytes(start, &mut bytes);
     bytes.truncate(count);
     bytes
 }
@@ -133,7 +133,7 @@ impl ReportedCode {
         }
         // The page as it is now, with the code as QEMU translated it.
         let mut now = vec![0u8; PAGE as usize];
-        let readable = guest_memory::read_bytes(page, &mut now);
+        let readable = guest_state::read_bytes(page, &mut now);
         if readable < now.len() {
             // Report no more than the translated bytes.
             now.clear();
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn unchanged_file_code_reports_only_its_mapping() {
         let mut code = [0u8; 16];
-        assert_eq!(guest_memory::read_bytes(here(), &mut code), 16);
+        assert_eq!(guest_state::read_bytes(here(), &mut code), 16);
         let mut reported = reported_code();
         let changes = reported.check_code(here(), &code);
         let [CodeChange::Mapped(mapped, None)] = &changes[..] else {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn mapping_that_the_recorder_cannot_read_is_sent_with_contents() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = ReportedCode::default();
         let changes = reported.check_code(here(), &code);
         let [CodeChange::Mapped(mapped, Some(contents))] = &changes[..] else {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn known_code_is_code_without_reports() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = reported_code();
         assert!(!reported.knows_code(here(), &code));
         reported.check_code(here(), &code);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn code_that_is_not_the_files_is_written() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = reported_code();
         reported.check_code(here(), &code);
         code[3] ^= 0xff;

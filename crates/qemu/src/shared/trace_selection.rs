@@ -11,7 +11,7 @@ use rtit_events::code::Mapping;
 use rtit_truth::format::RANGE;
 use rtit_unit::{AddressRange, RangeKind};
 
-use crate::shared::shared_clock::SharedClock;
+use crate::shared::shared_state::SharedClock;
 use crate::thread::thread_state::{BEFORE_START, TRACED};
 use crate::thread::translation_block::{TranslationBlock, WINDOW_START, WINDOW_STOP};
 

@@ -1,8 +1,8 @@
-//! A block starts: the hot path of the plugin.
+//! A block is translated, and starts: the hot path of the plugin.
 //!
-//! QEMU calls one of three functions at the start of each block; `block_translation` chooses which. All of them try the
+//! QEMU calls one of three functions at the start of each block; `on_translation` chooses which. All of them try the
 //! cheap cases first and fall through to the next, more general function. The last one is always
-//! `process::follow_block`, which handles everything.
+//! `lifecycle::follow_block`, which handles everything.
 //!
 //! * **Tracing.** `on_block` handles blocks that produce no packet (`Thread::follow_quietly`), which are nearly all.
 //!   `follow_less_common_block` adds calls, compressed returns, full TNT packets and REP iterations.
@@ -23,13 +23,18 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use crate::interface::cpu_state::QemuCpuState;
-use crate::process::follow_block::follow_block;
-use crate::process::lifecycle;
+use crate::interface::guest_state::QemuCpuState;
+use crate::interface::plugin_api::{PluginId, PluginInsn, PluginTb};
+use crate::process::lifecycle::{self, follow_block};
 use crate::shared::block_ring::{self, WRITE_POSITION};
-use crate::shared::thread_table::{thread_of, FIRST_THREAD};
+use crate::shared::shared_state::{
+    current_thread, is_multithreaded, shared, thread_of, FIRST_THREAD,
+};
+use crate::thread::executed_path::TruthSource;
 use crate::thread::thread_state::Thread;
-use crate::thread::translation_block::{InstructionStep, TranslationBlock, SINGLE_INSTRUCTION};
+use crate::thread::translation_block::{
+    InstructionStep, TranslationBlock, SINGLE_INSTRUCTION, VSYSCALL,
+};
 
 extern "C" {
     /// The block callback of generated code, for tracing.
@@ -46,24 +51,39 @@ global_asm!(
     sym on_block,
 );
 
+/// Goes on to a block by `follow`, if the thread has begun and needs no attention and the block has no mark except
+/// `ignored`. Returns whether it has.
+#[inline(always)]
+fn try_short_path(
+    vcpu: u32,
+    block: *const TranslationBlock,
+    ignored: u8,
+    follow: impl FnOnce(&mut Thread, &TranslationBlock) -> bool,
+) -> bool {
+    let thread = thread_of(vcpu);
+    if thread.is_null() {
+        return false;
+    }
+    // SAFETY: the vCPU's own thread calls, with a leaked block.
+    let (thread, block) = unsafe { (&mut *thread, &*block) };
+    let attention = thread.attention.load(Ordering::Relaxed);
+    let marks = block.marks.load(Ordering::Relaxed) & !ignored;
+    let done = attention | u32::from(marks) == 0 && follow(thread, block);
+    if done {
+        thread.block = block;
+    }
+    done
+}
+
 /// Handles the start of a block that produces no packet.
 pub(super) extern "C" fn on_block(
     vcpu: u32,
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    let thread = thread_of(vcpu);
-    if !thread.is_null() {
-        // SAFETY: the vCPU's own thread calls, with a leaked block.
-        let (thread, block) = unsafe { (&mut *thread, &*block) };
-        let attention = thread.attention.load(Ordering::Relaxed);
-        let marks = block.marks.load(Ordering::Relaxed);
-        if attention | u32::from(marks) == 0 && thread.follow_quietly(block) {
-            thread.block = block;
-            return;
-        }
+    if !try_short_path(vcpu, block, 0, Thread::follow_quietly) {
+        follow_less_common_block(vcpu, block, state);
     }
-    follow_less_common_block(vcpu, block, state);
 }
 
 /// Handles the start of a block after a call, a compressed return, a full TNT or an iteration.
@@ -73,18 +93,14 @@ extern "C" fn follow_less_common_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    let thread = thread_of(vcpu);
-    if !thread.is_null() {
-        // SAFETY: as above.
-        let (thread, block) = unsafe { (&mut *thread, &*block) };
-        let attention = thread.attention.load(Ordering::Relaxed);
-        let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;
-        if attention | u32::from(marks) == 0 && thread.follow_almost_quietly(block) {
-            thread.block = block;
-            return;
-        }
+    if !try_short_path(
+        vcpu,
+        block,
+        SINGLE_INSTRUCTION,
+        Thread::follow_almost_quietly,
+    ) {
+        follow_any_block(vcpu, block, state);
     }
-    follow_any_block(vcpu, block, state);
 }
 
 #[inline(never)]
@@ -97,7 +113,7 @@ pub(super) extern "C" fn follow_any_block(
     if thread.is_null() {
         thread = lifecycle::begin_thread(vcpu, state);
     }
-    // SAFETY: as above.
+    // SAFETY: the vCPU's own thread calls, with a leaked block.
     let (thread, block) = unsafe { (&mut *thread, &*block) };
     follow_block(thread, block);
 }
@@ -213,18 +229,9 @@ extern "C" fn on_counted_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    let thread = thread_of(vcpu);
-    if !thread.is_null() {
-        // SAFETY: the vCPU's own thread calls, with a leaked block.
-        let (thread, block) = unsafe { (&mut *thread, &*block) };
-        let attention = thread.attention.load(Ordering::Relaxed);
-        let marks = block.marks.load(Ordering::Relaxed);
-        if attention | u32::from(marks) == 0 && thread.count_common_block(block) {
-            thread.block = block;
-            return;
-        }
+    if !try_short_path(vcpu, block, 0, Thread::count_common_block) {
+        count_less_common_block(vcpu, block, state);
     }
-    count_less_common_block(vcpu, block, state);
 }
 
 /// Handles the start of a block after an indirect branch, and of one that may be part of another block.
@@ -234,16 +241,51 @@ extern "C" fn count_less_common_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    let thread = thread_of(vcpu);
-    if !thread.is_null() {
-        // SAFETY: as above.
-        let (thread, block) = unsafe { (&mut *thread, &*block) };
-        let attention = thread.attention.load(Ordering::Relaxed);
-        let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;
-        if attention | u32::from(marks) == 0 && thread.count_less_common(block) {
-            thread.block = block;
-            return;
-        }
+    if !try_short_path(vcpu, block, SINGLE_INSTRUCTION, Thread::count_less_common) {
+        follow_any_block(vcpu, block, state);
     }
-    follow_any_block(vcpu, block, state);
+}
+
+/// Describes the block `tb` and registers its callback.
+pub(crate) extern "C" fn on_translation(_id: PluginId, tb: *mut PluginTb) {
+    let shared = shared();
+    // SAFETY: QEMU's block, during its callback.
+    unsafe {
+        let (start, count) = shared.api.block_start_and_count(tb);
+        let block = if start >= VSYSCALL {
+            // The vsyscall page cannot be read.
+            shared.register_block(TranslationBlock::vsyscall(start))
+        } else {
+            let mut sizes = Vec::with_capacity(count);
+            let mut code = Vec::with_capacity(8 * count);
+            let mut instructions: Vec<*mut PluginInsn> = Vec::with_capacity(count);
+            for index in 0..count {
+                let instruction = shared.api.instruction_at(tb, index);
+                sizes.push(shared.api.instruction_size(instruction));
+                shared.api.append_instruction_bytes(instruction, &mut code);
+                instructions.push(instruction);
+            }
+            let steps = shared.config.truth == TruthSource::Instructions;
+            let block = TranslationBlock::new(start, &sizes, &code, steps);
+            if block_ring::is_open() && !shared.knows_block(&block) {
+                block_ring::close(current_thread());
+            }
+            let block = shared.register_block(block);
+            for (step, instruction) in block.steps.iter().zip(instructions) {
+                let with = std::ptr::from_ref(step).cast_mut().cast();
+                shared
+                    .api
+                    .call_before_instruction(instruction, on_instruction, with);
+            }
+            block
+        };
+        let with = std::ptr::from_ref(block).cast_mut().cast();
+        let call = match (shared.config.only_counts(), is_multithreaded()) {
+            (false, false) if shared.config.ring_blocks > 0 => rtit_qemu_append_to_ring,
+            (false, _) => rtit_qemu_block,
+            (true, false) => rtit_qemu_count,
+            (true, true) => rtit_qemu_count_multithreaded,
+        };
+        shared.api.call_when_block_starts(tb, call, with);
+    }
 }
