@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, TimingSample, TimeSettings, StreamWindow,
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, StreamWindow, TimeSettings,
+    TimingSample,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
@@ -201,7 +202,8 @@ fn perf_clock(case: &Case, packets: &[Packet]) {
         // Of those that follow each other the last tells all, unless the first was taken before.
         let following = pieces.get(at + 1);
         assert!(
-            each.kind == PerfTimeKind::Time && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
+            each.kind == PerfTimeKind::Time
+                && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
             "{each:?} in pieces alone"
         );
     }

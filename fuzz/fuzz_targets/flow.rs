@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    CountingSink, Counts, ErrorClass, StreamDecoder, InstructionSink, CoverageLedger, Run, Settings, TimeSettings, ByteStatus,
+    ByteStatus, CountingSink, Counts, CoverageLedger, ErrorClass, InstructionSink, Run, Settings,
+    StreamDecoder, TimeSettings,
 };
 use rtit_image::{Space, View};
 use rtit_truth::hash::extend;
@@ -99,7 +100,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let (rows, counts, spans) = columns(&case);
 
-    let mut counting = StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
+    let mut counting =
+        StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
     let mut calls = 0;
     while counting.advance_by(1) {
         calls += 1;

@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    ParallelConfig, EdgeCounter, EdgeTotal, StreamDecoder, ReusableDecoder, AdditiveDecoder, Settings, Span, TransitionLimits,
-    TimeSettings, Totals,
+    AdditiveDecoder, EdgeCounter, EdgeTotal, ParallelConfig, ReusableDecoder, Settings, Span,
+    StreamDecoder, TimeSettings, Totals, TransitionLimits,
 };
 use rtit_image::{Space, View};
 
@@ -123,7 +123,8 @@ fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
         max_ledger_entries: 1 + usize::from(kind),
         ..ParallelConfig::for_threads(2)
     };
-    let mut all: AdditiveDecoder<&[u8], Totals> = AdditiveDecoder::new(stream, view(code), settings, division);
+    let mut all: AdditiveDecoder<&[u8], Totals> =
+        AdditiveDecoder::new(stream, view(code), settings, division);
     while all.advance() {}
     Found {
         counts: format!("{:?}", all.counts()),
