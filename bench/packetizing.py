@@ -81,7 +81,7 @@ def all_kinds() -> float:
 def processor() -> Any:
     """A processor that traces user mode, with the options that `rtit record` has by default."""
     from rtit.capture.options import PtOptions
-    from rtit.capture.store.unit_output import OutputSetup
+    from rtit.capture.ptrace.recorder import OutputSetup
     from rtit.processor import ArchState, Processor
     from rtit.registers import FULL, IA32_RTIT_CTL
     from rtit.unit.memory import Memory

@@ -89,7 +89,7 @@ def _headers(path: Path) -> None:
 
 
 def _program(path: Path) -> None:
-    from rtit.capture.qemu.guest_program import check_elf
+    from rtit.capture.qemu.qemu_process import check_elf
 
     with path.open("rb") as file:
         check_elf("program", file)
@@ -224,7 +224,7 @@ def _filters(text: str, program: Path) -> None:
 
 
 def _window(text: str, program: Path) -> None:
-    from rtit.capture.record_window import parse_window
+    from rtit.capture.request import parse_window
 
     start, _, stop = text.partition("\n")
     parse_window(start, stop, program=program)

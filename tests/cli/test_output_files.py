@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.named_file import NamedFile
-from rtit.capture.private_files import ReservedOutput
+from rtit.capture.output_files import NamedFile, ReservedOutput
 from rtit.cli.output_file import write
 from support.recordings import RTIT, Recorder
 

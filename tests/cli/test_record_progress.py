@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rtit.capture.backends import BackendChoice
-from rtit.capture.recording import STOPPED_BY_FULL_DISK, RecordingTotals
+from rtit.capture.session import STOPPED_BY_FULL_DISK, RecordingTotals
 from rtit.cli.look.recording_progress import RecordingProgress
 
 

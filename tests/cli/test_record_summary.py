@@ -10,7 +10,7 @@ from signal import SIGSEGV
 import pytest
 
 from rtit.capture.backends import BackendChoice
-from rtit.capture.recording import Recording
+from rtit.capture.session import Recording
 from rtit.cli import help_pages, output
 from rtit.cli.look.recording_progress import summary_json, summary_line
 from rtit.perfdata import ExitStatus, Fault

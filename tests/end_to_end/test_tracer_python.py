@@ -16,7 +16,7 @@ import pytest
 from programs.build import CannotBuildError, build
 from rtit.capture.backends import start_recording
 from rtit.capture.events import CaptureEvent, EventKind, EventLog, iterate_events, parse_mmap
-from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.ptrace.session import PtraceTracer
 from rtit.capture.request import RecordRequest
 from rtit.errors import RecordError
 from rtit.trace import Trace

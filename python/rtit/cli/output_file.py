@@ -11,7 +11,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
-from rtit.capture.named_file import NamedFile
+from rtit.capture.output_files import NamedFile
 from rtit.cli import output
 
 

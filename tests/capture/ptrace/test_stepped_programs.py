@@ -9,7 +9,7 @@ import pytest
 
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.events import EventKind, EventLog, Flag, iterate_events
-from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.ptrace.session import PtraceTracer
 from torture.cases import run_program
 from torture.recording import VerifiedRecording, record_and_verify
 

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.capture.ptrace.recorder import PtraceRecorder
-from rtit.capture.store.unit_output import OutputSetup
+from rtit.capture.ptrace.recorder import OutputSetup, PtraceRecorder
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import Processor

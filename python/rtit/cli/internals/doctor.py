@@ -94,7 +94,7 @@ def _decoder() -> Finding:
 def _ptrace() -> Finding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Finding("recording", False, "needs Linux on x86-64; decoding works here")
-    from rtit.capture.ptrace.tracer import PtraceTracer
+    from rtit.capture.ptrace.session import PtraceTracer
     from rtit.errors import RecordError
 
     try:

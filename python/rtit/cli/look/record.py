@@ -16,7 +16,7 @@ from rtit.cli.parser import CommandParser
 from rtit.readable import format_json
 
 if TYPE_CHECKING:
-    from rtit.capture.store.size_limits import SizeLimits
+    from rtit.capture.request import SizeLimits
     from rtit.unit.time_model import TimeModel
 
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
@@ -196,7 +196,7 @@ def _add_rare(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record; return the program's exit code, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose_backend, start_with_choice
-    from rtit.capture.private_files import ReservedOutput
+    from rtit.capture.output_files import ReservedOutput
     from rtit.capture.request import RecordRequest, check_distinct
     from rtit.errors import UsageError
 
@@ -281,8 +281,7 @@ def _pids(text: str) -> list[int]:
 
 def _extent(arguments: argparse.Namespace) -> SizeLimits:
     """Return how much of the trace is kept. Raises UsageError."""
-    from rtit.capture.store.size_limits import SizeLimits
-    from rtit.capture.store.sizes import parse_size
+    from rtit.capture.request import SizeLimits, parse_size
 
     snapshot, max_size = arguments.snapshot, arguments.max_size
     return SizeLimits(
@@ -293,7 +292,7 @@ def _extent(arguments: argparse.Namespace) -> SizeLimits:
 
 def _time_model(arguments: argparse.Namespace) -> TimeModel:
     """Return the model of time. Raises UsageError."""
-    from rtit.capture.clocks import make_time_model, parse_cpi, parse_frequency
+    from rtit.capture.options import make_time_model, parse_cpi, parse_frequency
 
     return make_time_model(
         cpi=parse_cpi(arguments.cpi), core_hz=parse_frequency(arguments.core_clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rtit.capture.recording import STOPPED_BY_FULL_DISK
+from rtit.capture.session import STOPPED_BY_FULL_DISK
 from rtit.cli import output
 from rtit.cli.progress import StatusLine
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rtit.capture.backends import BackendChoice
-    from rtit.capture.recording import Recording
-    from rtit.capture.session import RecordingSession
+    from rtit.capture.session import Recording, RecordingSession
 
 _LARGE = 1 << 30
 """Bytes of PT from which a recording counts as large."""

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rtit.capture.private_files import ReservedOutput
+from rtit.capture.output_files import ReservedOutput
 from rtit.capture.request import RecordRequest
 from rtit.cli import output
 from rtit.cli.child_process import ending_signals, wait_for_program
 from rtit.cli.measure import stat_text
-from rtit.counting.run import CountedRun, CountingRun, choose_counting_backend
-from rtit.counting.run_variation import RunVariation
+from rtit.counting.run import CountedRun, CountingRun, RunVariation, choose_counting_backend
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

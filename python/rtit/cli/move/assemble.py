@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.capture.recording_file import replace_output_file
+from rtit.capture.store.recording_writer import replace_output_file
 from rtit.cli import output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.raw_options import numbers

@@ -10,7 +10,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.capture.private_files import create_private_file
+from rtit.capture.output_files import create_private_file
 from rtit.cli import output
 from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.input_options import add_file, open_trace
