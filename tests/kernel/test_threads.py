@@ -349,4 +349,4 @@ def test_ambiguous_bytes_are_in_ledger(
     recording.copies(machine, data / "kcore_dir")
     with Trace(data) as trace:
         (stream,) = trace.streams
-        assert "turn unknown" not in stream.counts().errors
+        assert "thread unknown" not in stream.counts().errors

@@ -61,8 +61,8 @@ proptest! {
         results in prop::collection::vec(any::<bool>(), 1..50),
     ) {
         let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
-        for steps in [TransitionLimits::NONE, TransitionLimits::default()] {
-            let settings = Settings { steps, ..Settings::default() };
+        for transitions in [TransitionLimits::NONE, TransitionLimits::default()] {
+            let settings = Settings { transitions, ..Settings::default() };
             for batches in all(&stream, spaces(&programs), &settings, InstructionSink::new(false)) {
                 let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
                 prop_assert_eq!(&ips, &expected.ips);
@@ -104,16 +104,16 @@ proptest! {
     ) {
         let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
         let mut walked = None;
-        let eager = TransitionLimits { phrases: 0, ..TransitionLimits::default() };
+        let eager = TransitionLimits { fusion_warm_up: 0, ..TransitionLimits::default() };
         let whole = Settings::default().cache_limit;
         // at the end of little memory all that waits is let go of
-        for (steps, cache_limit) in [
+        for (transitions, cache_limit) in [
             (TransitionLimits::NONE, whole),
             (TransitionLimits::default(), whole),
             (TransitionLimits::default(), 1 << 14),
             (eager, 1 << 12),
         ] {
-            let settings = Settings { steps, cache_limit, ..Settings::default() };
+            let settings = Settings { transitions, cache_limit, ..Settings::default() };
             let mut flow = StreamDecoder::instructions(&stream[..], spaces(&programs), &settings);
             let mut ips = Vec::new();
             while let Some(batch) = flow.next_batch(50) {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    ByteStatus, Cause, ErrorClass, FlowError, PlacedEvent, Run, RunColumns, RunIterator, Settings,
-    Span, StreamDecoder, StreamWindow, WindowSource,
+    ByteStatus, Cause, ErrorClass, FlowError, PlacedEvent, Run, RunColumns, Settings, Span,
+    StreamDecoder, StreamWindow, WindowSource,
 };
 use rtit_image::View;
 use rtit_packet::{find_psb, PacketError};
@@ -348,7 +348,15 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(at, stream.len() as u64);
 
     let mut next = ips.iter();
-    for run in RunIterator::new(stream, view_of(code), &settings) {
+    let mut hashed = StreamDecoder::hashed(stream, view_of(code), &settings);
+    let mut batches = Vec::new();
+    while let Some(batch) = hashed.next_batch(4096) {
+        batches.push(batch);
+    }
+    for run in batches
+        .iter()
+        .flat_map(|batch| (0..).map_while(|at| batch.get(at)))
+    {
         if run.instructions == 0 {
             continue; // what may have come more often
         }

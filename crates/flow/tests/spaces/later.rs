@@ -55,7 +55,7 @@ struct Found {
 
 fn walked(programs: &[Program], stream: &[u8], settings: &Settings) -> Found {
     let settings = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..*settings
     };
     let mut flow = StreamDecoder::adding_up(stream, spaces(programs), &settings);
@@ -86,9 +86,9 @@ proptest! {
         eager in any::<bool>(),
         cache_limit in prop_oneof![3 => Just(1 << 20), 1 => Just(1 << 14), 1 => Just(1 << 12)],
     ) {
-        let phrases = if eager { 0 } else { TransitionLimits::default().phrases };
-        let steps = TransitionLimits { phrases, ..TransitionLimits::default() };
-        let settings = Settings { steps, cache_limit, ..Settings::default() };
+        let fusion_warm_up = if eager { 0 } else { TransitionLimits::default().fusion_warm_up };
+        let transitions = TransitionLimits { fusion_warm_up, ..TransitionLimits::default() };
+        let settings = Settings { transitions, cache_limit, ..Settings::default() };
         let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
         let mut hits = EdgeCounter::default();
         for Round { turns, results, times, change, flip } in rounds {

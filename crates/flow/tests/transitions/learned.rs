@@ -38,10 +38,10 @@ proptest! {
         limit in prop_oneof![3 => Just(1 << 20), 1 => Just(2000)],
         eager in any::<bool>(),
     ) {
-        let phrases = if eager { 0 } else { TransitionLimits::default().phrases };
-        let steps = TransitionLimits { phrases, ..TransitionLimits::default() };
-        let settings = Settings { cache_limit: limit, steps, ..now.settings() };
-        let walked = Settings { steps: TransitionLimits::NONE, ..settings };
+        let fusion_warm_up = if eager { 0 } else { TransitionLimits::default().fusion_warm_up };
+        let transitions = TransitionLimits { fusion_warm_up, ..TransitionLimits::default() };
+        let settings = Settings { cache_limit: limit, transitions, ..now.settings() };
+        let walked = Settings { transitions: TransitionLimits::NONE, ..settings };
         let learned = CodeCachePool::default();
         let mut spaces: Vec<Space> = vec![now.trace().space];
         for (choices, flip, which, forked, change) in turns {

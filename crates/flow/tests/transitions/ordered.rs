@@ -161,7 +161,7 @@ fn check_block_ids(
 
 fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
     let walked = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..settings
     };
     let expected = results(traced, &walked, None);
@@ -182,11 +182,14 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             changes,
         };
         let eager = TransitionLimits {
-            phrases: 0,
+            fusion_warm_up: 0,
             ..TransitionLimits::default()
         };
-        for steps in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
-            let settings = Settings { steps, ..settings };
+        for transitions in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
+            let settings = Settings {
+                transitions,
+                ..settings
+            };
             let found = results(traced, &settings, Some(way));
             let differs = found.differs(&expected);
             prop_assert!(differs.is_none(), "{differs:?}: {way:?}");

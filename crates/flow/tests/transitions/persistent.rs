@@ -42,7 +42,7 @@ fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, RunEnd, u64))) -> Vec<Vec<u8>> {
 /// A fresh decoder that takes every packet by itself; the maps are of its branches, one by one.
 fn walked(traced: &Traced, settings: &Settings) -> Found {
     let settings = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..*settings
     };
     let mut totals = StreamDecoder::adding_up(&traced.stream[..], traced.view(), &settings);
@@ -65,7 +65,7 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
     }
 }
 
-/// As `maps` of what the hits say, by the places that are found once: those of the last map are known from the stream
+/// As `maps` of what the hits say, by the max_counters that are found once: those of the last map are known from the stream
 /// before.
 fn maps_of_cells(hits: &mut EdgeCounter) -> Vec<Vec<u8>> {
     let mut kinds = Vec::new();
@@ -134,10 +134,10 @@ fn limits() -> impl Strategy<Value = (TransitionLimits, usize)> {
         entries: 128,
         stride: 9,
         words: 40,
-        phrases: 0,
+        fusion_warm_up: 0,
     };
     let eager = TransitionLimits {
-        phrases: 0,
+        fusion_warm_up: 0,
         ..TransitionLimits::default()
     };
     prop_oneof![
@@ -157,9 +157,9 @@ proptest! {
     fn nothing_of_what_came_before_shows(
         first in plan(),
         turns in prop::collection::vec(turn(), 1..8),
-        (steps, cache_limit) in limits(),
+        (transitions, cache_limit) in limits(),
     ) {
-        let settings = Settings { steps, cache_limit, ..first.settings() };
+        let settings = Settings { transitions, cache_limit, ..first.settings() };
         let mut now: Plan = first;
         let mut decoder = ReusableDecoder::new(now.trace().view(), &settings);
         let mut hits = EdgeCounter::default();
@@ -221,12 +221,12 @@ fn stream(ip: u32, packets: &[&[u8]]) -> Vec<u8> {
 
 /// Two streams, again and again: pieces of one come in the other, where they stand for something else.
 fn take_turns(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [Found; 2] {
-    let steps = TransitionLimits {
-        phrases: 0,
+    let transitions = TransitionLimits {
+        fusion_warm_up: 0,
         ..TransitionLimits::default()
     };
     let settings = Settings {
-        steps,
+        transitions,
         ..Settings::default()
     };
     let traced = streams.map(|stream| Traced::of(stream, address, code));
@@ -311,7 +311,7 @@ fn code_that_goes_on_where_it_ended() {
     }
 }
 
-/// Of totals the first places have counts of their own; of hits each has.
+/// Of totals the first max_counters have counts of their own; of hits each has.
 #[test]
 fn hits_of_all_places() {
     let mut code = [0x74, 0x00].repeat(60);
@@ -319,9 +319,9 @@ fn hits_of_all_places() {
     let traced = Traced::of(stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
     let expected = walked(&traced, &Settings::default());
     assert!(expected.edges.len() > 60);
-    // code is forgotten on the way, and with it the steps that were taken
+    // code is forgotten on the way, and with it the transitions that were taken
     let settings = Settings {
-        places: 1,
+        max_counters: 1,
         cache_limit: 4000,
         ..Settings::default()
     };
@@ -391,13 +391,13 @@ fn a_long_stream_again_and_again() {
 fn totals_that_were_left() {
     let traced = taken_240_times();
     // with so little room hits are added up in the midst of a stream
-    let steps = TransitionLimits {
+    let transitions = TransitionLimits {
         words: 4,
         stride: 8,
         ..TransitionLimits::default()
     };
     let settings = Settings {
-        steps,
+        transitions,
         ..Settings::default()
     };
     let mut decoder = ReusableDecoder::new(traced.view(), &settings);

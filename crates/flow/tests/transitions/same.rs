@@ -1,4 +1,4 @@
-//! All results of a stream, with and without steps.
+//! All results of a stream, with and without transitions.
 
 use proptest::prelude::*;
 use rtit_flow::{
@@ -207,13 +207,13 @@ pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) 
 /// Compares, and gives the instructions.
 pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
     let walked = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..settings
     };
     let reference = results(traced, &walked, usize::MAX, usize::MAX);
     let whole = TransitionLimits::default();
     let eager = TransitionLimits {
-        phrases: 0,
+        fusion_warm_up: 0,
         ..whole
     };
     let cases = [
@@ -244,7 +244,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
                 entries: 256,
                 stride: 5,
                 words: 40,
-                phrases: 0,
+                fusion_warm_up: 0,
             },
         ),
         // several packets at once wherever that is possible
@@ -260,9 +260,9 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
             },
         ),
     ];
-    for (size, limit, cache_limit, steps) in cases {
+    for (size, limit, cache_limit, transitions) in cases {
         let settings = Settings {
-            steps,
+            transitions,
             cache_limit,
             ..settings
         };

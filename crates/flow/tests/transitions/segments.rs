@@ -54,7 +54,7 @@ fn summed(traced: &Traced, settings: &Settings, division: ParallelConfig, size: 
 /// Compares what several threads find with what one finds.
 fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
     let walked = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..settings
     };
     let mut reference = Results::default();
@@ -67,9 +67,9 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
         one.edge_hits = one.edge_totals.clone();
         one.errors = ErrorClass::ALL.map(|class| flow.ledger().errors(class));
     });
-    let beyond = |places: usize| {
-        let runs = reference.run_totals.get(places..).unwrap_or(&[]);
-        let edges = reference.edge_totals.get(places..).unwrap_or(&[]);
+    let beyond = |max_counters: usize| {
+        let runs = reference.run_totals.get(max_counters..).unwrap_or(&[]);
+        let edges = reference.edge_totals.get(max_counters..).unwrap_or(&[]);
         let mut kinds = [0; 16];
         for edge in edges {
             kinds[usize::from(edge.kind)] += edge.count;
@@ -91,24 +91,30 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             max_ledger_entries: changes,
         };
         let eager = TransitionLimits {
-            phrases: 0,
+            fusion_warm_up: 0,
             ..TransitionLimits::default()
         };
-        for steps in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
-            let settings = Settings { steps, ..settings };
+        for transitions in [TransitionLimits::default(), eager, TransitionLimits::NONE] {
+            let settings = Settings {
+                transitions,
+                ..settings
+            };
             let found = summed(traced, &settings, division, size);
             let differs = found.differs(&reference);
             prop_assert!(differs.is_none(), "{differs:?}: {division:?} {size}");
-            let places = [1, 40, 7][threads % 3];
-            let settings = Settings { places, ..settings };
+            let max_counters = [1, 40, 7][threads % 3];
+            let settings = Settings {
+                max_counters,
+                ..settings
+            };
             let mut totals =
                 each::<Totals>(traced, &settings, division, size, &mut Results::default());
             let totals = totals.result();
-            prop_assert_eq!(totals.runs(), first(&reference.run_totals, places));
-            prop_assert_eq!(totals.edges(), first(&reference.edge_totals, places));
+            prop_assert_eq!(totals.runs(), first(&reference.run_totals, max_counters));
+            prop_assert_eq!(totals.edges(), first(&reference.edge_totals, max_counters));
             prop_assert_eq!(
                 (totals.uncounted_runs(), totals.uncounted_edges()),
-                beyond(places)
+                beyond(max_counters)
             );
         }
     }
