@@ -163,7 +163,7 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
         (stream,) = trace.streams
         stream.counts()
         told = [span.error for span in stream.ledger()]
-        assert any("another process's than the one that has the processor" in each for each in told)
+        assert any("another process than the one that has the processor" in each for each in told)
 
 
 def test_rows_have_thread_names(
