@@ -171,17 +171,17 @@ fn own_clock(case: &Case, packets: &[Packet]) {
         assert!(plain.cycles() >= cycles && plain.cycles() == pointed.cycles());
         cycles = plain.cycles();
         if number % case.limit == 0 {
-            points.extend(pointed.take_points());
+            points.extend(pointed.take_samples());
         }
     }
-    points.extend(pointed.take_points());
+    points.extend(pointed.take_samples());
     assert_eq!(points.len() as u64, pointed.time());
     assert!(points.is_sorted_by_key(|point| point.offset));
     let last = points.last().map_or(case.settings.start_time, |it| it.time);
     if !packets.iter().any(|packet| packet.lost) {
         assert_eq!(last, plain.time());
     }
-    assert!(plain.take_points().is_empty());
+    assert!(plain.take_samples().is_empty());
 }
 
 /// perf's clock tells the same whenever it is asked, and with padding; only what a PSB+ says goes back.

@@ -111,7 +111,7 @@ def test_an_overflow_within_a_cyc() -> None:
     assert ips == [0x1010]
     assert spans == ["exact", "loss reported by hardware", "resumed"]
     assert flow.counts()["packets"]["OVF"] == 1
-    # without the erratum these are two CYCs, and the FUP is not on the way
+    # without the erratum these are two CYCs, and the FUP is not on the path
     ips, spans, _ = decode(psb(0x1000) + cut, cpu=BROADWELL)
     assert (ips, spans[:2]) == ([], ["exact", "trace and code disagree"])
 

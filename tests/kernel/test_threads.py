@@ -163,7 +163,7 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
         (stream,) = trace.streams
         stream.counts()
         told = [span.error for span in stream.ledger()]
-        assert any("another process's than the one that has the processor" in each for each in told)
+        assert any("another process than the one that has the processor" in each for each in told)
 
 
 def test_rows_have_thread_names(
@@ -349,4 +349,4 @@ def test_ambiguous_bytes_are_in_ledger(
     recording.copies(machine, data / "kcore_dir")
     with Trace(data) as trace:
         (stream,) = trace.streams
-        assert "turn unknown" not in stream.counts().errors
+        assert "thread unknown" not in stream.counts().errors

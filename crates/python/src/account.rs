@@ -40,8 +40,8 @@ pub fn counts_dict<'py>(
     ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
     let packets = PyDict::new(py);
-    for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
-        packets.set_item(row.name, counts.of(row.kind))?;
+    for row in ROWS.iter().filter(|row| counts.packets_of(row.kind) != 0) {
+        packets.set_item(row.name, counts.packets_of(row.kind))?;
     }
     let errors = PyDict::new(py);
     for class in ErrorClass::ALL {

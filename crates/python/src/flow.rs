@@ -187,7 +187,7 @@ impl Flow {
     ) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Instructions, |parts| {
-                let sink = InstructionSink::new(parts.2.points);
+                let sink = InstructionSink::new(parts.2.timing_samples);
                 InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_instructions)?;
@@ -211,7 +211,7 @@ impl Flow {
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
-                let sink = BranchSink::new(parts.2.points);
+                let sink = BranchSink::new(parts.2.timing_samples);
                 InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_branches)?;

@@ -136,7 +136,7 @@ impl PacketScan {
         self.reading(|state| {
             let clock = state.clock.as_mut();
             Ok(columns(
-                &clock.map_or_else(Vec::new, PacketClock::take_points),
+                &clock.map_or_else(Vec::new, PacketClock::take_samples),
             ))
         })
     }

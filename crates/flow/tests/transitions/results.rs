@@ -1,52 +1,16 @@
-//! All results of a stream, with and without steps.
+//! All results of a stream, with and without transitions.
 
 use proptest::prelude::*;
 use rtit_flow::{
     BranchColumns, BranchSink, CountingSink, EdgeCounter, EdgeTotal, HashedRun, HashedRunColumns,
     HashedRunSink, InstructionColumns, InstructionSink, OrderedSink, PlacedEvent, Run, RunColumns,
-    RunSink, RunTotal, Settings, Sink, Span, StreamDecoder, StreamWindow, Totals, TransitionLimits,
-    WindowSource,
+    RunSink, RunTotal, Settings, Sink, Span, StreamDecoder, Totals, TransitionLimits,
 };
-use rtit_packet::find_psb;
 
 use super::program::Traced;
+use super::support::{eager_fusion, GrowingStream};
 
-/// A stream that comes in pieces of `size` bytes.
-pub struct Pieces<'a> {
-    whole: &'a [u8],
-    size: usize,
-    from: usize,
-    to: usize,
-}
-
-impl WindowSource for Pieces<'_> {
-    fn window(&self) -> StreamWindow<'_> {
-        StreamWindow {
-            bytes: &self.whole[self.from..self.to],
-            base: self.from,
-            last: self.to == self.whole.len(),
-        }
-    }
-}
-
-impl<'a> Pieces<'a> {
-    pub fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
-        // the head, in which the first PSB may not lie in part, is there at once
-        let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
-        Pieces {
-            whole,
-            size,
-            from: 0,
-            to: head.saturating_add(size).min(whole.len()),
-        }
-    }
-
-    pub fn go_on(&mut self, position: usize) {
-        self.from = position.min(self.to);
-        self.to = self.to.saturating_add(self.size).min(self.whole.len());
-    }
-}
-
+/// All results of a stream.
 #[derive(Default)]
 pub struct Results {
     pub counts: Vec<String>,
@@ -90,8 +54,8 @@ impl Results {
             .extend((0..batch.start.len()).filter_map(|at| batch.get(at)));
     }
 
-    /// What is not the same, found and expected.
-    pub fn differs(&self, other: &Results) -> Option<String> {
+    /// Returns the first difference, found and expected.
+    pub fn difference(&self, other: &Results) -> Option<String> {
         first(&self.counts, &other.counts)
             .or_else(|| first(&self.spans, &other.spans))
             .or_else(|| first(&self.errors, &other.errors))
@@ -121,16 +85,16 @@ pub fn follow<S: Sink>(
     size: usize,
     sink: S,
     results: &mut Results,
-    mut take: impl FnMut(&mut StreamDecoder<Pieces<'_>, S>, &mut Results),
+    mut take: impl FnMut(&mut StreamDecoder<GrowingStream<'_>, S>, &mut Results),
 ) {
-    let pieces = Pieces::new(&traced.stream, size);
-    let mut flow = StreamDecoder::with_sink(pieces, traced.spaces(), settings, sink);
+    let windows = GrowingStream::new(&traced.stream, size);
+    let mut flow = StreamDecoder::with_sink(windows, traced.spaces(), settings, sink);
     loop {
         let more = flow.advance_by(size);
         take(&mut flow, results);
         if flow.is_starved() {
             let position = flow.position();
-            flow.stream_mut().go_on(position);
+            flow.stream_mut().advance(position);
         }
         if !more {
             break;
@@ -140,7 +104,7 @@ pub fn follow<S: Sink>(
     results.spans = flow.ledger().spans().to_vec();
 }
 
-fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
+fn sum_edges(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
     let mut all = std::collections::BTreeMap::new();
     for edge in some.iter().chain(more) {
         *all.entry((edge.from, edge.to, edge.kind)).or_insert(0) += edge.count;
@@ -154,33 +118,21 @@ fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
     all.into_iter().map(total).collect()
 }
 
-/// `size`: of windows; `limit`: of what a sink takes at a time.
+/// Returns all results. `size`: of windows; `limit`: rows of a batch.
 pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
     let mut results = Results::default();
     let all = &mut results;
     follow(traced, settings, size, CountingSink, all, |_, _| {});
-    follow(
-        traced,
-        settings,
-        size,
-        Totals::default(),
-        all,
-        |flow, all| {
-            all.run_totals = flow.totals().runs();
-            all.edge_totals = flow.totals().edges();
-        },
-    );
-    follow(
-        traced,
-        settings,
-        size,
-        EdgeCounter::default(),
-        all,
-        |flow, all| {
-            let more = flow.sink_mut().take();
-            all.edge_hits = together(&all.edge_hits, &more);
-        },
-    );
+    let totals = Totals::default();
+    follow(traced, settings, size, totals, all, |flow, all| {
+        all.run_totals = flow.totals().runs();
+        all.edge_totals = flow.totals().edges();
+    });
+    let counter = EdgeCounter::default();
+    follow(traced, settings, size, counter, all, |flow, all| {
+        let more = flow.sink_mut().take();
+        all.edge_hits = sum_edges(&all.edge_hits, &more);
+    });
     let mut branches = BranchSink::new(true);
     branches.set_limit(limit);
     follow(traced, settings, size, branches, all, |flow, all| {
@@ -204,23 +156,30 @@ pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) 
     results
 }
 
-/// Compares, and gives the instructions.
+/// Compares all results with those of the interpreter. Returns the instructions.
 pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
-    let walked = Settings {
-        steps: TransitionLimits::NONE,
+    let interpreted = Settings {
+        transitions: TransitionLimits::NONE,
         ..settings
     };
-    let reference = results(traced, &walked, usize::MAX, usize::MAX);
+    let reference = results(traced, &interpreted, usize::MAX, usize::MAX);
     let whole = TransitionLimits::default();
-    let eager = TransitionLimits {
-        phrases: 0,
-        ..whole
+    let tiny = TransitionLimits {
+        entries: 256,
+        stride: 5,
+        words: 40,
+        fusion_warm_up: 0,
+    };
+    let small = TransitionLimits {
+        entries: 128,
+        stride: 40,
+        ..eager_fusion()
     };
     let cases = [
         (usize::MAX, usize::MAX, settings.cache_limit, whole),
         (100, 3, settings.cache_limit, whole),
         (usize::MAX, 2, settings.cache_limit, TransitionLimits::NONE),
-        // every step evicts; the kernel stops after each packet, or after a few; all is made anew often
+        // every transition evicts another; the decode loop stops after each packet, or after a few; tables are cleared
         (
             usize::MAX,
             50,
@@ -236,42 +195,23 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
             1 << 20,
             TransitionLimits { stride: 1, ..whole },
         ),
-        (
-            usize::MAX,
-            1,
-            8000,
-            TransitionLimits {
-                entries: 256,
-                stride: 5,
-                words: 40,
-                phrases: 0,
-            },
-        ),
-        // several packets at once wherever that is possible
-        (usize::MAX, 20, settings.cache_limit, eager),
-        (
-            50,
-            usize::MAX,
-            2000,
-            TransitionLimits {
-                entries: 128,
-                stride: 40,
-                ..eager
-            },
-        ),
+        (usize::MAX, 1, 8000, tiny),
+        // fused transitions wherever that is possible
+        (usize::MAX, 20, settings.cache_limit, eager_fusion()),
+        (50, usize::MAX, 2000, small),
     ];
-    for (size, limit, cache_limit, steps) in cases {
+    for (size, limit, cache_limit, transitions) in cases {
         let settings = Settings {
-            steps,
+            transitions,
             cache_limit,
             ..settings
         };
         let found = results(traced, &settings, size, limit);
-        let differs = found.differs(&reference);
+        let difference = found.difference(&reference);
         prop_assert!(
-            differs.is_none(),
+            difference.is_none(),
             "{:?}: {settings:?} {size} {limit}",
-            differs
+            difference
         );
     }
     let total: u64 = reference

@@ -1,22 +1,17 @@
-//! Steps against the walker: whatever the program, the packets and the damage, all results are the same.
+//! Transition tables against the interpreter: whatever the program, the packets and the damage, results are the same.
 
-#[path = "transitions/learned.rs"]
-mod learned;
-#[path = "transitions/ordered.rs"]
-mod ordered;
-#[path = "transitions/persistent.rs"]
-mod persistent;
-#[path = "transitions/program/mod.rs"]
 mod program;
-#[path = "transitions/same.rs"]
-mod same;
-#[path = "transitions/segments.rs"]
-mod segments;
+mod results;
+mod reuse;
+#[path = "../support/mod.rs"]
+mod support;
+mod threads;
 
-use program::{plan, Plan, ScheduledThread, Traced};
+use program::{plan, Plan, TestThread, Traced};
 use proptest::prelude::*;
+use results::check;
 use rtit_flow::{Cpu, EventKind, Settings, StreamDecoder};
-use same::check;
+use support::psb_plus;
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -26,10 +21,10 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-fn whose() -> impl Strategy<Value = Option<ScheduledThread>> {
+fn thread() -> impl Strategy<Value = Option<TestThread>> {
     prop_oneof![
-        5 => Just(Some(ScheduledThread::Ours)),
-        1 => Just(Some(ScheduledThread::Nobodys)),
+        5 => Just(Some(TestThread::Busy)),
+        1 => Just(Some(TestThread::Idle)),
         1 => Just(None),
     ]
 }
@@ -37,12 +32,12 @@ fn whose() -> impl Strategy<Value = Option<ScheduledThread>> {
 proptest! {
     #![proptest_config(config(2000))]
 
-    /// The walker itself finds what ran.
+    /// The interpreter itself finds what ran.
     #[test]
     fn whole_streams(plan in plan()) {
         let traced = plan.trace();
         let ips = check(&traced, plan.settings())?;
-        if plan.is_true() {
+        if plan.has_exact_times() {
             let first = ips.iter().zip(&traced.ips).position(|(a, b)| a != b);
             prop_assert_eq!((ips.len(), first), (traced.ips.len(), None));
         }
@@ -82,17 +77,17 @@ proptest! {
 proptest! {
     #![proptest_config(config(600))]
 
-    /// Threads that share a processor by turns: what is passed over, and where no packet tells whose turn it is.
+    /// Threads that share a processor, also ones that are not decoded, and ambiguous positions.
     #[test]
-    fn turns(
+    fn shared_processor(
         plan in plan(),
         in_kernel in any::<bool>(),
-        shares in proptest::collection::vec((0..2000u16, whose()), 1..12),
+        intervals in proptest::collection::vec((0..2000u16, thread()), 1..12),
         flip in any::<Option<(usize, u8)>>(),
     ) {
         let plan = if in_kernel { plan.in_kernel() } else { plan };
         let mut traced = plan.trace();
-        traced.share(shares);
+        traced.add_intervals(intervals);
         if flip.is_some_and(|(_, bits)| bits & 3 == 0) {
             traced.damage(flip);
         }
@@ -100,11 +95,10 @@ proptest! {
     }
 }
 
-/// A PWRE without EXSTOP lies where it came, however the packet after it is taken.
+/// A PWRE without EXSTOP has its own position, however the packet after it is decoded.
 #[test]
-fn a_power_event_comes_before_the_branches_after_it() {
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+fn power_event_precedes_the_branches_after_it() {
+    let mut stream = psb_plus(Some(0x1000));
     // 1000: jnz 1000, taken six times with each TNT
     stream.extend([0xfe, 0xfe, 0x02, 0x22, 0x40, 0x00, 0xfe, 0xfe]);
     let traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
@@ -119,7 +113,7 @@ fn a_power_event_comes_before_the_branches_after_it() {
 
 /// 64 calls are open; one more that comes and goes within a packet takes the oldest with it.
 #[test]
-fn a_call_that_returns_at_once_pushes_the_oldest_off() {
+fn call_that_returns_at_once_pushes_the_oldest_off() {
     // 1000 jnz 100c; 1006 call 1000; 100b ret; 100c call 1012; 1011 ret; 1012 ret
     let code = [
         0x0f, 0x85, 6, 0, 0, 0, 0xe8, 0xf5, 0xff, 0xff, 0xff, 0xc3, 0xe8, 1, 0, 0, 0, 0xc3, 0xc3,
@@ -128,8 +122,7 @@ fn a_call_that_returns_at_once_pushes_the_oldest_off() {
     results.extend([true; 2 + 66]);
     let mut stream = Vec::new();
     for _ in 0..2 {
-        stream.extend([0x02, 0x82].repeat(8));
-        stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+        stream.extend(psb_plus(Some(0x1000)));
         for six in results.chunks_exact(6) {
             let bits = six
                 .iter()
@@ -144,9 +137,9 @@ fn a_call_that_returns_at_once_pushes_the_oldest_off() {
     assert_eq!(rets, 2 * 62);
 }
 
-/// 65 calls are open within packets that come again and again, and 64 of them return.
+/// 65 calls are open within packets that recur, and 64 of them return.
 #[test]
-fn calls_of_packets_that_come_again_push_each_other_off() {
+fn calls_of_recurring_packets_push_each_other_off() {
     // 1000 jz 1002; 1002 call 1008; 1007 ret: 58 of these, one in the other; jz; 7 more of these; ret
     let call = [0xe8, 1, 0, 0, 0, 0xc3];
     let code = [
@@ -161,13 +154,12 @@ fn calls_of_packets_that_come_again_push_each_other_off() {
     let calls = [&[0x04, 0x04, 0xfe][..], &[0x1e; 19]].concat();
     // the RET to 1007 and the one there have lost their calls: TIP 1007, TIP 1000
     let sound = [&calls[..], &[0x06, 0x2d, 0x07, 0x10, 0x2d, 0x00, 0x10]].concat();
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
-    // a PAD, behind which steps are known
+    let mut stream = psb_plus(Some(0x1000));
+    // a PAD, after which the transitions are known
     stream.extend(&sound);
     stream.push(0);
     stream.extend(sound.repeat(6));
-    // a TNT of 2 says that one of them has not; TIP 1000
+    // a TNT of 2 results contradicts one of them; TIP 1000
     let wrong = stream.len() + calls.len();
     stream.extend(calls);
     stream.extend([0x0e, 0x2d, 0x00, 0x10]);

@@ -1,17 +1,22 @@
-//! Stream after stream over the same code: whatever came before, each gives what a fresh walker gives.
+//! Decoders that reuse code: stream after stream by one decoder, and code caches that finished decoders hand on. Whatever
+//! came before, the results are those of a new decoder.
 
 use proptest::prelude::*;
 use rtit_flow::{
-    add_saturating, BitmapHash, BranchSink, CountingSink, EdgeCounter, EdgeFilter, EdgeTotal,
-    OrderedSink, ReusableDecoder, RunEnd, Settings, Span, StreamDecoder, StreamWindow, Totals,
-    TransitionLimits,
+    add_saturating, BitmapHash, BranchSink, CodeCachePool, CountingSink, EdgeCounter, EdgeFilter,
+    EdgeTotal, OrderedSink, ReusableDecoder, RunEnd, Settings, Span, StreamDecoder, StreamWindow,
+    Totals, TransitionLimits,
 };
+use rtit_image::Space;
 
+use super::config;
 use super::program::{plan, Plan, Traced};
+use super::results::results;
+use super::support::{eager_fusion, stream_at};
 
-/// What one stream gives.
+/// The results of one stream.
 #[derive(PartialEq, Debug)]
-struct Found {
+struct StreamResults {
     counts: String,
     spans: Vec<Span>,
     edges: Vec<EdgeTotal>,
@@ -39,10 +44,10 @@ fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, RunEnd, u64))) -> Vec<Vec<u8>> {
     maps
 }
 
-/// A fresh decoder that takes every packet by itself; the maps are of its branches, one by one.
-fn walked(traced: &Traced, settings: &Settings) -> Found {
+/// Returns the results of a new decoder without transition tables; the maps are those of its branches, one by one.
+fn interpreted(traced: &Traced, settings: &Settings) -> StreamResults {
     let settings = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..*settings
     };
     let mut totals = StreamDecoder::adding_up(&traced.stream[..], traced.view(), &settings);
@@ -52,7 +57,7 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
     let mut flow = StreamDecoder::with_sink(&traced.stream[..], traced.view(), &settings, sink);
     while flow.advance() {}
     let branches = flow.sink_mut().take_batch();
-    Found {
+    StreamResults {
         counts: format!("{:?}", flow.counts()),
         spans: flow.ledger().spans().to_vec(),
         edges: totals.totals().edges(),
@@ -65,9 +70,8 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
     }
 }
 
-/// As `maps` of what the hits say, by the places that are found once: those of the last map are known from the stream
-/// before.
-fn maps_of_cells(hits: &mut EdgeCounter) -> Vec<Vec<u8>> {
+/// As `maps`, by bitmap slots; those of the last map are known from the stream before.
+fn maps_by_slot(hits: &mut EdgeCounter) -> Vec<Vec<u8>> {
     let mut kinds = Vec::new();
     for index in BitmapHash::ALL {
         for which in EdgeFilter::ALL {
@@ -87,24 +91,28 @@ fn maps_of_cells(hits: &mut EdgeCounter) -> Vec<Vec<u8>> {
     maps
 }
 
-fn warm(decoder: &mut ReusableDecoder, hits: &mut EdgeCounter, traced: &Traced) -> Found {
+fn run_again(
+    decoder: &mut ReusableDecoder,
+    hits: &mut EdgeCounter,
+    traced: &Traced,
+) -> StreamResults {
     decoder.run(&traced.stream, hits);
-    let maps_of_cells = maps_of_cells(hits);
-    let found = Found {
+    let maps_by_slot = maps_by_slot(hits);
+    let found = StreamResults {
         counts: format!("{:?}", decoder.counts()),
         spans: decoder.ledger().spans().to_vec(),
         edges: hits.edges(),
         maps: maps(|take| hits.for_each_edge(take)),
     };
-    assert_eq!(maps_of_cells, found.maps);
+    assert_eq!(maps_by_slot, found.maps);
     hits.clear();
     found
 }
 
-/// One stream: how the program runs, what is damaged, which instruction is another from here on.
+/// One stream: its choices, its damage, and a change of the code before it.
 #[derive(Clone, Debug)]
-struct Turn {
-    /// `None`: those of the turn before.
+struct StreamPlan {
+    /// `None`: those of the stream before.
     choices: Option<Vec<u8>>,
     flip: Option<(usize, u8)>,
     cut: Option<usize>,
@@ -112,7 +120,7 @@ struct Turn {
     count_first: bool,
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn stream_plan() -> impl Strategy<Value = StreamPlan> {
     (
         prop::option::weighted(0.5, prop::collection::vec(any::<u8>(), 1..60)),
         prop::option::weighted(0.3, (any::<usize>(), any::<u8>())),
@@ -120,7 +128,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         prop::option::weighted(0.3, (any::<usize>(), any::<bool>())),
         prop::bool::weighted(0.2),
     )
-        .prop_map(|(choices, flip, cut, change, count_first)| Turn {
+        .prop_map(|(choices, flip, cut, change, count_first)| StreamPlan {
             choices,
             flip,
             cut,
@@ -134,15 +142,11 @@ fn limits() -> impl Strategy<Value = (TransitionLimits, usize)> {
         entries: 128,
         stride: 9,
         words: 40,
-        phrases: 0,
-    };
-    let eager = TransitionLimits {
-        phrases: 0,
-        ..TransitionLimits::default()
+        fusion_warm_up: 0,
     };
     prop_oneof![
-        4 => Just((eager, 1 << 20)),
-        1 => Just((TransitionLimits { stride: 30, ..eager }, 1 << 20)),
+        4 => Just((eager_fusion(), 1 << 20)),
+        1 => Just((TransitionLimits { stride: 30, ..eager_fusion() }, 1 << 20)),
         3 => Just((TransitionLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
         1 => Just((TransitionLimits::default(), 2000)),
@@ -151,41 +155,41 @@ fn limits() -> impl Strategy<Value = (TransitionLimits, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(1500))]
 
     #[test]
-    fn nothing_of_what_came_before_shows(
+    fn reused_decoder_has_the_results_of_a_new_one(
         first in plan(),
-        turns in prop::collection::vec(turn(), 1..8),
-        (steps, cache_limit) in limits(),
+        plans in prop::collection::vec(stream_plan(), 1..8),
+        (transitions, cache_limit) in limits(),
     ) {
-        let settings = Settings { steps, cache_limit, ..first.settings() };
+        let settings = Settings { transitions, cache_limit, ..first.settings() };
         let mut now: Plan = first;
         let mut decoder = ReusableDecoder::new(now.trace().view(), &settings);
         let mut hits = EdgeCounter::default();
         let mut choices = vec![0];
-        for turn in turns {
-            choices = turn.choices.unwrap_or(choices);
-            let mut traced = now.otherwise(choices.clone()).trace();
-            let mut told = now.changes_while_it_runs().then_some((0, u64::MAX));
-            if let Some((changed, start, end)) = turn.change.and_then(|(at, _)| now.changed(at)) {
-                let whole = turn.change.is_some_and(|(_, whole)| whole) || told.is_some();
+        for plan in plans {
+            choices = plan.choices.unwrap_or(choices);
+            let mut traced = now.with_choices(choices.clone()).trace();
+            let mut changes = now.changes_while_it_runs().then_some((0, u64::MAX));
+            if let Some((changed, start, end)) = plan.change.and_then(|(at, _)| now.changed(at)) {
+                let whole = plan.change.is_some_and(|(_, whole)| whole) || changes.is_some();
                 now = changed;
-                traced = now.otherwise(choices.clone()).trace();
-                told = Some(if whole { (0, u64::MAX) } else { (start, end) });
+                traced = now.with_choices(choices.clone()).trace();
+                changes = Some(if whole { (0, u64::MAX) } else { (start, end) });
             }
-            if let Some((start, end)) = told {
+            if let Some((start, end)) = changes {
                 decoder.forget(traced.view(), start, end);
             }
-            if let Some((at, value)) = turn.flip {
+            if let Some((at, value)) = plan.flip {
                 let at = at % traced.stream.len();
                 traced.stream[at] ^= value;
             }
-            if let Some(cut) = turn.cut {
+            if let Some(cut) = plan.cut {
                 traced.stream.truncate(cut % traced.stream.len());
             }
-            let expected = walked(&traced, &settings);
-            if turn.count_first {
+            let expected = interpreted(&traced, &settings);
+            if plan.count_first {
                 decoder.run(&traced.stream, &mut CountingSink);
                 prop_assert_eq!(format!("{:?}", decoder.counts()), &expected.counts[..]);
                 let mut totals = Totals::default();
@@ -194,54 +198,45 @@ proptest! {
                 prop_assert_eq!(&totals.edges(), &expected.edges);
                 prop_assert_eq!(format!("{:?}", decoder.counts()), &expected.counts[..]);
             }
-            let found = warm(&mut decoder, &mut hits, &traced);
+            let found = run_again(&mut decoder, &mut hits, &traced);
             prop_assert_eq!(found, expected);
         }
     }
 }
 
 /// A conditional branch in a loop, taken 240 times: 40 packets of 6 results.
-fn taken_240_times() -> Traced {
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
-    stream.extend([0xfe; 40]);
-    Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc])
+fn branch_taken_240_times() -> Traced {
+    Traced::of(
+        stream_at(0x1000, &[0xfe; 40]),
+        0x1000,
+        &[0x74, 0x00, 0xeb, 0xfc],
+    )
 }
 
-/// From the first PSB on, at an address, with these packets.
-fn stream(ip: u32, packets: &[&[u8]]) -> Vec<u8> {
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01, 0x7d]);
-    stream.extend(&u64::from(ip).to_le_bytes()[..6]);
-    stream.extend([0x02, 0x23]);
-    stream.extend(packets.concat());
-    stream.extend([0; 16]);
-    stream
+/// A stream with these packets, then PADs.
+fn stream(ip: u64, packets: &[&[u8]]) -> Vec<u8> {
+    stream_at(ip, &[&packets.concat(), &[0; 16][..]].concat())
 }
 
-/// Two streams, again and again: pieces of one come in the other, where they stand for something else.
-fn take_turns(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [Found; 2] {
-    let steps = TransitionLimits {
-        phrases: 0,
-        ..TransitionLimits::default()
-    };
+/// Decodes two streams alternately: the same bytes occur in both, with another meaning.
+fn alternate(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [StreamResults; 2] {
     let settings = Settings {
-        steps,
+        transitions: eager_fusion(),
         ..Settings::default()
     };
     let traced = streams.map(|stream| Traced::of(stream, address, code));
     let mut decoder = ReusableDecoder::new(traced[0].view(), &settings);
     let mut hits = EdgeCounter::default();
     for which in [0, 0, 0, 1, 1, 0, 1] {
-        let found = warm(&mut decoder, &mut hits, &traced[which]);
-        assert_eq!(found, walked(&traced[which], &settings));
+        let found = run_again(&mut decoder, &mut hits, &traced[which]);
+        assert_eq!(found, interpreted(&traced[which], &settings));
     }
-    traced.map(|traced| walked(&traced, &settings))
+    traced.map(|traced| interpreted(&traced, &settings))
 }
 
-/// Two bytes of a target, of which the others are those of the IP before.
+/// The other bytes of the target are those of LastIP.
 #[test]
-fn the_same_bytes_after_another_ip() {
+fn two_bytes_of_a_target_after_another_last_ip() {
     let mut code = vec![0x90; 0x21000];
     let mut put = |at: usize, bytes: &[u8]| code[at..at + bytes.len()].copy_from_slice(bytes);
     // 1000 and 21000: jmp 3000; 3000: je 3004; jmp 3000; 3004: jmp rax; 1200 and 21200: je; jmp back
@@ -250,7 +245,7 @@ fn the_same_bytes_after_another_ip() {
     put(0x2000, &[0x74, 0x02, 0xeb, 0xfc, 0xff, 0xe0]);
     put(0x200, &[0x74, 0x00, 0xeb, 0xfc]);
     put(0x20200, &[0x74, 0x00, 0xeb, 0xfc]);
-    // a PAD is the walker's
+    // the interpreter decodes a PAD
     let packets: &[&[u8]] = &[
         &[0x80; 3],
         &[0],
@@ -259,7 +254,7 @@ fn the_same_bytes_after_another_ip() {
         &[0xfe; 9],
     ];
     let streams = [stream(0x1000, packets), stream(0x21000, packets)];
-    let found = take_turns(streams, 0x1000, &code);
+    let found = alternate(streams, 0x1000, &code);
     for (found, to) in found.iter().zip([0x1200, 0x21200]) {
         assert!(found
             .edges
@@ -268,9 +263,9 @@ fn the_same_bytes_after_another_ip() {
     }
 }
 
-/// Calls and their RETs, of which the first one pushes the oldest of 64 off.
+/// The call of a leaf pushes the oldest of 64 entries off.
 #[test]
-fn the_same_bytes_on_a_full_stack() {
+fn calls_and_returns_on_a_full_stack() {
     let mut code = vec![0x90; 0x50];
     let mut put = |at: usize, bytes: &[u8]| code[at..at + bytes.len()].copy_from_slice(bytes);
     // 1000: je 1010; je 1020; ret; 1010: call 1000; jmp 1000; 1020: call 1040; jmp 1000; 1040: je 1042; ret
@@ -283,45 +278,44 @@ fn the_same_bytes_on_a_full_stack() {
     let shallow: &[&[u8]] = &[&[0xfe; 2], &[0], leaves, &[0], &[0x92; 6]];
     let deep: &[&[u8]] = &[&[0xfe; 10], &[0x3e], &[0], leaves, &[0], &[0x92; 32]];
     let streams = [stream(0x1000, shallow), stream(0x1000, deep)];
-    let [shallow, deep] = take_turns(streams, 0x1000, &code);
+    let [shallow, deep] = alternate(streams, 0x1000, &code);
     assert!(shallow.spans.iter().all(|span| span.error.is_none()));
     assert!(deep.spans.iter().any(|span| span.error.is_some()));
 }
 
-/// Code that ended at what is no instruction, or where nothing was, and goes on there now: je; nop; nop; then a byte;
-/// jmp rax. Of the two results the second waits at the jump: what is before it has not run, wherever the code ended
-/// once.
+/// je; nop; nop; then a byte that was no instruction, or was not mapped; jmp rax. The second of two results waits at the
+/// jump: the code before it has not run, wherever it ended before.
 #[test]
-fn code_that_goes_on_where_it_ended() {
+fn code_that_continues_where_it_ended() {
     let packets: &[&[u8]] = &[&[0x0e]];
     let code = |byte: u8| [0x74, 0x00, 0x90, 0x90, byte, 0xff, 0xe0];
     let settings = Settings::default();
     let now = Traced::of(stream(0x1000, packets), 0x1000, &code(0x90));
-    let expected = walked(&now, &settings);
+    let expected = interpreted(&now, &settings);
     for before in [&code(0x06)[..], &code(0x90)[..4]] {
         let before = Traced::of(stream(0x1000, packets), 0x1000, before);
         let mut decoder = ReusableDecoder::new(before.view(), &settings);
         let mut hits = EdgeCounter::default();
         assert_eq!(
-            warm(&mut decoder, &mut hits, &before),
-            walked(&before, &settings)
+            run_again(&mut decoder, &mut hits, &before),
+            interpreted(&before, &settings)
         );
         assert!(decoder.forget(now.view(), 0x1004, 0x1005));
-        assert_eq!(warm(&mut decoder, &mut hits, &now), expected);
+        assert_eq!(run_again(&mut decoder, &mut hits, &now), expected);
     }
 }
 
-/// Of totals the first places have counts of their own; of hits each has.
+/// Totals have a limited number of counters, an edge counter has not.
 #[test]
-fn hits_of_all_places() {
+fn edge_counter_has_all_edges() {
     let mut code = [0x74, 0x00].repeat(60);
     code.extend([0xeb, 0x86]);
     let traced = Traced::of(stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
-    let expected = walked(&traced, &Settings::default());
+    let expected = interpreted(&traced, &Settings::default());
     assert!(expected.edges.len() > 60);
-    // code is forgotten on the way, and with it the steps that were taken
+    // the code cache is emptied within the stream, and with it the transitions
     let settings = Settings {
-        places: 1,
+        max_counters: 1,
         cache_limit: 4000,
         ..Settings::default()
     };
@@ -332,14 +326,14 @@ fn hits_of_all_places() {
     assert_eq!(totals.edges().len(), 1);
     let mut hits = EdgeCounter::default();
     for _ in 0..6 {
-        assert_eq!(warm(&mut decoder, &mut hits, &traced), expected);
+        assert_eq!(run_again(&mut decoder, &mut hits, &traced), expected);
     }
 }
 
-/// Hits of a stream in many pieces, and of several streams that nobody took.
+/// The counts of several streams in many parts add up.
 #[test]
-fn hits_of_many_pieces() {
-    let traced = taken_240_times();
+fn counts_of_many_parts_add_up() {
+    let traced = branch_taken_240_times();
     let mut decoder = ReusableDecoder::new(traced.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
     let window = StreamWindow::whole(&traced.stream);
@@ -350,12 +344,9 @@ fn hits_of_many_pieces() {
     assert_eq!(hits.edges()[0].count, 5 * 240);
 }
 
-/// A loop over a conditional branch, of results that hardly repeat, again and again: what is added up of many pieces of
-/// the stream is what its bits say.
+/// A loop over a conditional branch, with results that hardly repeat.
 #[test]
-fn a_long_stream_again_and_again() {
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+fn edge_counts_of_a_long_stream_are_those_of_its_tnt_bits() {
     let results = (0..5000u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8 & 0xfe | 4);
     let results: Vec<u8> = results.collect();
     let bits = |tnt: &u8| u64::from(7 - tnt.leading_zeros() - 1);
@@ -365,7 +356,7 @@ fn a_long_stream_again_and_again() {
         .iter()
         .map(|tnt| u64::from(tnt.count_ones() - 1))
         .sum();
-    stream.extend(&results);
+    let stream = stream_at(0x1000, &results);
     let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
     let mut decoder = ReusableDecoder::new(traced.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
@@ -386,18 +377,17 @@ fn a_long_stream_again_and_again() {
     }
 }
 
-/// Totals that nobody took are those of their stream alone.
 #[test]
-fn totals_that_were_left() {
-    let traced = taken_240_times();
-    // with so little room hits are added up in the midst of a stream
-    let steps = TransitionLimits {
+fn totals_that_were_not_taken_do_not_count_for_the_next_stream() {
+    let traced = branch_taken_240_times();
+    // with so little memory counts are flushed within a stream
+    let transitions = TransitionLimits {
         words: 4,
         stride: 8,
         ..TransitionLimits::default()
     };
     let settings = Settings {
-        steps,
+        transitions,
         ..Settings::default()
     };
     let mut decoder = ReusableDecoder::new(traced.view(), &settings);
@@ -411,7 +401,7 @@ fn totals_that_were_left() {
 }
 
 #[test]
-fn counters_stay_at_255_and_have_their_classes() {
+fn bitmap_counters_saturate_and_have_the_classes_of_afl() {
     assert_eq!(add_saturating(250, 5), 255);
     assert_eq!(add_saturating(250, 6), 255);
     assert_eq!(add_saturating(0, u64::MAX), 255);
@@ -436,7 +426,7 @@ fn counters_stay_at_255_and_have_their_classes() {
 
 /// By hand: AFL's (ip >> 4) ^ (ip << 8), the second one halved; libxdc's with one multiplication.
 #[test]
-fn indexes() {
+fn bitmap_hashes_are_those_of_afl_and_libxdc() {
     // 0x401000: 0x40100 ^ 0x40100000 = 0x40140100; 0x401010: 0x40101 ^ 0x40101000 = 0x40141101
     assert_eq!(
         BitmapHash::Afl.slot(0x401000, 0x401010, 0xffff),
@@ -448,4 +438,77 @@ fn indexes() {
     assert_eq!(BitmapHash::Libxdc.slot(0, 1, u64::MAX), k & 0xffff_ffff);
     assert_eq!(BitmapHash::Libxdc.slot(2, 1, u64::MAX), 0);
     assert_eq!(BitmapHash::Libxdc.slot(0, 3, 0xff), (3 * 0x85) & 0xff);
+}
+
+/// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with that
+/// code was forked, and the operation that changes before it.
+type PooledStream = (
+    Vec<u8>,
+    Option<(usize, u8)>,
+    usize,
+    Option<u16>,
+    Option<usize>,
+);
+
+fn pooled_stream() -> impl Strategy<Value = PooledStream> {
+    (
+        prop::collection::vec(any::<u8>(), 1..60),
+        prop::option::weighted(0.3, (any::<usize>(), any::<u8>())),
+        any::<usize>(),
+        prop::option::weighted(0.3, any::<u16>()),
+        prop::option::weighted(0.3, any::<usize>()),
+    )
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn decoder_with_a_pooled_cache_has_the_results_of_a_new_one(
+        mut now in plan(),
+        streams in prop::collection::vec(pooled_stream(), 1..6),
+        limit in prop_oneof![3 => Just(1 << 20), 1 => Just(2000)],
+        eager in any::<bool>(),
+    ) {
+        let transitions = if eager { eager_fusion() } else { TransitionLimits::default() };
+        let settings = Settings { cache_limit: limit, transitions, ..now.settings() };
+        let interpreted = Settings { transitions: TransitionLimits::NONE, ..settings };
+        let pool = CodeCachePool::default();
+        let mut spaces: Vec<Space> = vec![now.trace().space];
+        for (choices, flip, which, forked, change) in streams {
+            if let Some((changed, ..)) = change.and_then(|at| now.changed(at)) {
+                now = changed;
+                spaces.push(now.trace().space);
+            }
+            let mut traced = now.with_choices(choices).trace();
+            traced.damage(flip);
+            let space = &spaces[which % spaces.len()];
+            traced.space = forked.map_or_else(|| space.clone(), |time| space.fork(time.into()));
+            let expected = results(&traced, &interpreted, usize::MAX, usize::MAX);
+            traced.cache_pool = Some(pool.clone());
+            let found = results(&traced, &settings, 200, 30);
+            let difference = found.difference(&expected);
+            prop_assert!(difference.is_none(), "{:?}", difference);
+        }
+    }
+}
+
+#[test]
+fn code_cache_is_handed_from_one_decoder_to_the_next() {
+    // 1000: jnz 1000
+    let mut traced = Traced::of(stream_at(0x1000, &[0xfe]), 0x1000, &[0x75, 0xfe]);
+    let pool = CodeCachePool::default();
+    traced.cache_pool = Some(pool.clone());
+    let mut sizes = Vec::new();
+    for _ in 0..3 {
+        let (stream, spaces) = (&traced.stream[..], traced.spaces());
+        let mut flow = StreamDecoder::with_sink(stream, spaces, &Settings::default(), CountingSink);
+        while flow.advance() {}
+        assert_eq!(flow.counts().conditional, 6);
+        sizes.push(pool.size());
+        drop(flow);
+        sizes.push(pool.size());
+    }
+    assert!(sizes[1] > 0);
+    assert_eq!(sizes, [0, sizes[1]].repeat(3));
 }
