@@ -56,10 +56,8 @@ class PacketScan:
         stream: Buffer | Iterable[Buffer],
         clocks: tuple[int, tuple[int, int], int, int, tuple[int, int]] | None = None,
         points: bool = False,
-        perf: list[int] | None = None,
     ) -> None: ...
     def points(self) -> list[Column]: ...
-    def perf_times(self) -> list[Column]: ...
     def next(
         self, limit: int
     ) -> (

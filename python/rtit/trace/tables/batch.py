@@ -176,7 +176,6 @@ EXTRA_COLUMNS: dict[str, Field] = {
     "guest_pid": ("guest_pid", "i4", None),
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
-    "perf_time": ("perf_time", "u8", None),
 }
 """Columns that a table has on request, or only for some recordings.
 
@@ -194,8 +193,7 @@ Times, with `timing=True`:
   loss, a change of CBR).
 
 Packets have `time`, the estimate after each packet, and the bounds of the time at which the packet
-was generated. With `perf_time=True` instructions and branches have `perf_time`: the TSC value of
-the time that perf prints (`rtit.trace.time.perf_time`).
+was generated.
 
 Threads: tables of a `Trace` have the `tid` and `cpu` of the stream, -1 if it has none. If threads
 share a CPU, `tid` and `pid` are those of the thread that ran, -1 if unknown. If records say which
