@@ -637,7 +637,7 @@ class Stream:
     def counts(self) -> Counts:
         """Totals of the bytes that `ledger` describes."""
         accounting, decoder = self._thread_accounting(), self._finished_decoder()
-        counts = Counts.from_native(decoder.counts())
+        counts = Counts(**decoder.counts())
         if accounting is None:
             return counts
         return accounting.counts(counts, native_ledger_rows(decoder))

@@ -19,7 +19,6 @@ from rtit.trace.tables.batch import Batch, End, column
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtit._core import FlowCounts
     from rtit.trace.tables.batch import U8, U32, U64
 
 
@@ -149,29 +148,6 @@ class Counts:
         not measured.
         """
         return self.measured_cycles / self.measured_ticks if self.measured_ticks else None
-
-    @classmethod
-    def from_native(cls, counts: FlowCounts) -> Counts:
-        """Convert the counts of the native decoder."""
-        return cls(
-            packets=counts["packets"],
-            errors=counts["errors"],
-            errata=counts["errata"],
-            exact_bytes=counts["bytes"]["exact"],
-            resumed_bytes=counts["bytes"]["resumed"],
-            lost_bytes=counts["bytes"]["lost"],
-            elsewhere_bytes=counts["bytes"]["elsewhere"],
-            instructions=counts["instructions"],
-            conditional=counts["conditional"],
-            indirect=counts["indirect"],
-            returns=counts["returns"],
-            compressed_returns=counts["compressed_returns"],
-            asynchronous=counts["asynchronous"],
-            cycles=counts["cycles"],
-            measured_cycles=counts["measured"][0],
-            measured_ticks=counts["measured"][1],
-            inactive_ticks=counts["inactive"],
-        )
 
 
 _MIN_COUNTERS = 1 << 19

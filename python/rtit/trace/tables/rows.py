@@ -6,7 +6,6 @@ estimates in TSC ticks: a lower bound of the time at which a row ran.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -17,7 +16,7 @@ from rtit.trace.threads.address_spaces import space_column
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtit._core import RowColumns
+    from rtit._core import Column
     from rtit.trace.tables.batch import U8, U32, U64
 
 
@@ -124,40 +123,19 @@ class Rows(Batch):
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
-    def from_native(cls, columns: RowColumns, first: int, *, with_spaces: bool = False) -> Rows:
+    def from_native(
+        cls, columns: dict[str, Column], first: int, *, with_spaces: bool = False
+    ) -> Rows:
         """Wrap the native decoder's columns without copying. `with_spaces`: with `space`."""
         extra = {}
         if with_spaces:
             extra["space"] = space_column(columns["space"], len(columns["start"]))
         return cls(
-            start=columns["start"],
-            instructions=columns["instructions"],
-            last=columns["last"],
-            end=columns["end"],
-            bits=columns["bits"],
-            in_tx=columns["in_tx"],
-            time=columns["time"],
-            offset=columns["offset"],
-            events=Events(
-                row=_u64_column(columns["event_row"]),
-                kind=memoryview(columns["event_kind"]),
-                ip=_u64_column(columns["event_ip"]),
-                value=_u64_column(columns["event_value"]),
-                time=_u64_column(columns["event_time"]),
-                offset=_u64_column(columns["event_offset"]),
-            ),
+            *(columns[name] for name, _, _ in cls.FIELDS),
+            events=Events(*(columns[f"event_{name}"] for name, _, _ in Events.FIELDS)),
             first=first,
             extra_columns=extra,
         )
-
-
-def _u64_column(data: bytes) -> Sized:
-    """A column of little-endian u64 numbers."""
-    if sys.byteorder == "little":
-        return memoryview(data).cast("Q")
-    import numpy as np
-
-    return np.frombuffer(data, np.dtype("<u8"))
 
 
 class Instruction(NamedTuple):
