@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -19,7 +17,7 @@ from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.builder import build_profile
-from rtit.trace import End, ErrorClass, MemorySource, Selection, Trace
+from rtit.trace import End, ErrorClass, Selection, Trace
 from rtit.trace.threads.extract import ThreadAccounting
 from rtit.views.statistics import compute_statistics
 
@@ -115,25 +113,6 @@ def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) 
         assert ips[-(len(ran) - learned) :] == ran[learned:]
         spans = [span for span in stream.ledger() if span.is_gap]
         assert all(span.start < stream.size // 4 for span in spans)
-
-
-def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
-    """Also where damage leaves it open whose some rows are."""
-    drawn = Random(5)
-    with Trace(recorded) as trace:
-        (stream,) = trace.streams
-        packets = stream.read()
-        for _ in range(20):
-            damaged = bytearray(packets)
-            for place in drawn.sample(range(len(packets)), 3):
-                damaged[place] = drawn.randrange(256)
-            source = MemorySource(bytes(damaged))
-            whole = replace(stream, source=source).instructions(perf_time=True).columns()
-            for thread in trace.threads:
-                found = replace(thread, source=source).instructions(perf_time=True).columns()
-                own = whole["tid"] == thread.tid
-                assert found["ip"].tolist() == whole["ip"][own].tolist()
-                assert found["perf_time"].tolist() == whole["perf_time"][own].tolist()
 
 
 def test_interrupted_decoding_has_no_ledger(

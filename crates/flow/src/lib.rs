@@ -76,7 +76,6 @@ mod event;
 mod hash;
 mod interpreter;
 mod packet_clock;
-mod perf_clock;
 mod return_stack;
 mod segments;
 mod settings;
@@ -101,7 +100,6 @@ pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix, AddressMap, K};
 pub use packet_clock::PacketClock;
-pub use perf_clock::{PerfClock, PerfTime, PerfTimeKind};
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
 pub use settings::{
     Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,

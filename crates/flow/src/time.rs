@@ -505,7 +505,7 @@ impl Clock {
 }
 
 /// Returns the time nearest to `to` of all with the 56 bits of a TSC packet.
-pub(crate) fn nearest(payload: u64, to: u64) -> u64 {
+fn nearest(payload: u64, to: u64) -> u64 {
     let full = (to & !(TSC_BITS - 1)) | payload;
     let candidates = [
         full.wrapping_sub(TSC_BITS),

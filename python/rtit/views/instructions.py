@@ -25,7 +25,6 @@ from rtit.trace.threads.address_spaces import has_no_process
 from rtit.views.field_names import (
     GUEST_FIELDS,
     NATIVE_FIELDS,
-    PERF_TIME_FIELD,
     TIMING_FIELDS,
 )
 from rtit.views.trace_tail import find_crash
@@ -264,10 +263,7 @@ def _detailed_lines(
     timing = not set(TIMING_FIELDS).isdisjoint(fields)
     # IPC needs the cycles of all instructions, so head and tail are applied after decoding
     decoded = selection if ipc is None else Selection(time=selection.time)
-    perf_time = PERF_TIME_FIELD in fields
-    found = _render_batches(
-        stream.instructions(decoded, timing=timing, perf_time=perf_time), fields, formatter, ipc
-    )
+    found = _render_batches(stream.instructions(decoded, timing=timing), fields, formatter, ipc)
     if ipc is not None and selection.head is not None:
         return islice(found, selection.head)
     if ipc is not None and selection.tail is not None:
@@ -329,9 +325,6 @@ class _FieldFormatter:
             return [self._format_bound(each) for each in getattr(batch, name).tolist()]
         plain: dict[str, Callable[[], list[str]]] = {
             "time": lambda: [f"{self._nanoseconds(each):15}" for each in batch.time.tolist()],
-            PERF_TIME_FIELD: lambda: [
-                f"{self._nanoseconds(t):15}" for t in batch.perf_time.tolist()
-            ],
             "ip": lambda: [f"{each:16x}" for each in batch.ip.tolist()],
             "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
             "bits": lambda: [str(each) for each in batch.bits.tolist()],

@@ -59,7 +59,7 @@ def format_branches(
     """Return lines of branches and other transfers, with the `fields` of `BRANCH_FIELDS`."""
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
-    found = stream.branches(selection, timing=timing, perf_time="perf_time" in columns)
+    found = stream.branches(selection, timing=timing)
     return formatter.chunks(found, columns, as_json=as_json)
 
 
@@ -131,7 +131,7 @@ class _RowFormatter:
 
         if name.startswith("name of "):
             return self._name_columns(batch, name.removeprefix("name of "))
-        if name in ("time", "perf_time"):
+        if name == "time":
             return self._time_column(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):

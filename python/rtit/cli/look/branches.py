@@ -27,8 +27,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fields",
         metavar="LIST",
         default="source,target,kind",
-        help=f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s); "
-        "perf_time is the time that perf prints",
+        help=f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s)",
     )
     add_selection(parser)
     add_reading(parser)
