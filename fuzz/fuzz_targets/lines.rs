@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_image::elf::{read, symbols};
-use rtit_image::{joined, source_line, source_lines, Functions, LineQuery, SourceLines};
+use rtit_image::{join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines};
 
 fn lines_of(data: &[u8], start: u64, max_ranges: usize) -> Option<SourceLines> {
     let query = LineQuery {
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let named = symbols(data).unwrap_or_default();
-    let twice = joined(named.clone(), named.clone());
+    let twice = join_symbols(named.clone(), named.clone());
     assert!(twice.len() <= 2 * named.len() && twice.is_sorted_by_key(|symbol| symbol.value));
     if let Ok(elf) = read(data) {
         let functions = Functions::new(&elf.segments, named);

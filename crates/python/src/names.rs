@@ -8,7 +8,8 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use rtit_image::{
-    elf, joined, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned, Symbol,
+    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned,
+    Symbol,
 };
 use rtit_listing::{Region, Source};
 
@@ -52,7 +53,7 @@ impl Lazy {
             // what cannot be read there costs names, not the file
             let more = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
             if let Some(more) = more {
-                symbols = joined(symbols, more);
+                symbols = join_symbols(symbols, more);
             }
             Ok(rtit_image::Functions::new(&self.segments, symbols))
         };
