@@ -78,8 +78,8 @@ def line_ranges(
     With `windows`, only addresses in these half-open ranges are read.
     """
     for _ in range(_MAX_CHUNKS):
-        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MAX_LINES)
-        symbols.has_incomplete_lines |= is_cut
+        *columns, files, next_, is_incomplete = symbols.native.lines(windows, start, MAX_LINES)
+        symbols.has_incomplete_lines |= is_incomplete
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):
             yield LineRanges(begin, end, file, line, files)
