@@ -100,25 +100,10 @@ class Profile:
         """RANGECNT: how many ADDRn_CFG fields and ADDRn_A/B pairs exist (section 33.2.8.5)."""
         return self.ranges if self.ip_filtering else 0
 
-    @property
-    def range0(self) -> bool:
-        """Address range 0 exists."""
-        return self.implemented_ranges > 0
-
-    @property
-    def range1(self) -> bool:
-        """Address range 1 exists."""
-        return self.implemented_ranges > 1
-
-    @property
-    def range2(self) -> bool:
-        """Address range 2 exists."""
-        return self.implemented_ranges > 2
-
-    @property
-    def range3(self) -> bool:
-        """Address range 3 exists."""
-        return self.implemented_ranges > 3
+    range0 = property(lambda self: self.implemented_ranges > 0)
+    range1 = property(lambda self: self.implemented_ranges > 1)
+    range2 = property(lambda self: self.implemented_ranges > 2)
+    range3 = property(lambda self: self.implemented_ranges > 3)
 
     @property
     def memory_output(self) -> bool:
@@ -127,7 +112,7 @@ class Profile:
 
     @property
     def maximum_subleaf(self) -> int:
-        """The last sub-leaf of leaf 14H: 1 if it has anything to say."""
+        """The last sub-leaf of leaf 14H: 1 if sub-leaf 1 has any field."""
         return int(bool(self.implemented_ranges or self.mtc or self.psb_cyc))
 
     @property
@@ -137,17 +122,17 @@ class Profile:
 
     @property
     def pt_state_size(self) -> int:
-        """Bytes of that component, 0 if there is none."""
+        """Bytes of XSAVE component 8, 0 if there is none."""
         return PT_STATE_SIZE * self.pt_state
 
     @property
     def lbr_exclusive(self) -> bool:
-        """LBR, BTS, BTM and LER rest while TraceEn = 1 (section 33.3.1.2)."""
+        """LBR, BTS, BTM and LER are off while TraceEn = 1 (section 33.3.1.2)."""
         return (self.family, self.model) in _LBR_EXCLUSIVE
 
     @property
     def known_errata(self) -> tuple[str, ...]:
-        """The errata that this model is known to have, on or not (see `registers.errata`)."""
+        """The known errata of this model, on or not (see `registers.errata`)."""
         from rtit.registers.errata import errata_of
 
         return errata_of(self.family, self.model)
@@ -164,9 +149,9 @@ class Profile:
         )
 
     def with_errata(self, *names: str) -> Profile:
-        """This processor with the errata `names` on as well; without names, all known ones.
+        """Return this processor with the errata `names` on; without names, all known ones.
 
-        Aliases and any case will do. ValueError for a name that no erratum has.
+        Names may be aliases, in any case. Raises ValueError for an unknown name.
         """
         from rtit.registers.errata import ERRATA, erratum_name
 
@@ -178,10 +163,7 @@ class Profile:
         return replace(self, errata=self.errata | switches, **flags)
 
     def source(self, name: str) -> str:
-        """Where the value of the attribute `name` comes from; "assumed" if nothing says so.
-
-        AttributeError if there is no such attribute.
-        """
+        """Return the source of the value of an attribute, or "assumed". Raises AttributeError."""
         getattr(self, name)
         return self.sources.get(name) or _DERIVED.get(name) or "assumed"
 
@@ -198,7 +180,7 @@ class Profile:
         return self.crystal_hz * self.tsc_numerator // self.tsc_denominator
 
     def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
-        """What CPUID returns, as far as PT is concerned; 0 in every other bit."""
+        """Return the CPUID leaf with the bits about PT; every other bit is 0."""
         from rtit.registers.cpuid import LEAVES, Leaf
 
         if leaf == 0x01:
@@ -222,7 +204,7 @@ class Profile:
         source: str = "",
         **more: Any,
     ) -> Profile:
-        """The processor that returns `leaves`: (eax, ebx, ecx, edx) by (leaf, sub-leaf).
+        """Return the processor with these CPUID leaves: (eax, ebx, ecx, edx) by (leaf, sub-leaf).
 
         `source` says where the leaves come from, for every attribute that they report. `more` are
         attributes that CPUID does not report, or that replace what it reports.
@@ -260,7 +242,7 @@ def _signature(family: int, model: int, stepping: int) -> int:
 
 
 def _family_model(eax: int) -> tuple[int, int]:
-    """DisplayFamily and DisplayModel (Volume 2, CPUID)."""
+    """Return DisplayFamily and DisplayModel (Volume 2, CPUID)."""
     family = (eax >> 8) & 15
     model = (eax >> 4) & 15
     if family in (6, 15):
@@ -302,27 +284,12 @@ FULL = Profile(
     vmx_tracing=True,
     sources={
         **dict.fromkeys(
-            [
-                "pt",
-                "cr3_filtering",
-                "psb_cyc",
-                "ip_filtering",
-                "mtc",
-                "ptwrite",
-                "power_events",
-                "preservation",
-                "event_trace",
-                "tnt_disable",
-                "topa",
-                "multi_entry",
-                "single_range",
-                "fabric",
-                "lip",
-                "mtc_periods",
-                "cyc_thresholds",
-                "vmx_tracing",
-                "xsaves",
-            ],
+            (
+                *("pt", "cr3_filtering", "psb_cyc", "ip_filtering", "mtc", "ptwrite"),
+                *("power_events", "preservation", "event_trace", "tnt_disable", "topa"),
+                *("multi_entry", "single_range", "fabric", "lip", "mtc_periods"),
+                *("cyc_thresholds", "vmx_tracing", "xsaves"),
+            ),
             "assumed: everything that the chapter enumerates is there",
         ),
         **dict.fromkeys(

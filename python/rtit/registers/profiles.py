@@ -24,6 +24,12 @@ __all__ = [
 _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H"
 _NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
 _XSAVES = "GCC manual, x86 options: of the processors with PT, -march=broadwell alone has no XSAVES"
+_LATER_SOURCES = {
+    "vmx_no_pt_gp": VMX_RULE,
+    "xsaves": _XSAVES,
+    "branchen_must_be_set": _NOT_BDM106,
+}
+"""Sources of the processors after Broadwell."""
 
 
 BROADWELL = Profile.from_cpuid(
@@ -75,9 +81,7 @@ SKYLAKE = Profile.from_cpuid(
         ),
         "crystal_hz": "the same dump as leaf 14H: ECX of 15H is 0 (the crystal has 24 MHz)",
         "vmx_tracing": "VirtualBox, Intel_Core_i7_6700K.h (06_5EH): IA32_VMX_MISC is 7004C1E7H",
-        "vmx_no_pt_gp": VMX_RULE,
-        "xsaves": _XSAVES,
-        "branchen_must_be_set": _NOT_BDM106,
+        **_LATER_SOURCES,
     },
 )
 """Skylake client: PSB, CYC, MTC and two address ranges."""
@@ -97,9 +101,7 @@ GOLDMONT_PLUS = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": VMX_RULE,
-        "xsaves": _XSAVES,
-        "branchen_must_be_set": _NOT_BDM106,
+        **_LATER_SOURCES,
     },
 )
 """Goldmont Plus: PTWRITE and power events as well; IP payloads are linear addresses."""
@@ -119,9 +121,7 @@ ICELAKE = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": VMX_RULE,
-        "xsaves": _XSAVES,
-        "branchen_must_be_set": _NOT_BDM106,
+        **_LATER_SOURCES,
     },
 )
 """Ice Lake client: as Skylake, with one CYC threshold less; LBRs go on while PT traces."""
@@ -141,9 +141,7 @@ ALDERLAKE = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": VMX_RULE,
-        "xsaves": _XSAVES,
-        "branchen_must_be_set": _NOT_BDM106,
+        **_LATER_SOURCES,
     },
 )
 """The Gracemont cores of Alder Lake: PTWRITE and preservation; IP payloads are linear addresses."""

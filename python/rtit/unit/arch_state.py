@@ -10,7 +10,7 @@ from typing import Literal
 
 from rtit.errors import UsageError
 from rtit.registers import MSRS, Msr
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import hexadecimal_repr
 
 TSC_RATIO_1 = 1 << 48
 """TSC multiplier that changes nothing: 48 of its 64 bits are a fraction."""

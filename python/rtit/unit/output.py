@@ -31,8 +31,7 @@ from enum import IntEnum
 from struct import unpack
 from typing import Literal, NamedTuple
 
-from rtit.registers.fields import Field, Register
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import Field, Register, hexadecimal_repr
 from rtit.registers.msr import CTL, OUTPUT_MASK_PTRS
 from rtit.registers.profiles import Profile
 from rtit.registers.register_file import RegisterFile

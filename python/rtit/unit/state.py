@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import hexadecimal_repr
 from rtit.unit.arch_state import ArchState
 
 

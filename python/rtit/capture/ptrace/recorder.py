@@ -30,7 +30,7 @@ from rtit.capture.store.unit_output import OutputSetup
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import ArchState, Processor
-from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
+from rtit.registers import Msr, Profile
 from rtit.unit.arch_state import CODE_BITS
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
@@ -214,7 +214,7 @@ class PtraceRecorder(RecordingWriter):
         if kind == EventKind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == EventKind.RESUME:
-            if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
+            if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
             thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
@@ -260,10 +260,10 @@ class PtraceRecorder(RecordingWriter):
             zip(self._filters, process.ranges, strict=True)
         ):
             first, last = found or (0, 0)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index, first)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index, first)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index + 1, last)
             ctl |= address_filter.addr_cfg << (32 + 4 * index)
-        thread.cpu.set_msr(IA32_RTIT_CTL, ctl)
+        thread.cpu.set_msr(Msr.CTL, ctl)
         thread.enabled = True
 
     @staticmethod
@@ -379,7 +379,7 @@ class PtraceRecorder(RecordingWriter):
         """End the thread's tracing and write its last packets."""
         self._wait_until(thread.cpu, clock)
         self._update_counts(thread, EventKind.EXIT, thread.retired)
-        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
+        thread.cpu.set_msr(Msr.CTL, 0)
         self._write_chunk(thread, clock)
 
     def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
@@ -424,9 +424,9 @@ class PtraceRecorder(RecordingWriter):
 
 def _clear_trace_en(cpu: Processor) -> None:
     """Clear TraceEn, if it is set."""
-    ctl = cpu.get_msr(IA32_RTIT_CTL)
+    ctl = cpu.get_msr(Msr.CTL)
     if ctl & _TRACE_EN:
-        cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
+        cpu.set_msr(Msr.CTL, ctl & ~_TRACE_EN)
 
 
 _FILE_EVENTS = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))

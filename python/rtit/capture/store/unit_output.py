@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rtit.errors import UsageError
 from rtit.processor import Processor
-from rtit.registers import IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
+from rtit.registers import Msr
 from rtit.unit.memory import Memory
 
 _TABLE_ADDRESS = 0x10_0000
@@ -43,15 +43,15 @@ class OutputSetup:
     def install(self, cpu: Processor, memory: Memory) -> None:
         """Write the table, where there is one, and the output registers. TraceEn must be 0."""
         if not self.regions:
-            cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _FIRST_REGION << 8)
-            cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, self.size - 1)
+            cpu.set_msr(Msr.OUTPUT_BASE, _FIRST_REGION << 8)
+            cpu.set_msr(Msr.OUTPUT_MASK_PTRS, self.size - 1)
             return
         code = (self.size // _PAGE).bit_length() - 1
         for index in range(self.regions):
             memory.write_u64(_TABLE_ADDRESS + 8 * index, self.region(index) | code << 6)
         memory.write_u64(_TABLE_ADDRESS + 8 * self.regions, _TABLE_ADDRESS | _ENTRY_END)
-        cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _TABLE_ADDRESS)
-        cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, 0x7F)
+        cpu.set_msr(Msr.OUTPUT_BASE, _TABLE_ADDRESS)
+        cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0x7F)
 
     def region(self, index: int) -> int:
         """Return the physical address of ToPA region `index`. Regions are not adjacent, so that a
