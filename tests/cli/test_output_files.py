@@ -13,7 +13,7 @@ import pytest
 
 from rtit.capture.named_file import NamedFile
 from rtit.capture.private_files import ReservedOutput
-from rtit.cli.output_file import write
+from rtit.cli.output import write
 from support.recordings import RTIT, Recorder
 
 

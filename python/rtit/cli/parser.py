@@ -136,7 +136,7 @@ class CommandParser(argparse.ArgumentParser):
 class ProgramParser(CommandParser):
     """The options of a command that reads a recording or runs a program: `stat`.
 
-    A program is what follows `--`, or begins with a word that is executable. It becomes `program`,
+    The words after `--`, or from the first executable word on, are a program: `program`, which is
     None for a recording.
     """
 
