@@ -278,17 +278,18 @@ def _add_guests(parser: CommandParser) -> None:
     )
 
 
-def _guest(arguments: argparse.Namespace) -> KernelFiles | None:
+def _kernel_files(arguments: argparse.Namespace, prefix: str = "") -> KernelFiles:
     from rtit.image import KernelFiles
 
-    found = KernelFiles(
-        kcore=getattr(arguments, "guest_kcore", None),
-        kallsyms=getattr(arguments, "guest_kallsyms", None),
-        vmlinux=getattr(arguments, "guest_vmlinux", None),
-        modules=getattr(arguments, "guest_kernel_modules", None),
-        listed=getattr(arguments, "guestmodules", None),
+    names = ("kcore", "kallsyms", "vmlinux")
+    kcore, kallsyms, vmlinux = (getattr(arguments, prefix + name, None) for name in names)
+    return KernelFiles(
+        kcore=kcore,
+        kallsyms=kallsyms,
+        vmlinux=vmlinux,
+        modules=getattr(arguments, f"{prefix}kernel_modules", None),
+        listed=getattr(arguments, "guestmodules", None) if prefix else None,
     )
-    return found if found.has_files else None
 
 
 def input_path(arguments: argparse.Namespace) -> str | BinaryIO:
@@ -310,7 +311,6 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     A command that opens several passes `matched`, which collects the entries of --map that are in
     one of them, and then calls `check_map`.
     """
-    from rtit.image import KernelFiles
     from rtit.trace import Trace
     from rtit.trace.recording.settings import parse_cpu
 
@@ -318,6 +318,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         return open_raw_trace(arguments)
     model = getattr(arguments, "cpu_model", None)
     path_map = dict(_mapping(text) for text in getattr(arguments, "map", []))
+    guest = _kernel_files(arguments, "guest_")
     trace = Trace(
         input_path(arguments),
         symfs=getattr(arguments, "symfs", None),
@@ -326,18 +327,13 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
         build_id_cache=getattr(arguments, "buildid_dir", None),
         debuginfod=getattr(arguments, "debuginfod", False),
         guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
-        guest=_guest(arguments),
+        guest=guest if guest.has_files else None,
         guest_mount=getattr(arguments, "guestmount", None),
         guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
         jobs=jobs(arguments),
         max_counters=getattr(arguments, "max_edges", 0),
-        kernel=KernelFiles(
-            kcore=getattr(arguments, "kcore", None),
-            kallsyms=getattr(arguments, "kallsyms", None),
-            vmlinux=getattr(arguments, "vmlinux", None),
-            modules=getattr(arguments, "kernel_modules", None),
-        ),
+        kernel=_kernel_files(arguments),
     )
     try:
         found = _matched(trace, path_map)

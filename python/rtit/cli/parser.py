@@ -161,7 +161,7 @@ class ProgramParser(CommandParser):
 
 
 def _is_program(word: str) -> bool:
-    """Whether a word names an executable file; a file that is there and is not executable is a
+    """Return whether a word names a program; an existing file that is not executable is a
     recording, even if PATH has a program of its name.
     """
     import shutil

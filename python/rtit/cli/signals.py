@@ -21,7 +21,6 @@ from rtit.cli import output
 if TYPE_CHECKING:
     from rtit.capture.session import RecordingSession
 
-
 _CLEAN_UP = (signal.SIGTERM, signal.SIGHUP)
 
 

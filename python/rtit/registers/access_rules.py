@@ -145,13 +145,13 @@ def _field_faults(register: Register, row: Field, content: int, profile: Profile
 
 
 def _vmx_faults(value: int, profile: Profile, vmx: bool) -> Iterator[str]:
-    """Without IA32_VMX_MISC[14], CTL cannot be written in VMX operation (33.2.9.4)."""
+    """Return the fault of a write of CTL in VMX operation without IA32_VMX_MISC[14] (33.2.9.4)."""
     if vmx and not profile.vmx_tracing and (profile.vmx_no_pt_gp == "any" or value & _TRACE_EN):
         yield f"{CTL.name} is written in VMX operation, IA32_VMX_MISC[14] is 0"
 
 
 def _enable_faults(value: int, profile: Profile) -> Iterator[str]:
-    """Rules for a value that has TraceEn set (Table 33-6, ToPA)."""
+    """Return the faults of a value that has TraceEn set (Table 33-6, ToPA)."""
     if not value & _TRACE_EN:
         return
     if not value & _TO_MEMORY_OR_TOPA and not profile.single_range:

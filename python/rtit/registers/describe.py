@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rtit.registers.cpuid import LEAVES
 from rtit.registers.fields import Field, Register
 from rtit.registers.msr import CTL
-from rtit.registers.profile import Profile
+from rtit.registers.profiles import Profile
 
 # A period of 0 is shown only while its packet is enabled.
 _ENABLED_BY = {"MTCFreq": "MTCEn", "CycThresh": "CYCEn", "PSBFreq": "TraceEn"}
@@ -32,6 +32,16 @@ class FieldDescription:
     words: str
     source: str
     shown: bool
+
+    def as_json(self) -> dict[str, str | int]:
+        """Return the field as JSON data."""
+        return {
+            "name": self.name,
+            "bits": self.bits,
+            "value": self.content,
+            "meaning": self.words,
+            "source": self.source,
+        }
 
 
 def describe_fields(

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from rtit.errors import UsageError
 from rtit.registers.fields import Register
 from rtit.registers.msr import MSRS, Msr
-from rtit.registers.profile import Profile
-from rtit.registers.profiles import PROFILES
+from rtit.registers.profiles import PROFILES, Profile
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+|[0-9][0-9a-fA-F]*[hH]")
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)[hH]?")

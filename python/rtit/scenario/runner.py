@@ -43,7 +43,6 @@ _MAX_CYCLES = 1 << 24
 _MAX_CRYSTAL_CLOCKS = 1 << 20
 """Limits of the clocks, because their time has MTC and CYC packets. A sleep counts for nothing."""
 
-
 _EVENTS_WITHOUT_EXECUTION = frozenset(
     ("at", "read", "state", "ctl", "vmcs", "change_frequency", "reset", *TRACE_UNIT_EVENTS)
 )

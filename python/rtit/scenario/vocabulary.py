@@ -182,7 +182,6 @@ TRACE_UNIT_EVENTS = (
 OPERATION_TIMES = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
 """Arguments for the times of the parts of a long event."""
 
-
 _MAX_LISTED_ARGUMENTS = 16
 """The most arguments that help texts list."""
 

@@ -199,7 +199,6 @@ def _with_entry(
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
 
-
 LVT_MASKED = 1 << 16
 """An entry of the local vector table after reset: it is masked."""
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
 """Fields that native code can render."""
 
-
 TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
-
-
 PERF_TIME_FIELD = "perf_time"
-
-
 GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
-
 
 DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),

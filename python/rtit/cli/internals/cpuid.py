@@ -201,14 +201,7 @@ def _to_json(
         for result in outputs:
             rows, _ = _explain(key, result, getattr(answer, result))
             for row in rows:
-                item: dict[str, Any] = {
-                    "output": result.upper(),
-                    "name": row.name,
-                    "bits": row.bits,
-                    "value": row.content,
-                    "meaning": row.words,
-                    "source": row.source,
-                }
+                item = {"output": result.upper(), **row.as_json()}
                 if profile is not None and (attribute := _attribute(key, result, row.name)):
                     item["value_source"] = profile.source(attribute)
                 fields.append(item)

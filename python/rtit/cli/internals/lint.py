@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _NONE = "none"
 
-
 _EPILOG = """Examples:
   rtit lint
   rtit lint --raw trace.pt --cpu-model 6/94/3

@@ -175,16 +175,7 @@ def _to_json(
         "address": f"{_address(register):#x}",
         "source": register.source,
         "value": f"{value:#x}",
-        "fields": [
-            {
-                "name": row.name,
-                "bits": row.bits,
-                "value": row.content,
-                "meaning": row.words,
-                "source": row.source,
-            }
-            for row in describe_fields(register, value, profile)
-        ],
+        "fields": [row.as_json() for row in describe_fields(register, value, profile)],
         "reserved": f"{value & register.reserved_mask:#x}",
     }
     if result is not None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Stream
 
-
 _EPILOG = """Examples:
   rtit packets | head -50
   rtit packets --timing --tid 1234 crash.data

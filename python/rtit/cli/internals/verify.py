@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rtit.trace import Trace
     from rtit.views.verify import Ranges
 
-
 _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _MOST = 40
 _MOST_THREADS = 12
 
-
 _EPILOG = """Examples:
   rtit info crash.data
   rtit info --at 1.5s

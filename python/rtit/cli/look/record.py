@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rtit.capture.store.size_limits import SizeLimits
     from rtit.unit.time_model import TimeModel
 
-
 _LARGE = 1 << 30
 """Bytes of PT from which a recording counts as large."""
 _HINTS = {

@@ -26,7 +26,6 @@ _STREAMS = 40
 _PROCESSES = 100
 """Most lines of each kind; --json has all."""
 
-
 _EPILOG = """Examples:
   rtit report
   rtit report --top 50 --comm worker crash.data

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
-
 _EPILOG = """A line ran as often as the most frequent of the addresses where its code begins;
 a branch is a conditional branch instruction, with two outcomes.
 
@@ -106,12 +105,10 @@ def _chosen(found: Coverage, names: list[str]) -> list[FileCoverage]:
 
 def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage import source_files
-    from rtit.coverage.formats.afl import afl_map
+    from rtit.coverage.formats.blocks import afl_map, drcov_log
     from rtit.coverage.formats.cobertura import cobertura_report
-    from rtit.coverage.formats.drcov import drcov_log
     from rtit.coverage.formats.html import html_report
-    from rtit.coverage.formats.lcov import lcov_report
-    from rtit.coverage.formats.text import text_report
+    from rtit.coverage.formats.lines import lcov_report, text_report
     from rtit.readable import escape_control_characters
 
     if kind == "drcov":

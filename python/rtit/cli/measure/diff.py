@@ -16,7 +16,6 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-
 _EPILOG = """Exit code: 0 for the same path, 1 for different paths or a failure, 2 for wrong usage,
 3 for the same path as far as it could be decoded.
 
@@ -69,7 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference; return 1 if the paths diverge."""
     from rtit.diff.diff_traces import diff_traces
-    from rtit.diff.output import difference_json, format_difference
+    from rtit.diff.difference import difference_json, format_difference
 
     if arguments.context < 1:
         raise UsageError(f"--context {arguments.context}: expected a number from 1 on")

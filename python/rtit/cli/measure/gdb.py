@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _LAST = 1_000_000
 
-
 _EPILOG = """Examples:
   rtit gdb crash.data
   rtit gdb --batch --ex 'break write' --ex reverse-continue --ex bt

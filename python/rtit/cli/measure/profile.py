@@ -104,8 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _line_writer(tool: str) -> Callable[[Binary], Iterator[str]]:
-    from rtit.profile.formats.autofdo import autofdo_profile, llvm_profile
-    from rtit.profile.formats.bolt import bolt_profile
+    from rtit.profile.formats.ranges import autofdo_profile, bolt_profile, llvm_profile
 
     return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
 

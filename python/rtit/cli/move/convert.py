@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rtit.trace import Stream, Trace
 
-
 _EPILOG = """Examples:
   rtit convert --split parts perf.data
   rtit convert --raw thread7.pt --maps 7.maps -o perf.data
