@@ -238,16 +238,16 @@ def _kernel_form(text: str) -> None:
 
 
 def _bare(text: str) -> None:
-    from rtit.cli import raw_options
+    from rtit.cli import options
     from rtit.image import Image
     from rtit.trace import decode
 
     words = (text.split("\n") + [""] * 3)[:8]
-    start = raw_options.start(words[0] or None)
-    ranges = raw_options.filter_ranges(words[1] or None)
-    guest = raw_options.guest_tsc_of_all([words[2]] if words[2] else None)
+    start = options.start(words[0] or None)
+    ranges = options.filter_ranges(words[1] or None)
+    guest = options.guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
-    raw_options.guest_tsc(list(filter(None, words[3:])))
+    options.guest_tsc(list(filter(None, words[3:])))
 
 
 def _register(text: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.output_files import NamedFile, ReservedOutput
-from rtit.cli.output_file import write
+from rtit.cli.output import write
 from support.recordings import RTIT, Recorder
 
 

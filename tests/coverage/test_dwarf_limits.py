@@ -73,7 +73,7 @@ def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert same_ways == ways > 0
     assert fewer_found <= 2000
     assert lost == [
-        f"{path.with_suffix('.so')}: lines of source, of which its DWARF tells more than is read"
+        f"{path.with_suffix('.so')}: lines of source, of which its DWARF has more than are read"
     ]
 
 
@@ -104,7 +104,7 @@ def test_chunk_size_does_not_change_lines(
     monkeypatch.setattr("rtit.profile.source_lines.MAX_LINES", LINES // 33)
     capsys.readouterr()
     assert main(words) == 3
-    assert "of which its DWARF tells more than is read" in capsys.readouterr().err
+    assert "of which its DWARF has more than are read" in capsys.readouterr().err
     some = [line for line in out.read_bytes().splitlines() if line.startswith(b"DA:")]
     assert len(some) == LINES // 33 * 32
     assert {*some} <= {*whole.splitlines()}

@@ -9,7 +9,7 @@ import pytest
 from rtit.errors import GeneralProtection, UsageError
 from rtit.packets import Packet, scan
 from rtit.processor import ArchState, Processor, StateChanges
-from rtit.processor.state_changes import ModeChanges
+from rtit.processor.core import ModeChanges
 from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit.arch_state import MODE_FIELDS
 from rtit.unit.memory import Memory

@@ -5,12 +5,8 @@ from __future__ import annotations
 NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
 """Fields that native code can render."""
 
-
 TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
-
-
 GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
-
 
 DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),

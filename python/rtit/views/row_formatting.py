@@ -92,6 +92,28 @@ def format_edges(
     return formatter.chunks(parts, columns, as_json=as_json)
 
 
+def format_events(
+    trace: Trace, stream: Stream, selection: Selection, *, as_json: bool = False
+) -> Iterator[bytes]:
+    """Return lines of interrupts, transactions, PTWRITEs and power events, below a title."""
+    from rtit.trace.events import describe_event, event_to_dict
+
+    if not as_json:
+        yield _text_line(f"# {stream.title}, {stream.size:,} bytes")
+    clock = trace.clock
+    for event in stream.events(selection):
+        time = event.time if clock is None else clock.to_nanoseconds(event.time)
+        if as_json:
+            line = {"stream": stream.title, "nanoseconds": time if clock else None}
+            yield f"{format_json(line | event_to_dict(event))}\n".encode()
+        else:
+            yield _text_line(f"{time:>15} {event.offset:08x}  {describe_event(event)}")
+
+
+def _text_line(text: str) -> bytes:
+    return f"{escape_control_characters(text)}\n".encode()
+
+
 class _RowFormatter:
     """Formats columns of a stream's batches."""
 

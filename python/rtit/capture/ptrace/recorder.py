@@ -31,13 +31,7 @@ from rtit.errors import UsageError
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import ArchState, Processor
-from rtit.registers import (
-    IA32_RTIT_ADDR0_A,
-    IA32_RTIT_CTL,
-    IA32_RTIT_OUTPUT_BASE,
-    IA32_RTIT_OUTPUT_MASK_PTRS,
-    Profile,
-)
+from rtit.registers import Msr, Profile
 from rtit.unit.arch_state import CODE_BITS
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
@@ -71,21 +65,21 @@ class OutputSetup:
 
     @property
     def ctl(self) -> int:
-        """The bits of IA32_RTIT_CTL that choose this scheme."""
+        """The bits of Msr.CTL that choose this scheme."""
         return _CTL_TOPA if self.regions else 0
 
     def install(self, cpu: Processor, memory: Memory) -> None:
         """Write the table, where there is one, and the output registers. TraceEn must be 0."""
         if not self.regions:
-            cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _FIRST_REGION << 8)
-            cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, self.size - 1)
+            cpu.set_msr(Msr.OUTPUT_BASE, _FIRST_REGION << 8)
+            cpu.set_msr(Msr.OUTPUT_MASK_PTRS, self.size - 1)
             return
         code = (self.size // _PAGE).bit_length() - 1
         for index in range(self.regions):
             memory.write_u64(_TABLE_ADDRESS + 8 * index, self.region(index) | code << 6)
         memory.write_u64(_TABLE_ADDRESS + 8 * self.regions, _TABLE_ADDRESS | _ENTRY_END)
-        cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _TABLE_ADDRESS)
-        cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, 0x7F)
+        cpu.set_msr(Msr.OUTPUT_BASE, _TABLE_ADDRESS)
+        cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0x7F)
 
     def region(self, index: int) -> int:
         """Return the physical address of ToPA region `index`. Regions are not adjacent, so that a
@@ -272,7 +266,7 @@ class PtraceRecorder(RecordingWriter):
         if kind == EventKind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == EventKind.RESUME:
-            if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
+            if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
             thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
@@ -318,10 +312,10 @@ class PtraceRecorder(RecordingWriter):
             zip(self._filters, process.ranges, strict=True)
         ):
             first, last = found or (0, 0)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index, first)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index, first)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index + 1, last)
             ctl |= address_filter.addr_cfg << (32 + 4 * index)
-        thread.cpu.set_msr(IA32_RTIT_CTL, ctl)
+        thread.cpu.set_msr(Msr.CTL, ctl)
         thread.enabled = True
 
     @staticmethod
@@ -437,7 +431,7 @@ class PtraceRecorder(RecordingWriter):
         """End the thread's tracing and write its last packets."""
         self._wait_until(thread.cpu, clock)
         self._update_counts(thread, EventKind.EXIT, thread.retired)
-        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
+        thread.cpu.set_msr(Msr.CTL, 0)
         self._write_chunk(thread, clock)
 
     def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
@@ -482,9 +476,9 @@ class PtraceRecorder(RecordingWriter):
 
 def _clear_trace_en(cpu: Processor) -> None:
     """Clear TraceEn, if it is set."""
-    ctl = cpu.get_msr(IA32_RTIT_CTL)
+    ctl = cpu.get_msr(Msr.CTL)
     if ctl & _TRACE_EN:
-        cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
+        cpu.set_msr(Msr.CTL, ctl & ~_TRACE_EN)
 
 
 _FILE_EVENTS = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))

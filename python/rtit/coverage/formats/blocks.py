@@ -1,22 +1,28 @@
-"""DynamoRIO's drcov log, version 2 with a module table of version 2.
+"""Coverage of code: DynamoRIO's drcov log and AFL's edge map.
 
-QEMU's plugin writes this form, and coverage viewers of disassemblers read it. A text header is
-followed by 8 bytes per block, little-endian: offset from the module's base (u32), size (u16),
-number of the module (u16).
+drcov: version 2 with a module table of version 2. QEMU's plugin writes this format, and coverage
+viewers of disassemblers read it. A text header is followed by 8 bytes per block, little-endian:
+offset from the module's base (u32), size (u16), number of the module (u16).
+
+AFL: 65,536 counters of a byte. A location is hashed from its offset and the build id (or name) of
+its file, so it is the same in every run. An edge counts at the hash of its target xor half the hash
+of its source. A counter stops at 255.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from rtit.profile.tables import iterate_rows
 from rtit.readable import escape_control_characters
 
 if TYPE_CHECKING:
     from rtit.coverage.file_coverage import FileCoverage
-
 
 _ENTRY = struct.Struct("<IHH")
 _MAX_BLOCK_BYTES = 0xFFFF
@@ -50,3 +56,21 @@ def _split_block(at: int, size: int) -> Iterator[tuple[int, int]]:
     while size > 0:
         yield at, min(size, _MAX_BLOCK_BYTES)
         at, size = at + _MAX_BLOCK_BYTES, size - _MAX_BLOCK_BYTES
+
+
+SIZE = 1 << 16
+
+
+def afl_map(codes: Sequence[FileCoverage]) -> bytes:
+    """Return the map of edges within files."""
+    counters = [0] * SIZE
+    for code in codes:
+        seed = crc32(code.build_id or os.fsencode(PurePath(code.path).name))
+        for source, target, count in iterate_rows((code.source, code.target, code.transfer_count)):
+            at = _number(target, seed) ^ _number(source, seed) >> 1
+            counters[at] = min(255, counters[at] + count)
+    return bytes(counters)
+
+
+def _number(offset: int, seed: int) -> int:
+    return crc32(offset.to_bytes(8, "little"), seed) & SIZE - 1

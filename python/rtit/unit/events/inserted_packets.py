@@ -1,5 +1,9 @@
-"""Data that software or the PMU adds to the trace: PTWRITE, and PEBS records as packet blocks
-(sections 33.2.2, 33.4.1.1, 33.4.2.21, 33.4.2.26 to 33.4.2.28).
+"""Packets that do not report control flow.
+
+Software and the PMU add data: PTWRITE, and PEBS records as packet blocks (sections 33.2.2,
+33.4.1.1, 33.4.2.21, 33.4.2.26 to 33.4.2.28). A processor may at any time insert a PSB+, CYC, PAD or
+MNT, lose an MTC, or overflow (sections 33.3.6, 33.3.8, 33.4.2.12, 33.4.2.17, 33.4.2.19 and
+33.4.2.20). With TriggerEn=0 nothing is inserted.
 """
 
 from __future__ import annotations
@@ -7,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rtit.errors import UndefinedOpcode
-from rtit.packets import encoder, item_name
+from rtit.packets import encode, encoder, item_name
+from rtit.unit import overflow
 from rtit.unit.control_flow_packets import emit_fup, flush_tnt
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address
-from rtit.unit.illegal_events import require, require_addresses
-from rtit.unit.stream import commit, write_packets
-from rtit.unit.timing_packets import advance_to_cycle, emit_cyc_if_due
+from rtit.unit.illegal_events import require, require_addresses, require_bits
+from rtit.unit.stream import commit, insert_psb_now, resolve_overflow, write_packets
+from rtit.unit.timing_packets import advance_to_cycle, emit_cyc, emit_cyc_if_due
 
 _PTW = encoder("PTW")
-
-
 _PAYLOAD_BYTES = {4: 0, 8: 1}
 
 
@@ -48,14 +51,8 @@ def ptwrite(unit: Unit, ip: int, next_ip: int, value: int, size: int = 8) -> Non
 
 
 _BBP = encoder("BBP")
-
-
 _BIP = encoder("BIP")
-
-
 _BEP = encoder("BEP")
-
-
 BlockItems = Iterable[tuple[int, int]]
 """(ID of Table 33-47, value of 64 bits)."""
 
@@ -68,13 +65,13 @@ def pebs(
     four_bytes: bool = False,
     clocks: Mapping[int, int] | None = None,
 ) -> None:
-    """A PEBS record of the event at `ip`: items by BBP type (Table 33-45).
+    """Add a PEBS record of the event at `ip`: items by BBP type (Table 33-45).
 
     `four_bytes`: only the low half of each value is sent. `clocks` says for a type when, in
     retired instructions, its block begins: timing packets can lie in a block. Groups come in
-    the order of Parameters.pebs_block_order; results and the like go before them, PSB after
-    (Table 33-15). In an overflow the rest of the record is lost. IllegalEvent for a type or
-    ID that is reserved, and for clocks that go back.
+    the order of Parameters.pebs_block_order; pending packets precede them, a PSB follows (Table
+    33-15). An overflow loses the rest of the record. Raises IllegalEvent for a reserved type or
+    ID, and for clocks that decrease.
     """
     blocks = {kind: tuple(items) for kind, items in groups.items()}
     for kind, items in blocks.items():
@@ -105,8 +102,8 @@ def _emit_blocks(
             advance_to_cycle(unit, clocks[kind] * unit.time.cpi)
         unit.emit(_BBP(size, kind))
         for number, value in blocks[kind]:
-            # A buffer with a bound takes a block item by item, and may overflow in it. What
-            # follows is dropped then: an overflow resolves between events only.
+            # A bounded buffer takes a block item by item, and may overflow within it. The rest
+            # is dropped then: an overflow resolves only between events.
             if unit.has_bounded_buffer:
                 write_packets(unit)
             unit.emit(_BIP(number, size, value & mask))
@@ -115,3 +112,60 @@ def _emit_blocks(
     unit.emit(_BEP(int(unit.state.context_en)))
     if unit.state.context_en:
         emit_fup(unit, linear_address(unit, ip))
+
+
+_PAD = encode("PAD")
+_MNT = encoder("MNT")
+
+
+def insert_psb(unit: Unit) -> None:
+    """Insert an extra PSB+."""
+    if unit.state.trigger_en and unit.state.overflow is None:
+        insert_psb_now(unit)
+
+
+def insert_cyc(unit: Unit) -> None:
+    """Insert a stand-alone CYC, if CYCEn=1 and the threshold has passed."""
+    if unit.state.cycle >= unit.state.cyc_allowed_at:
+        flush_tnt(unit)
+        emit_cyc(unit)
+        commit(unit)
+
+
+def pad(unit: Unit, count: int = 1) -> None:
+    """Insert `count` PADs."""
+    require(count >= 0, f"there are {count} PADs")
+    _insert_packet(unit, _PAD * count)
+
+
+def mnt(unit: Unit, payload: int) -> None:
+    """Insert an MNT with a 64-bit payload."""
+    require_bits("the payload of MNT", payload, 64)
+    _insert_packet(unit, _MNT(payload))
+
+
+def drop_mtc(unit: Unit, count: int = 1) -> None:
+    """Lose the next `count` MTCs."""
+    require(count >= 0, f"{count} MTCs get lost")
+    unit.state.mtcs_to_drop = count
+
+
+def begin_overflow(unit: Unit) -> None:
+    """Start an overflow: the internal buffers are full."""
+    if unit.state.trigger_en and unit.state.overflow is None:
+        overflow.start_overflow(unit)
+
+
+def end_overflow(unit: Unit, ip: int | None = None) -> None:
+    """Resolve the overflow, if there is one. The instruction at `ip` is next."""
+    require_addresses(ip)
+    if ip is not None:
+        unit.state.ip = linear_address(unit, ip)
+    resolve_overflow(unit)
+
+
+def _insert_packet(unit: Unit, packet: bytes) -> None:
+    if unit.state.trigger_en:
+        flush_tnt(unit)
+        unit.emit(packet)
+        commit(unit)
