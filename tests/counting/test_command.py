@@ -70,9 +70,9 @@ def test_what_is_not_counted_is_not_less(tmp_path: Path, capfd: pytest.CaptureFi
 def test_names_in_a_file_are_text(tmp_path: Path) -> None:
     program = tmp_path / "a\x1b[31m\u2028b"
     shutil.copy("/bin/true", program)
-    told = tmp_path / "counts"
-    assert main(["stat", "--per", "dso", "-o", str(told), "--", str(program)]) == 0
-    lines = told.read_text().split("\n")
+    counts_file = tmp_path / "counts"
+    assert main(["stat", "--per", "dso", "-o", str(counts_file), "--", str(program)]) == 0
+    lines = counts_file.read_text().split("\n")
     assert all(line.isprintable() for line in lines)
     assert any(r"a\x1b[31m\u2028b" in line for line in lines)
 

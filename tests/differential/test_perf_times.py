@@ -90,8 +90,8 @@ def branches_from_rtit(trace: Trace) -> dict[int, list[tuple[int, int, int]]]:
         columns = stream.branches(perf_time=True).columns()
         taken = (columns["kind"] != End.CUT) & (columns["target"] != 0)
         times = trace.clock.nanoseconds(columns["perf_time"])[taken].tolist()
-        places = (columns[name][taken].tolist() for name in ("source", "target"))
-        found.setdefault(stream.tid, []).extend(zip(times, *places, strict=True))
+        addresses = (columns[name][taken].tolist() for name in ("source", "target"))
+        found.setdefault(stream.tid, []).extend(zip(times, *addresses, strict=True))
     return found
 
 

@@ -30,8 +30,8 @@ def test_perf_time_of_one_thread_is_that_in_the_rows_of_its_cpu(
         (stream,) = trace.streams
         packets = stream.read()
         damaged = bytearray(packets)
-        for place in drawn.sample(range(len(packets)), 6):
-            damaged[place] = drawn.randrange(256)
+        for index in drawn.sample(range(len(packets)), 6):
+            damaged[index] = drawn.randrange(256)
         source = MemorySource(bytes(damaged))
         whole = getattr(replace(stream, source=source), row_kind)(perf_time=True).columns()
         for thread in trace.threads[:2]:

@@ -116,15 +116,15 @@ THRESHOLDS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "known"), THRESHOLDS)
-def test_table_33_13(told: list[int], known: list[int]) -> None:
+@pytest.mark.parametrize(("present", "known"), THRESHOLDS)
+def test_table_33_13(present: list[int], known: list[int]) -> None:
     """Known is the time of the last CYC: exact for its packet, a lower bound until the next."""
     targets = [0x2000, 0x2100, 0x2200, 0x2300, 0, 0x2400, 0x2500, 0x2600]
     code = {0x1000: "ffe0", 0x2000: "ffd0", 0x2100: "ffd0", 0x2200: "ffe0", 0x2300: "0f22d8 ffe0"}
     code |= {0x2400: "ffd0", 0x2500: "ffe0", 0x2600: "90"}
     stream, last = b"", -1000
     for at, target in zip(AT, targets, strict=True):
-        if at in told:
+        if at in present:
             stream += encode_cyc(at - last)
             last = at
         if target:

@@ -37,12 +37,14 @@ STOP = full("FUP", BASE + 3) + OFF
 Found = list[tuple[str, int, int]]
 
 
-def told(stream: bytes, *kinds: str, **settings: Any) -> Found:
+def events_at(stream: bytes, *kinds: str, **settings: Any) -> Found:
     """(kind, ip, value) of the events of these kinds; nothing may be lost."""
-    return [each[:3] for each in placed(stream, *kinds, **settings)]
+    return [each[:3] for each in events_with_times(stream, *kinds, **settings)]
 
 
-def placed(stream: bytes, *kinds: str, **settings: Any) -> list[tuple[str, int, int, int, int]]:
+def events_with_times(
+    stream: bytes, *kinds: str, **settings: Any
+) -> list[tuple[str, int, int, int, int]]:
     """As `told`, with the time, and the instructions that ran before."""
     space = core.Space()
     space.map(0, BASE, b"\x90" * 64)
@@ -66,7 +68,7 @@ ASLEEP = encode("EXSTOP", ip=1) + full("FUP", BASE + 2)
 def test_block_has_the_ip_of_its_bep() -> None:
     block = encode("BBP", sz=0, type=4) + encode("BIP", id=1, sz=0, payload=5)
     end = encode("BEP", ip=1) + full("FUP", BASE + 2)
-    found = placed(psb() + block + end + STOP, "block begin", "block item", "block end")
+    found = events_with_times(psb() + block + end + STOP, "block begin", "block item", "block end")
     # all after the instructions before the FUP; a BIP has its number for an IP
     assert [each[:2] for each in found] == [
         ("block begin", BASE + 2),
@@ -74,7 +76,7 @@ def test_block_has_the_ip_of_its_bep() -> None:
         ("block end", BASE + 2),
     ]
     assert {each[4] for each in found} == {1}
-    nowhere = told(psb() + block + encode("BEP", ip=0), "block begin", "block end")
+    nowhere = events_at(psb() + block + encode("BEP", ip=0), "block begin", "block end")
     assert nowhere == [("block begin", 0, 4), ("block end", 0, 0)]
 
 
@@ -83,7 +85,7 @@ def test_block_has_the_ip_of_its_bep() -> None:
 def test_evd_has_the_ip_of_its_cfe(order: tuple[int, int]) -> None:
     data = b"".join(encode("EVD", type=kind, payload=0x10 + kind) for kind in order)
     event = encode("CFE", ip=1, type=9, vector=3) + full("FUP", BASE + 2)
-    found = placed(psb() + data + event + STOP, "evd", "cfe")
+    found = events_with_times(psb() + data + event + STOP, "evd", "cfe")
     assert [each[:3] for each in found] == [
         *(("evd", kind, 0x10 + kind) for kind in order),
         ("cfe", BASE + 2, 3 << 8 | 9),
@@ -97,17 +99,17 @@ def test_an_exstop_is_at_its_fup_and_at_the_time_of_its_cyc() -> None:
     head += full("FUP", BASE) + encode("PSBEND")
     sleep = encode("CYC", cycles=30) + encode("EXSTOP", ip=1) + full("FUP", BASE + 2)
     stream = head + PWRE + sleep + tsc(5000) + PWRX + STOP
-    found = placed(stream, "exstop", "pwrx", max_nonturbo_ratio=10)
+    found = events_with_times(stream, "exstop", "pwrx", max_nonturbo_ratio=10)
     # powered down from the one to the other
     assert [(each[1], each[3]) for each in found] == [(BASE + 2, 1030), (BASE + 2, 5000)]
-    assert told(psb() + encode("EXSTOP", ip=0), "exstop") == [("exstop", 0, 0)]
+    assert events_at(psb() + encode("EXSTOP", ip=0), "exstop") == [("exstop", 0, 0)]
 
 
 @pytest.mark.spec("MWT-006", "PWRE-004", "PWRX-004")
 def test_mwait_pwre_and_pwrx_are_where_the_exstop_is() -> None:
     other = encode("PWRE", state=6, sub_state=0, hw=1)
     stream = psb() + MWAIT + PWRE + ASLEEP + other + tsc(7000) + PWRX + STOP
-    found = placed(stream, "mwait", "pwre", "exstop", "pwrx")
+    found = events_with_times(stream, "mwait", "pwre", "exstop", "pwrx")
     assert [each[:2] for each in found] == [
         ("mwait", BASE + 2),
         ("pwre", BASE + 2),
@@ -119,7 +121,7 @@ def test_mwait_pwre_and_pwrx_are_where_the_exstop_is() -> None:
     assert found[-1][3] == 7000
     # a PWRX ends it: what comes next is another, of which the place is not known
     again = stream.removesuffix(STOP) + PWRE + PWRX
-    assert [each[1] for each in told(again, "pwre", "pwrx")][-2:] == [0, 0]
+    assert [each[1] for each in events_at(again, "pwre", "pwrx")][-2:] == [0, 0]
 
 
 @pytest.mark.spec("MTSX-003")
@@ -127,7 +129,7 @@ def test_transaction_begins_at_fup_and_abort_continues_at_tip() -> None:
     begin = tsx(1) + full("FUP", BASE + 1)
     abort = tsx(0, 1) + full("FUP", BASE + 4) + full("TIP", BASE + 0x10)
     stream = psb() + begin + abort + full("FUP", BASE + 0x11) + OFF
-    assert told(stream, "mode.tsx", "async") == [
+    assert events_at(stream, "mode.tsx", "async") == [
         ("mode.tsx", BASE + 1, 1),
         ("mode.tsx", BASE + 4, 2),
         ("async", BASE + 4, BASE + 0x10),
@@ -139,7 +141,7 @@ def test_transaction_begins_at_fup_and_abort_continues_at_tip() -> None:
 def test_last_mode_packet_while_tracing_is_off_counts(states: tuple[int, ...]) -> None:
     off = psb() + full("FUP", BASE + 1) + OFF
     on = full("TIP.PGE", BASE + 0x10) + full("FUP", BASE + 0x11) + OFF
-    found = told(off + b"".join(map(tsx, states)) + on, "mode.tsx")
+    found = events_at(off + b"".join(map(tsx, states)) + on, "mode.tsx")
     assert found == [("mode.tsx", BASE + 0x10, states[-1])]
 
 
@@ -148,14 +150,14 @@ def test_last_mode_packet_while_tracing_is_off_counts(states: tuple[int, ...]) -
 def test_tracestop_after_pgd_has_the_ip_of_the_pgd(ip: int) -> None:
     event = encode("TIP.PGD", ip_bytes=6, payload=ip) if ip else OFF
     stream = psb() + full("FUP", BASE + 1) + event + encode("TraceStop")
-    assert told(stream, "stopped") == [("stopped", ip, 0)]
+    assert events_at(stream, "stopped") == [("stopped", ip, 0)]
 
 
 @pytest.mark.spec("TSTOP-011")
 def test_tracestop_after_pge_has_the_last_known_ip() -> None:
     off = psb() + full("FUP", BASE + 1) + OFF
     stream = off + full("TIP.PGE", BASE + 0x10) + encode("TraceStop")
-    assert told(stream, "stopped") == [("stopped", BASE + 0x10, 0)]
+    assert events_at(stream, "stopped") == [("stopped", BASE + 0x10, 0)]
 
 
 @pytest.mark.spec("DEC-009")
@@ -165,7 +167,7 @@ def test_events_without_branches() -> None:
     fault = data + encode("CFE", ip=1, type=1, vector=14) + full("FUP", BASE + 1)
     back = encode("CFE", ip=1, type=2, vector=0) + full("FUP", BASE + 0x30)
     status = encode("PSB") + encode("PSBEND")
-    found = told(status + fault + back + status + fault, "cfe", "evd")
+    found = events_at(status + fault + back + status + fault, "cfe", "evd")
     page_fault = [("evd", 0, 0x1234), ("cfe", BASE + 1, 14 << 8 | 1)]
     assert found == [*page_fault, ("cfe", BASE + 0x30, 2), *page_fault]
 

@@ -46,11 +46,11 @@ def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
     ledger = made.ledger()
     assert {row[2] for row in ledger} == {"exact"}
     assert ledger[-1][1] == len(data)
-    return [(row[0], row[1] - row[0], row[6]) for row in ledger if row[3] == "repeats unknown"]
+    return [(row[0], row[1] - row[0], row[6]) for row in ledger if row[3] == "unknown repetitions"]
 
 
 @pytest.mark.parametrize(
-    ("begin", "left", "told"),
+    ("begin", "left", "expected"),
     [
         (0x1000, 0x1002, [0x1000, 0x1001]),
         (0x1000, 0x1001, [0x1000]),
@@ -58,9 +58,9 @@ def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
         (0x1002, 0x1001, [0x1002, 0x1003]),
     ],
 )
-def test_loop_without_packets_is_reported_once(begin: int, left: int, told: list[int]) -> None:
+def test_loop_without_packets_is_reported_once(begin: int, left: int, expected: list[int]) -> None:
     data = stream(begin, full("FUP", left))
-    assert ips(data) == told
+    assert ips(data) == expected
     assert remarks(data) == [(len(data) - 10, 0, left)]
 
 

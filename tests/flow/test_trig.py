@@ -21,7 +21,7 @@ def listed(text: str) -> list[tuple[int, int, bool]]:
     found = []
     for number, line in enumerate(lines):
         if match := TRIG.fullmatch(line):
-            later = [place[1] for line in lines[number:] if (place := NEXT.fullmatch(line))]
+            later = [address[1] for line in lines[number:] if (address := NEXT.fullmatch(line))]
             where = match[2] or (later[0] if later else "0")
             found.append((int(match[1], 16), int(where, 16), bool(match[3])))
     return found

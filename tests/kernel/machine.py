@@ -156,9 +156,9 @@ class Machine:
         """The kernel changes its code."""
         address = self.at[label]
         base = next(b for b, code in self.memory.items() if b <= address < b + len(code))
-        place = slice(address - base, address - base + len(new))
-        old = bytes(self.memory[base][place])
-        self.memory[base][place] = new
+        offset = slice(address - base, address - base + len(new))
+        old = bytes(self.memory[base][offset])
+        self.memory[base][offset] = new
         self.pokes.append(Poke(self.time, address, old, new))
 
     def key(self, on: bool) -> None:
@@ -171,10 +171,10 @@ class Machine:
 
     def _without_tracer(self) -> None:
         for base, code in self.memory.items():
-            for place in range(len(code) - 4):
-                (distance,) = struct.unpack_from("<i", code, place + 1)
-                if code[place] == 0xE8 and base + place + 5 + distance == self.at["__fentry__"]:
-                    code[place : place + 5] = made.NOP
+            for offset in range(len(code) - 4):
+                (distance,) = struct.unpack_from("<i", code, offset + 1)
+                if code[offset] == 0xE8 and base + offset + 5 + distance == self.at["__fentry__"]:
+                    code[offset : offset + 5] = made.NOP
 
     def _fetch(self) -> bytes:
         spaces = self.memory if self.ip >> 63 else self._user[self.now.program].code

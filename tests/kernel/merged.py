@@ -68,7 +68,7 @@ class Host:
 
     guests: list[Guest]
     ran: list[tuple[int, int, int]] = field(default_factory=list)
-    turns: list[tuple[int, Guest]] = field(default_factory=list)
+    intervals: list[tuple[int, Guest]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._clock = TimeModel()
@@ -98,7 +98,7 @@ class Host:
         cpu, driver = self._cpu, self._driver
         self._wait()
         if self._now is not guest:
-            self.turns.append((self.time, guest))
+            self.intervals.append((self.time, guest))
             self._now = guest
             if self._on:
                 driver.advance_to(AT)
@@ -113,8 +113,8 @@ class Host:
         for number, process in enumerate((first, *more)):
             code = made.user(process.program).code[USER]
             last = made.user(process.program).symbols["after_syscall"] - USER - 2
-            places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[process.program]
-            self._execute(guest, process.pid, USER, code, places)
+            offsets = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[process.program]
+            self._execute(guest, process.pid, USER, code, offsets)
             cpu.syscall(USER + last, AT)
             if number == len(more):
                 break
@@ -134,10 +134,10 @@ class Host:
             guest.switches.append((self.time, process.pid))
             self._wait()
 
-    def _execute(self, guest: Guest, pid: int, start: int, code: bytes, places: list[int]) -> None:
-        for place in places:
-            self._driver.execute(start + place, code[place : place + 15])
-            self.ran.append((guest.pid, pid, start + place))
+    def _execute(self, guest: Guest, pid: int, start: int, code: bytes, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._driver.execute(start + offset, code[offset : offset + 15])
+            self.ran.append((guest.pid, pid, start + offset))
 
     @property
     def trace(self) -> bytes:
@@ -162,11 +162,11 @@ def write_host(host: Host, path: Path) -> Path:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
         for guest in host.guests:
             out.comm(guest.pid, guest.tid, 1, "CPU 0/KVM")
-        first = host.turns[0][1]
+        first = host.intervals[0][1]
         out._file.append(_FINISHED_INIT)
         out.itrace_start(first.pid, first.tid, 2)
         last = IDLE
-        for time, guest in host.turns:
+        for time, guest in host.intervals:
             out.switch(0, time, last, (guest.pid, guest.tid), 1)
             last = guest.pid, guest.tid
         out.auxtrace(-1, -1, trace, None, host.time, cpu=0)
@@ -196,8 +196,8 @@ def write_guest(guest: Guest, path: Path) -> Path:
             built = made.user(each.program)
             out.comm(each.pid, each.pid, 1, f"made-{each.program}", by_exec=True)
             size = (len(built.code[USER]) + PAGE - 1) & -PAGE
-            place = (USER, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
-            out.mmap2(each.pid, each.pid, 1, *place, str(built.path))
+            offset = (USER, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
+            out.mmap2(each.pid, each.pid, 1, *offset, str(built.path))
         last = IDLE
         for time, pid in guest.switches:
             out.switch(0, time, last, (pid, pid))

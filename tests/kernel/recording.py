@@ -44,8 +44,8 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -
             built = made.user(thread.program)
             out.comm(thread.pid, thread.tid, 1, f"made-{thread.program}", by_exec=True)
             size = (len(next(iter(built.code.values()))) + PAGE - 1) & -PAGE
-            place = (made.USER_AT, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
-            out.mmap2(thread.pid, thread.tid, 1, *place, str(built.path))
+            mapping = (made.USER_AT, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
+            out.mmap2(thread.pid, thread.tid, 1, *mapping, str(built.path))
         first = machine.threads[0]
         out.itrace_start(first.pid, first.tid, 2)
         if bpf_gone:

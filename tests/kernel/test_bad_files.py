@@ -89,8 +89,8 @@ def test_kernel_file_must_be_regular(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path, tmp_path / "none"):
-        told = problems(recorded, FILES[option](str(path)))
-        assert any(str(path) in each for each in told)
+        messages = problems(recorded, FILES[option](str(path)))
+        assert any(str(path) in each for each in messages)
     assert main(["report", str(recorded / "data"), f"--{option}", str(pipe)]) == 3
     assert "not a regular file" in "".join(capfd.readouterr())
 
@@ -109,32 +109,32 @@ def test_kcore_of_other_boot_is_refused(recorded: Path, machine: Machine, tmp_pa
     content = recording.kcore(machine)
     text = struct.pack("<Q", machine.at["_text"])
     other.write_bytes(content.replace(text, struct.pack("<Q", machine.at["_text"] + 0x20_0000)))
-    told = problems(recorded, KernelFiles(kcore=str(other)))
-    assert any("it is from another boot" in each for each in told)
+    messages = problems(recorded, KernelFiles(kcore=str(other)))
+    assert any("it is from another boot" in each for each in messages)
 
 
 def test_vmlinux_without_code(recorded: Path) -> None:
     """An ELF file that is no kernel."""
-    told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
-    assert any("it has no code" in each for each in told)
+    messages = problems(recorded, KernelFiles(vmlinux=str(made.module())))
+    assert any("it has no code" in each for each in messages)
 
 
 def test_truncated_vmlinux_table_is_read(tmp_path: Path) -> None:
     """The last page of a segment may be cut by the end of the file, within a number."""
-    places = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
-    built = made._linked("cut", COUNTED, places, {})
+    sections = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
+    built = made._linked("cut", COUNTED, sections, {})
     content = bytearray(built.path.read_bytes())
     (table,) = struct.unpack_from("<Q", content, 32)
     at = table + next(
         number * 56
         for number in range(struct.unpack_from("<H", content, 56)[0])
-        if struct.unpack_from("<Q", content, table + number * 56 + 16)[0] == places[".data"]
+        if struct.unpack_from("<Q", content, table + number * 56 + 16)[0] == sections[".data"]
     )
     # a page of its own behind all else, of which three bytes are there
-    place = len(content) + -len(content) % 4096
-    struct.pack_into("<Q", content, at + 8, place)
+    offset = len(content) + -len(content) % 4096
+    struct.pack_into("<Q", content, at + 8, offset)
     cut = tmp_path / "vmlinux"
-    cut.write_bytes(content.ljust(place + 3, b"\0"))
+    cut.write_bytes(content.ljust(offset + 3, b"\0"))
     assert Vmlinux(str(cut), Files()).static_keys == 3
 
 
@@ -152,9 +152,9 @@ def test_vmlinux_with_other_build_id_is_refused(other: bool) -> None:
     kernel.mmap(0, start, recording.KERNEL_SIZE, start, "[kernel.kallsyms]_text", None)
     image = kernel.build()
     assert bool(image.read(start, 1)) is not other
-    told = [each.message for each in kernel.problems if each.kind == "changed"]
+    messages = [each.message for each in kernel.problems if each.kind == "changed"]
     wanted = f"{path} has build id {build_id.hex()}, recorded was {recorded.hex()}"
-    assert told == ([wanted] if other else [])
+    assert messages == ([wanted] if other else [])
 
 
 def test_truncated_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_corrupted_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Pat
     content = recording.kcore(machine)
     path = tmp_path / "kcore"
     rng = random.Random(6)
-    for place in range(64 + 2 * 56):
+    for offset in range(64 + 2 * 56):
         changed = bytearray(content)
-        changed[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        changed[offset] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
         path.write_bytes(changed)
         problems(recorded, KernelFiles(kcore=str(path)))
 
@@ -202,14 +202,14 @@ def packed_modules() -> list[tuple[str, bytes]]:
 def test_undecompressable_module_is_reported(recorded: Path, tmp_path: Path) -> None:
     """What is told names the file, whatever the unpacking stumbles over."""
     for suffix, packed in packed_modules():
-        for place, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
+        for offset, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
             path = tmp_path / f"made.ko{suffix}"
             changed = bytearray(packed)
             if end is None:
-                changed[place] ^= 0xFF
+                changed[offset] ^= 0xFF
             path.write_bytes(changed[:end])
-            told = problems(recorded, KernelFiles(modules=str(tmp_path)))
-            assert any(str(path) in each for each in told), (suffix, place, end)
+            messages = problems(recorded, KernelFiles(modules=str(tmp_path)))
+            assert any(str(path) in each for each in messages), (suffix, offset, end)
             path.unlink()
 
 
@@ -217,8 +217,8 @@ def test_compressed_modules_are_read(recorded: Path, tmp_path: Path) -> None:
     for suffix, packed in packed_modules():
         path = tmp_path / f"made.ko{suffix}"
         path.write_bytes(packed)
-        told = problems(recorded, KernelFiles(modules=str(tmp_path)))
-        assert not any("made.ko" in each for each in told)
+        messages = problems(recorded, KernelFiles(modules=str(tmp_path)))
+        assert not any("made.ko" in each for each in messages)
         path.unlink()
 
 

@@ -41,19 +41,19 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1), next_ip=AT)
     driver, ran = Driver(cpu), []
 
-    def run(whose: str, start: int, code: bytes, places: list[int]) -> None:
-        for place in places:
-            driver.execute(start + place, code[place : place + 15])
-            ran.append((whose, start + place))
+    def run(owner: str, start: int, code: bytes, offsets: list[int]) -> None:
+        for offset in offsets:
+            driver.execute(start + offset, code[offset : offset + 15])
+            ran.append((owner, start + offset))
 
     for program in programs:
         code = made.user(program).code[USER]
         last = made.user(program).symbols["after_syscall"] - USER - 2
-        places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
-        assert places[-1] == last
+        offsets = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
+        assert offsets[-1] == last
         run("host", AT, HOST, [0, 1])
         cpu.vm_entry(AT + 1, USER, cpl=3, cr3=CR3[program])
-        run(program, USER, code, places)
+        run(program, USER, code, offsets)
         cpu.syscall(USER + last, AT)
         run("guest", AT, GUEST, [0, 2])
         driver.advance_to(AT + 3)

@@ -82,10 +82,10 @@ def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_
         kernel=True,
     ) as out:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
-        place = (-1, 0, AT, KERNEL_SIZE, AT)
+        mapping = (-1, 0, AT, KERNEL_SIZE, AT)
         misc, sample = records.Misc.GUEST_KERNEL, out._sample_id(-1, 0, 0, 2)
         if guest:
-            out._append(records.Mmap, *place, tail=guest.encode(), misc=misc, sample_id=sample)
+            out._append(records.Mmap, *mapping, tail=guest.encode(), misc=misc, sample_id=sample)
         out.itrace_start(500, 500, 2)
         out.auxtrace(-1, -1, packets, None, 3_000, cpu=0)
     return data
@@ -118,7 +118,7 @@ def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> Non
     with Trace(recorded, kernel=KernelFiles(kcore=str(tmp_path / "host"))) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        assert ips == [ip for ip, whose in RAN if whose == "host"]
+        assert ips == [ip for ip, owner in RAN if owner == "host"]
         assert any(span.is_gap for span in stream.ledger())
 
 
@@ -175,7 +175,7 @@ def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture
         code = main(["instructions", str(data), *words, *more])
         found = [int(line, 16) for line in capsys.readouterr().out.split()]
         guests = [ip for ip in found if ip not in (AT, AT + 1, AT + 4)]
-        assert guests == [start + place for place in ran if start + place < end], number
+        assert guests == [start + mapping for mapping in ran if start + mapping < end], number
         assert bool(code) is (not folder)
 
 
@@ -191,7 +191,7 @@ def test_symbols_are_of_running_kernel(
 
     found = lines("instructions", "--fields", "ip,dso,sym,insn")
     assert [(int(line[0], 16), "guest" in line[1], "guest" in line[2]) for line in found] == [
-        (ip, whose == "guest", whose == "guest") for ip, whose in RAN
+        (ip, owner == "guest", owner == "guest") for ip, owner in RAN
     ]
     assert [line[3:] for line in found] == [["90"], ["0f", "01", "c2"], ["66", "90"], ["90"]]
     only = lines("instructions", "--function", "guest_text", "--fields", "ip,bits")

@@ -116,8 +116,8 @@ def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "there").mkdir()
     data, dump = recorded(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)
-    for place in (dump, dump.parent):
-        words = ["instructions", str(data), "--jit", str(place), "--fields", "sym"]
+    for location in (dump, dump.parent):
+        words = ["instructions", str(data), "--jit", str(location), "--fields", "sym"]
         assert main(words) == 0
         assert capsys.readouterr().out.split() == ["first", "first+0x1", "second"]
     assert main(["report", str(data), "--jit", str(tmp_path / "none")]) == 1
@@ -205,8 +205,8 @@ def test_moved_functions_count_against_limit(tmp_path: Path) -> None:
     moves = b"".join(move(15, AT + at * size, AT + (at + 1) * size, size) for at in range(600))
     (tmp_path / f"jit-{PID}.dump").write_bytes(header() + load(10, AT, bytes(size), "big") + moves)
     with Trace(data) as trace:
-        told = [str(each) for each in trace.image_problems]
-    assert any("more than 536,870,912 bytes of JIT-compiled code" in each for each in told)
+        expected = [str(each) for each in trace.image_problems]
+    assert any("more than 536,870,912 bytes of JIT-compiled code" in each for each in expected)
 
 
 def test_jitdump_descriptors_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,12 +265,12 @@ def test_dump_beyond_function_limit_is_ignored(
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
-    for most, told in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
+    for most, expected in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
         monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
-            pairs = zip(problems, told, strict=True)
+            pairs = zip(problems, expected, strict=True)
             assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
@@ -330,7 +330,7 @@ def test_last_jit_function_at_address_counts(
     in_order = sorted(rows, key=lambda row: row[0])
     for now in {row[0] for row in rows}:
         there = [row for row in in_order if row[0] <= now]
-        for address in {row[1] + place for row in rows for place in range(len(row[2]))}:
+        for address in {row[1] + location for row in rows for location in range(len(row[2]))}:
             last = [row for row in there if row[1] <= address < row[1] + len(row[2])]
             if last:
                 code = images.image(PID).read(address, 1, time=now)

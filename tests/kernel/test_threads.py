@@ -55,12 +55,12 @@ def test_blocks_and_branches_have_thread_columns(recorded: Path, machine: Machin
                 assert {each for each, _ in machine.ran[at : at + int(count)]} == {tid}
                 at += int(count)
         assert at == len(machine.ran)
-        places = iter(machine.ran)
+        executed = iter(machine.ran)
         for part in stream.branches():
             for tid, source in zip(
                 part.extra_columns["tid"].tolist(), part.source.tolist(), strict=True
             ):
-                assert any((tid, source) == place for place in places)
+                assert any((tid, source) == row for row in executed)
 
 
 def test_listing_has_thread_names(
@@ -125,8 +125,8 @@ def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
         packets = stream.read()
         for _ in range(20):
             damaged = bytearray(packets)
-            for place in drawn.sample(range(len(packets)), 3):
-                damaged[place] = drawn.randrange(256)
+            for row in drawn.sample(range(len(packets)), 3):
+                damaged[row] = drawn.randrange(256)
             source = MemorySource(bytes(damaged))
             whole = replace(stream, source=source).instructions(perf_time=True).columns()
             for thread in trace.threads:
@@ -162,8 +162,10 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
         (stream,) = trace.streams
         stream.counts()
-        told = [span.error for span in stream.ledger()]
-        assert any("another process's than the one that has the processor" in each for each in told)
+        reported = [span.error for span in stream.ledger()]
+        assert any(
+            "another process's than the one that has the processor" in each for each in reported
+        )
 
 
 def test_rows_have_thread_names(
@@ -315,38 +317,38 @@ def test_ambiguous_bytes_are_in_ledger(
     shutil.rmtree(data / "kcore_dir")
     with Trace(data, kernel=KernelFiles(kcore=kcore)) as trace:
         (stream,) = trace.streams
-        told: list[tuple[int, int, int]] = []
+        reported: list[tuple[int, int, int]] = []
         for rows in stream.blocks():
             columns = (rows.start, rows.extra_columns["tid"], rows.offset, rows.instructions)
             for ip, tid, offset, count in zip(*map(list, columns), strict=True):
-                told += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
+                reported += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
                     count - 1
                 )
-        doubts = [
+        ambiguous_spans = [
             (int(stream.ledger().value[number]), span.start)
             for number, span in enumerate(stream.ledger())
-            if span.cause == ErrorClass.TURN_UNKNOWN
+            if span.cause == ErrorClass.AMBIGUOUS_THREAD
         ]
-        assert 6 <= len(doubts) <= 12
-        assert all(first < last for first, last in doubts)
+        assert 6 <= len(ambiguous_spans) <= 12
+        assert all(first < last for first, last in ambiguous_spans)
         if cyc:  # else code is lost where another process's was taken
-            assert len(told) == len(machine.ran)
-            for (ip, tid, offset), (truth, place) in zip(told, machine.ran, strict=True):
-                assert ip in (0, place)
+            assert len(reported) == len(machine.ran)
+            for (ip, tid, offset), (truth, row) in zip(reported, machine.ran, strict=True):
+                assert ip in (0, row)
                 if tid != truth:
-                    assert any(first < offset <= last for first, last in doubts)
-        inside = [each for each in told if any(a < each[2] <= b for a, b in doubts)]
-        assert len(inside) < len(told)
+                    assert any(first < offset <= last for first, last in ambiguous_spans)
+        inside = [each for each in reported if any(a < each[2] <= b for a, b in ambiguous_spans)]
+        assert len(inside) < len(reported)
         (counted,) = compute_statistics(trace, trace.streams).streams
-        assert counted.ambiguous == (len(doubts), len(inside))
+        assert counted.ambiguous == (len(ambiguous_spans), len(inside))
         assert not counted.losses or not cyc
     assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
-    assert f"{len(doubts)} times " in capsys.readouterr().out
+    assert f"{len(ambiguous_spans)} times " in capsys.readouterr().out
     assert main(["report", "--json", str(data), "--kcore", kcore]) in (0, 3)
     (told_of,) = json.loads(capsys.readouterr().out)["streams"]
-    assert told_of["unsure"] == {"switches": len(doubts), "instructions": len(inside)}
+    assert told_of["unsure"] == {"switches": len(ambiguous_spans), "instructions": len(inside)}
     assert main(["instructions", str(data), "--kcore", kcore, "--head", "3"]) in (0, 3)
     recording.copies(machine, data / "kcore_dir")
     with Trace(data) as trace:
         (stream,) = trace.streams
-        assert "turn unknown" not in stream.counts().errors
+        assert "ambiguous thread" not in stream.counts().errors

@@ -125,7 +125,7 @@ def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.M
     assert [problem.path for problem in kernel.problems] == ["kernel"]
 
 
-PLACE = BPF + 0x100
+SECOND_BPF = BPF + 0x100
 FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 
 
@@ -140,20 +140,20 @@ def test_removed_and_replaced_kernel_code(
 
     class Memory:
         at = {recording.REF: BPF & -0x1000}  # noqa: RUF012
-        booted = {PLACE: FIRST if early and from_the_start else SECOND}  # noqa: RUF012
+        booted = {SECOND_BPF: FIRST if early and from_the_start else SECOND}  # noqa: RUF012
 
     kcore = tmp_path / "kcore"
     kcore.write_bytes(recording.kcore(Memory()))  # type: ignore[arg-type]
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=early), Files())
     first = 0 if from_the_start else 10
-    kernel.changes.ksymbol(first, PLACE, len(FIRST), "first", 0)
-    kernel.changes.ksymbol(20, PLACE, len(FIRST), "first", 1)
-    kernel.changes.ksymbol(30, PLACE, len(SECOND), "second", 0)
+    kernel.changes.ksymbol(first, SECOND_BPF, len(FIRST), "first", 0)
+    kernel.changes.ksymbol(20, SECOND_BPF, len(FIRST), "first", 1)
+    kernel.changes.ksymbol(30, SECOND_BPF, len(SECOND), "second", 0)
     image = kernel.build()
     has_first = early and from_the_start
-    assert image.read(PLACE, len(FIRST), time=15) == (FIRST if has_first else b"")
-    assert image.read(PLACE, len(FIRST), time=25) == b""
-    assert image.read(PLACE, len(SECOND), time=35) == (b"" if early else SECOND)
+    assert image.read(SECOND_BPF, len(FIRST), time=15) == (FIRST if has_first else b"")
+    assert image.read(SECOND_BPF, len(FIRST), time=25) == b""
+    assert image.read(SECOND_BPF, len(SECOND), time=35) == (b"" if early else SECOND)
     names = [(each.path, each.since, each.until) for each in image.mappings]
     assert ("[first]", first if from_the_start else 0, 20) in names
     assert any(path == "[second]" and since == 30 for path, since, _ in names)
@@ -163,10 +163,10 @@ def test_removed_and_replaced_kernel_code(
 def test_bpf_code_is_used_only_if_unambiguous(names: list[str]) -> None:
     """A recording has code by address: of two programs there it may be either's."""
     kernel = Kernel(KernelFiles(), Files())
-    kernel.changes.add_code(PLACE, SECOND)
+    kernel.changes.add_code(SECOND_BPF, SECOND)
     for time, name in enumerate(names, 5):
-        kernel.changes.ksymbol(time, PLACE, len(SECOND), name, 0)
-    read = kernel.build().read(PLACE, len(SECOND), time=20)
+        kernel.changes.ksymbol(time, SECOND_BPF, len(SECOND), name, 0)
+    read = kernel.build().read(SECOND_BPF, len(SECOND), time=20)
     assert read == (b"" if len(set(names)) > 1 else SECOND)
 
 
@@ -221,9 +221,9 @@ def test_truncated_bpf_programs_raise() -> None:
             found(SECTION[:size])
     with pytest.raises(PerfDataError, match="more than 65536 BPF programs"):
         found(b"\xff" * 8)
-    for place in range(4, len(SECTION), 3):
+    for offset in range(4, len(SECTION), 3):
         changed = bytearray(SECTION)
-        changed[place] ^= 0xFF
+        changed[offset] ^= 0xFF
         try:
             assert sum(len(code) for _, code in found(bytes(changed))) <= len(SECTION)
         except PerfDataError:

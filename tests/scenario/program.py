@@ -108,7 +108,7 @@ class _Step:
     width: int
     lost: bool
     ends: bool
-    tells: bool
+    confirms: bool
     fup: bool
     packets: frozenset[str]
     operand: int | None
@@ -189,7 +189,7 @@ def _do(machine: ScenarioMachine, event: ScenarioEvent, start: int) -> tuple[_St
         width=64 if arch.cs_l and arch.lma else 32 if arch.cs_d else 16,
         lost=lost or state.overflow is not None,
         ends=(disabled and not outcome.raw) or (lost and state.overflow is None),
-        tells=not names.isdisjoint((*IP_PACKETS, "TNT")),
+        confirms=not names.isdisjoint((*IP_PACKETS, "TNT")),
         fup=fup,
         packets=frozenset(names),
         reached=((ip,) if traced and ip is not None else ())
@@ -240,7 +240,7 @@ def _walk(made: Program, step: _Step) -> None:
         before = len(segment.ips)
         if step.retires:
             segment.ips.append(step.ip)
-    if step.tells and not step.lost:
+    if step.confirms and not step.lost:
         # A FUP tells of the way to its instruction, not of the instruction.
         segment.least = before if step.fup else len(segment.ips)
     if step.ends:

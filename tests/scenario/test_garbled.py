@@ -70,8 +70,8 @@ def swap_lines(lines: list[list[str]], chance: random.Random) -> None:
 def put_character(lines: list[list[str]], chance: random.Random) -> None:
     line = chance.choice(lines)
     at = chance.randrange(len(line))
-    place = chance.randrange(len(line[at]) + 1)
-    line[at] = line[at][:place] + chance.choice("=:,#- \t0xT.\u00e9\r") + line[at][place:]
+    column = chance.randrange(len(line[at]) + 1)
+    line[at] = line[at][:column] + chance.choice("=:,#- \t0xT.\u00e9\r") + line[at][column:]
 
 
 CHANGES: list[Change] = [

@@ -84,11 +84,11 @@ COUNTS_BYTES = ("pend_psb_once", "psb_pending_at_smi")
 def test_deferred_packets_appear_complete(scenario: Path) -> None:
     """Bytes may leave the buffers in the middle of a packet or a block."""
 
-    def told(**parameters: str) -> list[str]:
+    def printed_lines(**parameters: str) -> list[str]:
         lines = [line for step in run(scenario, parameters=parameters).steps for line in step.lines]
         return [format_line(line) for line in lines if line.name in NAMES]
 
-    at_once, late = told(), told(held_bytes="40")
+    at_once, late = printed_lines(), printed_lines(held_bytes="40")
     assert late == at_once[: len(late)]
 
 

@@ -45,15 +45,15 @@ def test_guest_without_records_keeps_intervals() -> None:
     """perf says which threads its CPUs are all the same."""
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
-    turns = [
+    intervals = [
         SchedulingInterval(10, ONE, ONE + 1),
         SchedulingInterval(50, OTHER, OTHER + 1),
         SchedulingInterval(70, 1, 1),
     ]
-    assert found.split(IntervalList(turns)) == [
+    assert found.split(IntervalList(intervals)) == [
         SchedulingInterval(10, ONE, ONE + 1, GuestThread(7, 7)),
         SchedulingInterval(40, ONE, ONE + 1, GuestThread(8, 8)),
-        *turns[1:],
+        *intervals[1:],
     ]
 
 
@@ -65,13 +65,17 @@ def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
     whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
-        turns = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
-        assert [turn.guest for turn in turns] == whole
+        intervals = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
+        assert [interval.guest for interval in intervals] == whole
         assert not found.has_too_many_splits
-    turns = found.split(
+    intervals = found.split(
         IntervalList([SchedulingInterval(10, ONE, ONE + 1), SchedulingInterval(90, ONE, ONE + 1)])
     )
-    assert [turn.guest for turn in turns] == [*whole[:3], GuestThread(-1, -1), GuestThread(-1, -1)]
+    assert [interval.guest for interval in intervals] == [
+        *whole[:3],
+        GuestThread(-1, -1),
+        GuestThread(-1, -1),
+    ]
     assert found.has_too_many_splits
 
 

@@ -42,7 +42,7 @@ def ended(tid: int, cpu: int = 0) -> perf.Exit:
     return perf.Exit(0, 4, 0, 0, who(tid, cpu), tid, tid, tid, tid, 0, b"")
 
 
-def turns(*records: tuple[int, perf.Record]) -> IntervalBuilder:
+def build_intervals(*records: tuple[int, perf.Record]) -> IntervalBuilder:
     found = IntervalBuilder()
     for time, record in records:
         found.apply(time, record)
@@ -54,41 +54,57 @@ def on(found: IntervalBuilder, cpu: int = 0) -> list[tuple[int, int]]:
 
 
 def test_first_switch_out_shows_earlier_thread() -> None:
-    assert on(turns((10, out(5)), (20, came_in(6)))) == [(0, 5), (10, 6)]
+    assert on(build_intervals((10, out(5)), (20, came_in(6)))) == [(0, 5), (10, 6)]
 
 
 def test_interval_starts_at_switch_out() -> None:
     """Its trace begins before the record that says that it came in."""
-    found = turns((5, came_in(5)), (10, out(5)), (20, came_in(6)), (30, out(6)), (35, came_in(5)))
+    found = build_intervals(
+        (5, came_in(5)), (10, out(5)), (20, came_in(6)), (30, out(6)), (35, came_in(5))
+    )
     assert on(found) == [(5, 5), (10, 6), (30, 5)]
 
 
 def test_exit_ends_interval() -> None:
-    assert on(turns((5, came_in(5)), (10, ended(5)), (20, came_in(6)))) == [(5, 5), (10, 6)]
+    assert on(build_intervals((5, came_in(5)), (10, ended(5)), (20, came_in(6)))) == [
+        (5, 5),
+        (10, 6),
+    ]
     # that of another CPU's thread is none of this one's
-    assert on(turns((5, came_in(5)), (10, ended(7)), (20, came_in(6)))) == [(5, 5), (20, 6)]
+    assert on(build_intervals((5, came_in(5)), (10, ended(7)), (20, came_in(6)))) == [
+        (5, 5),
+        (20, 6),
+    ]
 
 
 def test_cpu_wide_switch_names_next_thread() -> None:
-    found = turns((10, wide_out(0, 5)), (12, wide_in(5, 0)), (20, wide_out(5, 0)))
+    found = build_intervals((10, wide_out(0, 5)), (12, wide_in(5, 0)), (20, wide_out(5, 0)))
     assert on(found) == [(0, 0), (10, 5), (20, 0)]
     # one that was lost
-    assert on(turns((12, wide_in(5, 7)), (20, wide_in(6, 5)))) == [(0, 7), (12, 5), (20, 6)]
+    assert on(build_intervals((12, wide_in(5, 7)), (20, wide_in(6, 5)))) == [
+        (0, 7),
+        (12, 5),
+        (20, 6),
+    ]
 
 
 def test_cpus_have_separate_intervals() -> None:
-    found = turns((1, started(5, 0)), (2, started(6, 3)), (10, out(5, 0)), (11, came_in(5, 3)))
+    found = build_intervals(
+        (1, started(5, 0)), (2, started(6, 3)), (10, out(5, 0)), (11, came_in(5, 3))
+    )
     assert found.cpus == [0, 3]
     assert (on(found, 0), on(found, 3), on(found, 1)) == ([(0, 5)], [(0, 6), (11, 5)], [])
 
 
 def test_itrace_start_begins_interval() -> None:
-    found = turns((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
+    found = build_intervals((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
     assert on(found) == [(0, 5), (10, 6)]
 
 
 def test_first_traced_thread_of_cpu() -> None:
-    found = turns((1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2)))
+    found = build_intervals(
+        (1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2))
+    )
     assert [found.first_thread(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
 
 
@@ -128,7 +144,7 @@ def test_interval_uses_few_bytes() -> None:
 
 
 def test_interval_starts_do_not_decrease() -> None:
-    found = turns((10, out(5)), (20, came_in(6)), (20, wide_out(6, 7)), (15, came_in(8)))
+    found = build_intervals((10, out(5)), (20, came_in(6)), (20, wide_out(6, 7)), (15, came_in(8)))
     times = [since for since, _ in on(found)]
     assert times == sorted(times)
 
@@ -164,5 +180,5 @@ def test_intervals_of_real_file(traces: Path) -> None:
         for record in data.records():
             found.apply(record.time or 0, record)
     first = found.intervals_of(1)[:2]
-    assert [(turn.pid, turn.tid) for turn in first] == [(0, 0), (19731, 19731)]
+    assert [(interval.pid, interval.tid) for interval in first] == [(0, 0), (19731, 19731)]
     assert first[1].start == 969388448163140

@@ -102,16 +102,16 @@ DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 
 @pytest.mark.parametrize("data", [SEVERAL, DAMAGED], ids=["sound", "damaged"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("places", [1, 100, 2999])
-def test_kept_counters_have_full_counts(data: bytes, threads: int, places: int) -> None:
+@pytest.mark.parametrize("max_counters", [1, 100, 2999])
+def test_kept_counters_have_full_counts(data: bytes, threads: int, max_counters: int) -> None:
     image = rtit.Image().add(START, b"\xff\xe0" * (CODE_SIZE >> 6))
     whole = rtit.decode(data, image, jobs=1).streams[0].totals()
-    made = rtit.decode(data, image, jobs=threads, max_counters=places)
-    assert made.max_counters == places
+    made = rtit.decode(data, image, jobs=threads, max_counters=max_counters)
+    assert made.max_counters == max_counters
     (stream,) = made.streams
     found = stream.totals()
-    assert _runs(found) == _first(_runs(whole), places)
-    assert _edges(found) == _first(_edges(whole), places)
+    assert _runs(found) == _first(_runs(whole), max_counters)
+    assert _edges(found) == _first(_edges(whole), max_counters)
     assert found.runs.uncounted > 0 < found.edges.uncounted
     # in their order, of rows
     edges = stream.edges(Selection(head=1 << 40))

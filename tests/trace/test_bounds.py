@@ -212,7 +212,7 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
     """
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
 
-    def points(packets: bytes) -> TimingSamples:
+    def timing_samples(packets: bytes) -> TimingSamples:
         trace = rtit.decode(packets, rtit.Image(), mtc_freq=3, nom_freq=37, cpuid_15=(2, 308))
         flow = trace.streams[0].native_decoder(points=True)
         while flow.next(1000) is not None:
@@ -221,7 +221,7 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
         found.read_new()
         return found
 
-    whole = points(data).rows
+    whole = timing_samples(data).rows
     times = dict(zip(whole["offset"].tolist(), whole["time"].tolist(), strict=True))
     packets = [packet for packet in scan(data) if isinstance(packet, Packet)]
     mtcs = [packet.offset for packet in packets if packet.name == "MTC"]
@@ -232,7 +232,7 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
             [0, *(at + 2 for at in left_out)], [*left_out, len(data)], strict=True
         )
     )
-    rest = points(part)
+    rest = timing_samples(part)
     # of each its CYC is left: what comes behind it, and what came before
     where = np.array([at - 2 * index for index, at in enumerate(left_out)], np.uint64)
     cycs = np.searchsorted(rest.rows["offset"], where) - 1

@@ -41,10 +41,10 @@ def results(count: int, taken: bool = True) -> bytes:
 
 
 def afl(source: int, target: int, size: int) -> int:
-    def place(ip: int) -> int:
+    def afl_location(ip: int) -> int:
         return ((ip >> 4) ^ (ip << 8)) % size
 
-    return place(target) ^ (place(source) >> 1)
+    return afl_location(target) ^ (afl_location(source) >> 1)
 
 
 def libxdc(source: int, target: int, size: int) -> int:
@@ -321,17 +321,17 @@ def test_state_of_last_trace_is_reset() -> None:
     code.add(0x3000, bytes.fromhex("9090")).add(0x3000, bytes.fromhex("7400 ebfc"))
     other = rtit.Image().add(0x1000, bytes.fromhex("9090 7400 ebfc")).add(0x2000, b"\x90" * 9)
     fup = encode("FUP", ip_bytes=6, payload=0x1000)
-    bare = encode("PSB") + fup + encode("PSBEND")
+    psb_plus = encode("PSB") + fup + encode("PSBEND")
     narrow = encode("PSB") + bytes([0x99, 2]) + fup + encode("PSBEND")
-    waiting = bare + encode("TIP", ip_bytes=6, payload=0x2000) + results(1)
+    waiting = psb_plus + encode("TIP", ip_bytes=6, payload=0x2000) + results(1)
     runs = [
         (narrow + results(1), None),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (head(pip(0x5000)) + results(1), None),
         (results(1), Start(0x1000)),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (head(pip(0x5000)) + results(1), None),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (encode("PSB") + fup + encode("PSBEND") + waiting, None),
         (results(1, taken=False), Start(0x1000)),
         (results(2), Start(0x3000)),

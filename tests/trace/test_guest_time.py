@@ -28,7 +28,7 @@ TSC_CTC = (80, 2)
 
 def machines(first: str, second: str) -> bytes:
     """Two machines on a processor, one after the other, twice, with their controls."""
-    turn = """
+    interval = """
 vmptrld 0x1000 0x1003 {vmcs:#x}
 vmcs {controls}
 vm_entry 0x1003 0x2000
@@ -36,15 +36,15 @@ insert_psb
 insert_psb
 vm_exit 0x2004 0x1000
 insert_psb"""
-    turns = [
-        turn.format(vmcs=vmcs, controls=controls)
+    intervals = [
+        interval.format(vmcs=vmcs, controls=controls)
         for vmcs, controls in 2 * ((FIRST, first), (SECOND, second))
     ]
     text = f"""section 33.5.2.1
 ctl OS BranchEn TSCEn MTCEn MTCFreq=0
 arch cpl=0 vmx=root vmcs={FIRST:#x}
 enable 0x1000
-{"".join(turns)}
+{"".join(intervals)}
 """
     return run(parse(text, "machines")).raw
 
@@ -182,8 +182,8 @@ def test_stream_that_starts_in_guest_is_converted() -> None:
     """Within PSB+ PIP and VMCS come behind the TSC (section 33.3.7)."""
 
     def stream(tsc: int) -> bytes:
-        whose = encode("PIP", nr=1, cr3=0x7000) + encode("VMCS", pointer=SECOND)
-        return encode("PSB") + encode("TSC", tsc=tsc) + whose + encode("PSBEND")
+        identity = encode("PIP", nr=1, cr3=0x7000) + encode("VMCS", pointer=SECOND)
+        return encode("PSB") + encode("TSC", tsc=tsc) + identity + encode("PSBEND")
 
     assert rewritten(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
 
@@ -238,8 +238,8 @@ def voted(offsets: list[int], vmcs: int = SECOND) -> bytes:
     ],
 )
 def test_majority_offset_needs_over_half_of_samples(offsets: list[int], found: int | None) -> None:
-    told = guest_offsets(MemorySource(voted(offsets)), TSC_CTC)
-    assert told == ({} if found is None else {SECOND: found})
+    computed = guest_offsets(MemorySource(voted(offsets)), TSC_CTC)
+    assert computed == ({} if found is None else {SECOND: found})
 
 
 def test_number_of_guests_is_limited() -> None:

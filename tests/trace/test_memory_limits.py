@@ -16,7 +16,7 @@ from support.limits import assert_peak_memory, limit_recordings
 from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
 SIZE = 1 << 21
-ANEW = ("mode", "targets", "calls", "deep", "overflow")
+NEW_ADDRESSES = ("mode", "targets", "calls", "deep", "overflow")
 """Floods whose places come anew all the time: what is learned of their code takes some, too."""
 
 TAKES: list[Callable[[Stream], Iterable[object]]] = [
@@ -35,7 +35,7 @@ def test_repeated_records_do_not_grow_memory(flood: str, tmp_path: Path) -> None
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
-        with Trace(path) as trace, assert_peak_memory(150 if flood in ANEW else 40):
+        with Trace(path) as trace, assert_peak_memory(150 if flood in NEW_ADDRESSES else 40):
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
@@ -101,7 +101,7 @@ def test_sideband_memory_is_bounded(flood: str, tmp_path: Path) -> None:
         look(trace)
 
 
-TOLD = {
+REPORTED_FILE = {
     "exit": "threads",
     "kernel-map": "kernel",
     "kernel-poke": "kernel",
@@ -112,7 +112,7 @@ TOLD = {
 """Floods of what Python keeps, and what is said to be beyond."""
 
 
-@pytest.mark.parametrize("kinds", TOLD)
+@pytest.mark.parametrize("kinds", REPORTED_FILE)
 def test_sideband_limit_applies_to_whole_recording(
     kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,9 +131,9 @@ def test_sideband_limit_applies_to_whole_recording(
             kept, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        told = {problem.path for problem in trace.image_problems}
+        reported = {problem.path for problem in trace.image_problems}
     assert kept < 2 * room
-    assert TOLD[kinds] in told
+    assert REPORTED_FILE[kinds] in reported
 
 
 def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

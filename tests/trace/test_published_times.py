@@ -92,5 +92,5 @@ def test_times(name: str, run: dict[str, Any]) -> None:
 def test_how_many_points() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
-    points = [len(expected((FOLDER / run["expected"]).read_text())) for _, run in cases()]
-    assert (sum(points), sum(map(len, OTHER.values()))) == (92, 11)
+    sample_counts = [len(expected((FOLDER / run["expected"]).read_text())) for _, run in cases()]
+    assert (sum(sample_counts), sum(map(len, OTHER.values()))) == (92, 11)

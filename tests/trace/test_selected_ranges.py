@@ -59,9 +59,9 @@ def images(program: Path) -> Images:
 
 
 def found(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
-    places = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
-    assert places is not None
-    return places
+    ranges = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
+    assert ranges is not None
+    return ranges
 
 
 def test_function_has_range_in_each_mapping(
@@ -89,10 +89,10 @@ def test_cpp_names_match_mangled_and_demangled(
 
 def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[int, int]]) -> None:
     selection = Selection(functions=("main", "plain"), ranges=((0x10, 0x20),))
-    places = SelectedRanges(selection, images).in_processes(7)
-    assert places is not None
-    assert places[0] == SelectedRange(0x10, 0x20)
-    assert {place[:2] for place in places if place.since == 100} == {
+    ranges = SelectedRanges(selection, images).in_processes(7)
+    assert ranges is not None
+    assert ranges[0] == SelectedRange(0x10, 0x20)
+    assert {one_range[:2] for one_range in ranges if one_range.since == 100} == {
         (BASE + start, BASE + end) for start, end in (listed["main"], listed["plain"])
     }
     assert SelectedRanges(selection, images).in_processes(8) == [SelectedRange(0x10, 0x20)]
@@ -102,11 +102,15 @@ def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[in
 def test_file_name_selects_code_outside_functions(
     images: Images, listed: dict[str, tuple[int, int]], program: Path
 ) -> None:
-    nameless = [place for place in found(images, "program") if place.since == 100]
-    assert nameless == [place for place in found(images, str(program)) if place.since == 100]
+    nameless = [one_range for one_range in found(images, "program") if one_range.since == 100]
+    assert nameless == [
+        one_range for one_range in found(images, str(program)) if one_range.since == 100
+    ]
     assert nameless
     for start, end in listed.values():
-        assert not any(place.start < BASE + end and BASE + start < place.end for place in nameless)
+        assert not any(
+            one_range.start < BASE + end and BASE + start < one_range.end for one_range in nameless
+        )
 
 
 def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
@@ -115,9 +119,9 @@ def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
 
 
 def test_unknown_function_raises_usage_error(images: Images) -> None:
-    places = SelectedRanges(Selection(functions=("main", "plian")), images)
+    ranges = SelectedRanges(Selection(functions=("main", "plian")), images)
     with pytest.raises(UsageError, match=r"--function plian: .*similar names: .*plain"):
-        places.check([7])
+        ranges.check([7])
     SelectedRanges(Selection(functions=("main",)), images).check([7])
     with pytest.raises(UsageError, match="main"):
         SelectedRanges(Selection(functions=("main",)), images).check([8])

@@ -31,15 +31,15 @@ two_second: .byte 0x74, 0, 0x90, 0x90
 HOST, GUEST = 1, 2
 # a round, by hand: (address, instruction's space)
 PATH = [
-    *((AT + place, HOST) for place in (0, 2, 4, 6)),
-    *((AT + place, GUEST) for place in (0, 1, 3, 4, 5, 6, 8)),
-    *((AT + place, HOST) for place in (9, 11)),
+    *((AT + offset, HOST) for offset in (0, 2, 4, 6)),
+    *((AT + offset, GUEST) for offset in (0, 1, 3, 4, 5, 6, 8)),
+    *((AT + offset, HOST) for offset in (9, 11)),
 ]
 IN = {
     "one_first": [(AT, HOST), (AT + 2, HOST)],
     "one_second": [(AT + 4, HOST), (AT + 6, HOST)],
     "one_back": [(AT + 9, HOST), (AT + 11, HOST)],
-    "two_first": [(AT + place, GUEST) for place in (0, 1, 3, 4, 5)],
+    "two_first": [(AT + offset, GUEST) for offset in (0, 1, 3, 4, 5)],
     "two_second": [(AT + 6, GUEST), (AT + 8, GUEST)],
 }
 # from, to, kind, and the spaces of both
@@ -193,9 +193,9 @@ def test_names_are_those_of_the_space(words: list[str], capsys: pytest.CaptureFi
     assert sorted((line[2], line[4]) for line in lines) == sorted(ends)
     lines = printed(capsys, "blocks", *words, "--function", "two_second")
     assert [line[1] for line in lines] == ["two_first+0x3", "two_second+0x2"] * ROUNDS
-    for fields, place in (("ip,sym", 1), ("ip,dso,sym", 2)):
+    for fields, offset in (("ip,sym", 1), ("ip,dso,sym", 2)):
         lines = printed(capsys, "instructions", *words, "--fields", fields)
-        assert [line[place] for line in lines] == [name(*each) for each in PATH] * ROUNDS
+        assert [line[offset] for line in lines] == [name(*each) for each in PATH] * ROUNDS
 
 
 def test_code_and_files_are_those_of_the_space(

@@ -146,24 +146,24 @@ def test_edges_by_process_equal_split_threads(
 
     pids = {str(tid): str(pid) for pid, tid in who}
 
-    def told() -> Counter[tuple[str, ...]]:
+    def report_counts() -> Counter[tuple[str, ...]]:
         assert main(["edges", str(path)]) == 0
         found: Counter[tuple[str, ...]] = Counter()
         for line in capsys.readouterr().out.splitlines():
-            whose, count, *place = line.split()
-            found[(pids.get(whose, whose), *place)] += int(count.replace(",", ""))
+            thread, count, *where = line.split()
+            found[(pids.get(thread, thread), *where)] += int(count.replace(",", ""))
         return found
 
-    apart = told()
-    assert {f"code{pid}" in str(place) for pid, *place in apart} == {True}
+    separate = report_counts()
+    assert {f"code{pid}" in str(where) for pid, *where in separate} == {True}
     monkeypatch.setattr(split, "MAX_WORK", 0)
-    assert told() == apart
-    assert len({pid for pid, *_ in apart}) == 42 // each
+    assert report_counts() == separate
+    assert len({pid for pid, *_ in separate}) == 42 // each
     with Trace(path, max_counters=7) as trace:
         (stream,) = trace.by_thread()
         found = stream.edges_by_process()
         assert len(found) == 7
-        assert int(found.count.sum()) + found.uncounted == sum(apart.values())
+        assert int(found.count.sum()) + found.uncounted == sum(separate.values())
 
 
 def test_work_limit_applies_to_all_cpus_together(

@@ -17,10 +17,10 @@ from rtit.trace.trace import Trace
 
 TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points", "packets")
 # MTCFreq 3; the ratio of the TSC, TSC ticks in a crystal tick, ELF beside the packets
-BARE = {"dynamorio": (37, (2, 308)), "dynamorio/sleeping": (30, (2, 240))}
+RAW_CLOCKS = {"dynamorio": (37, (2, 308)), "dynamorio/sleeping": (30, (2, 240))}
 
 
-def bare(folder: Path, nom_freq: int, cpuid_15: tuple[int, int]) -> Stream:
+def open_raw(folder: Path, nom_freq: int, cpuid_15: tuple[int, int]) -> Stream:
     image = rtit.Image().add_elf(folder / "hello")
     return rtit.decode(
         (folder / "pt.bin").read_bytes(), image, mtc_freq=3, nom_freq=nom_freq, cpuid_15=cpuid_15
@@ -48,10 +48,10 @@ def check(table: Callable[..., Any], clock: TimeConversion | None = None) -> int
 
 
 @pytest.mark.spec("CYC-015", "TIME-010")
-@pytest.mark.parametrize("name", BARE)
+@pytest.mark.parametrize("name", RAW_CLOCKS)
 @pytest.mark.parametrize("kind", TABLES)
 def test_times_of_bare_traces(name: str, kind: str, traces: Path) -> None:
-    stream = bare(traces / name, *BARE[name])
+    stream = open_raw(traces / name, *RAW_CLOCKS[name])
     rows = check(getattr(stream, kind))
     if (name, kind) == ("dynamorio/sleeping", "instructions"):
         assert rows == 103_749

@@ -94,10 +94,10 @@ def test_frequency() -> None:
 
 def test_unknown_times_have_no_bounds() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
-    (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
-    assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
-        (0, 0, UNKNOWN, 0)
-    }
+    (untimed,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
+    assert set(
+        listed(untimed.instructions(timing=True), "time", "earliest", "latest", "cycles")
+    ) == {(0, 0, UNKNOWN, 0)}
 
 
 def test_events_and_branches() -> None:
@@ -124,7 +124,7 @@ packet = st.one_of(
 )
 
 
-def told(items: list[Any]) -> bytes:
+def encode_items(items: list[Any]) -> bytes:
     """Times that go on, mostly."""
     now, ctc, packets = START, 0, b""
     for item in items:
@@ -146,7 +146,7 @@ TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points")
 @pytest.mark.parametrize("kind", TABLES)
 @given(items=st.lists(packet, max_size=60))
 def test_invariants(kind: str, items: list[Any]) -> None:
-    one = stream(told(items))
+    one = stream(encode_items(items))
     plain = getattr(one, kind)().columns()
     timed = getattr(one, kind)(timing=True).columns()
     for name, column in plain.items():
@@ -162,7 +162,7 @@ def test_invariants(kind: str, items: list[Any]) -> None:
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
 def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
-    packets = told(items * 3)
+    packets = encode_items(items * 3)
     expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in TABLES}
     one = stream(packets)
     assert isinstance(one.settings, Settings)
@@ -178,7 +178,7 @@ def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
 def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> None:
-    packets = told(items * 3)
+    packets = encode_items(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
@@ -226,7 +226,7 @@ def test_packets_lie_between_known_times() -> None:
 
 @given(items=st.lists(packet, max_size=60), mtcs=st.booleans())
 def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
-    one = stream(told(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
+    one = stream(encode_items(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
     timed = one.packets(timing=True).columns()
     where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN - 1))
     plain = one.packets(where).columns()
@@ -244,7 +244,7 @@ def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
 
 @given(items=st.lists(packet, max_size=60))
 def test_row_ends_before_its_packet(items: list[Any]) -> None:
-    one = stream(told(items))
+    one = stream(encode_items(items))
     packets = one.packets(timing=True).columns()
     assume((np.diff(packets["earliest"].astype(np.int64)) >= 0).all())
     names = [row.name for row in one.packets().rows()]

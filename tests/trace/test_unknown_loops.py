@@ -124,7 +124,7 @@ def test_true_ticks_lie_within_bounds(
     said = capsys.readouterr().err
     assert all(text in said for text in ticks)
     assert main(["report", str(data), "--json"]) == 3
-    [told] = json.loads(capsys.readouterr().out)["streams"]
-    assert len(told["repeats"]) == len(ticks)
-    assert all(text in line for text, line in zip(ticks, told["repeats"], strict=True))
-    assert told["missing"] == verdict.repeated
+    [statistics] = json.loads(capsys.readouterr().out)["streams"]
+    assert len(statistics["repeats"]) == len(ticks)
+    assert all(text in line for text, line in zip(ticks, statistics["repeats"], strict=True))
+    assert statistics["missing"] == verdict.repeated

@@ -27,7 +27,7 @@ from rtit.unit.trace_unit import TraceUnit
 
 TABLE, REGION = 0x1000, 0x10_0000
 KERNEL = ArchState(cpl=0, cr3=0x5000)
-PLACES = {
+CONTEXTS = {
     "user": ArchState(cr3=0x5000),
     "kernel": KERNEL,
     "root": replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000),
@@ -75,12 +75,14 @@ EVENTS = {f"unit.{name}": event for name, event in events_of(TraceUnit).items()}
 EVENTS |= {f"cpu.{name}": event for name, event in events_of(Processor).items()}
 
 
-def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
+def machine(random: Random, context: str) -> tuple[Processor, bytearray]:
     """In the midst of a trace, with packets that wait."""
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
     cpu = Processor(
-        profile=FULL if PLACES[place].vmx != "off" else random.choice((FULL, SKYLAKE, BROADWELL)),
+        profile=FULL
+        if CONTEXTS[context].vmx != "off"
+        else random.choice((FULL, SKYLAKE, BROADWELL)),
         memory=memory,
         time=TimeModel(),
         parameters=Parameters(
@@ -88,7 +90,7 @@ def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
             deferred_tips=random.choice((0, 3)),
             uintr_literal=random.choice(("full", "table")),
         ),
-        arch=PLACES[place],
+        arch=CONTEXTS[context],
     )
     write_topa_table(memory, TABLE, [TopaEntry(REGION), TopaEntry(TABLE, end=True)])
     out.clear()
@@ -107,12 +109,12 @@ def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
     unit.conditional(0x2000, 0x2002, 0x2010, True)
     unit.indirect_jump(0x2010, 0x3000)
     unit.conditional(0x3000, 0x3002, 0x3010, True)
-    turn = random.random()
-    if turn < 0.2:
+    choice = random.random()
+    if choice < 0.2:
         unit.begin_overflow()
-    elif turn < 0.3 and place != "waits":
+    elif choice < 0.3 and context != "waits":
         unit.sleep(0x3010, 2)
-    elif turn < 0.4 and place == "kernel":
+    elif choice < 0.4 and context == "kernel":
         random.choice((unit.smi, unit.acm_begin))(0x3010)
     unit.at(9)
     return cpu, out
@@ -129,7 +131,7 @@ def argument(random: Random, name: str, hint: Any) -> Any:
     if hint is bool:
         return random.random() < 0.5
     if hint is ArchState or hint == (ArchState | None):
-        return random.choice(list(PLACES.values()))
+        return random.choice(list(CONTEXTS.values()))
     if hint is VmxControls:
         ends = VmxControls(clear_ctl=True, load_ctl=random.choice((0, 1, 1 << 63)))
         return random.choice((NO_CONTROLS, ends, VmxControls(tsc_offset=5)))
@@ -165,10 +167,10 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-@given(st.sampled_from(list(PLACES)), st.integers(0, 1 << 32))
-def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> None:
+@given(st.sampled_from(list(CONTEXTS)), st.integers(0, 1 << 32))
+def test_rejected_event_changes_nothing(name: str, context: str, seed: int) -> None:
     random = Random(seed)
-    cpu, out = machine(random, place)
+    cpu, out = machine(random, context)
     unit = cpu.unit
     given = arguments(random, EVENTS[name])
     before, length, pending_knowledge = unit.snapshot(), len(out), unit.pending_knowledge
@@ -274,8 +276,8 @@ IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {
 @pytest.mark.spec("TSX-008")
 @pytest.mark.parametrize("name", IN_TRANSACTION)
 def test_a_transaction_is_aborted_first(name: str) -> None:
-    place, event = IN_TRANSACTION[name]
-    cpu = Processor(arch=PLACES[place])
+    context, event = IN_TRANSACTION[name]
+    cpu = Processor(arch=CONTEXTS[context])
     before = cpu.unit.snapshot()
     with pytest.raises(IllegalEvent, match="in a transaction, which it aborts first"):
         event(cpu)
@@ -287,7 +289,7 @@ def test_a_transaction_is_aborted_first(name: str) -> None:
 
 @pytest.mark.spec("TSX-008")
 def test_vm_entry_and_vmptrld_abort_first() -> None:
-    cpu = Processor(arch=replace(PLACES["root"], in_tx=True))
+    cpu = Processor(arch=replace(CONTEXTS["root"], in_tx=True))
     with pytest.raises(IllegalEvent, match="aborts first"):
         cpu.vm_entry(1, 2)
     with pytest.raises(IllegalEvent, match="aborts first"):

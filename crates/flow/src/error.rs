@@ -24,9 +24,9 @@ pub enum ErrorClass {
     Incomplete = 6,
     /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran;
     /// one iteration is reported.
-    RepeatsUnknown = 7,
+    UnknownRepetitions = 7,
     /// Code ran before or after a thread switch: it is reported for the thread before the switch.
-    TurnUnknown = 8,
+    AmbiguousThread = 8,
 }
 
 impl ErrorClass {
@@ -40,8 +40,8 @@ impl ErrorClass {
         ErrorClass::HardwareLoss,
         ErrorClass::Unsupported,
         ErrorClass::Incomplete,
-        ErrorClass::RepeatsUnknown,
-        ErrorClass::TurnUnknown,
+        ErrorClass::UnknownRepetitions,
+        ErrorClass::AmbiguousThread,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -52,8 +52,8 @@ impl ErrorClass {
             ErrorClass::HardwareLoss => "loss reported by hardware",
             ErrorClass::Unsupported => "unsupported",
             ErrorClass::Incomplete => "incomplete",
-            ErrorClass::RepeatsUnknown => "repeats unknown",
-            ErrorClass::TurnUnknown => "turn unknown",
+            ErrorClass::UnknownRepetitions => "unknown repetitions",
+            ErrorClass::AmbiguousThread => "ambiguous thread",
         }
     }
 }
@@ -140,7 +140,7 @@ pub enum Cause {
     },
     /// What ran from the packet at offset `from` on may have run before or after `since`, when another thread had the
     /// processor.
-    EitherTurn {
+    AmbiguousThread {
         since: u64,
         from: u64,
     },
@@ -172,8 +172,8 @@ impl Cause {
             Cause::Packet(_) => ErrorClass::BadBytes,
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
-            Cause::Repeats { .. } => ErrorClass::RepeatsUnknown,
-            Cause::EitherTurn { .. } => ErrorClass::TurnUnknown,
+            Cause::Repeats { .. } => ErrorClass::UnknownRepetitions,
+            Cause::AmbiguousThread { .. } => ErrorClass::AmbiguousThread,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
             Cause::NoResults { .. }
             | Cause::VmEntryOrEvent { .. }
@@ -202,7 +202,7 @@ impl Cause {
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::TwoTurns { since } => since,
-            Cause::EitherTurn { from, .. } => from,
+            Cause::AmbiguousThread { from, .. } => from,
             Cause::OtherProcess { cr3 } => cr3,
             Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
@@ -284,7 +284,7 @@ impl fmt::Display for Cause {
                     "another thread had the processor from TSC {since:#x} on, yet user code went on: whose it was is not certain"
                 )
             }
-            Cause::EitherTurn { since, from } => {
+            Cause::AmbiguousThread { since, from } => {
                 write!(
                     out,
                     "what ran from offset {from:#x} on ran before or after TSC {since:#x}, when another thread had the processor: no packet tells the time between"

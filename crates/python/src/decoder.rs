@@ -290,7 +290,12 @@ fn write(hits: &mut EdgeCounter, cells: &[Cell<u8>], index: BitmapHash, which: E
 fn summary(size: u64, persistent: &ReusableDecoder) -> Summary {
     let (ledger, counts): (&CoverageLedger, _) = (persistent.ledger(), persistent.counts());
     let classes = ErrorClass::ALL.into_iter();
-    let remark = |class| matches!(class, ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown);
+    let remark = |class| {
+        matches!(
+            class,
+            ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread
+        )
+    };
     let errors = classes.filter(|&class| !remark(class));
     let errors = errors.map(|class| ledger.errors(class));
     let last = ledger.spans().last().and_then(|span| span.error.as_ref());

@@ -86,7 +86,7 @@ def perf(
     return folder
 
 
-def told(perf: Path) -> list[str]:
+def perf_arguments(perf: Path) -> list[str]:
     """What perf was told, without what every recording tells it."""
     words: list[str] = json.loads((perf / "told.json").read_text())["words"]
     assert words[:4] == ["record", "-N", "-o", str(perf.parent / "perf.data")]
@@ -109,13 +109,13 @@ def told(perf: Path) -> list[str]:
 )
 def test_perf_arguments(options: list[str], expected: list[str], perf: Path) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 0
-    assert told(perf) == [*expected, "--", "/bin/true"]
+    assert perf_arguments(perf) == [*expected, "--", "/bin/true"]
 
 
 def test_filters_are_passed_as_file_offsets(perf: Path, program: ProgramBuilder) -> None:
     path = program("returns")
     assert main(["record", "--backend", "perf", "--filter", "filter main", "--", str(path)]) == 0
-    words = told(perf)
+    words = perf_arguments(perf)
     (text,) = (word for word in words if word.startswith("filter "))
     assert words[words.index(text) - 1] == "--filter"
     symbol = (
@@ -152,7 +152,9 @@ def test_real_perf_accepts_the_arguments(perf: Path) -> None:
 
 
 def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "--backend", "perf", "--json", "told", "--", "/bin/echo", "hello"]) == 0
+    assert (
+        main(["record", "--backend", "perf", "--json", "summary", "--", "/bin/echo", "hello"]) == 0
+    )
     with rtit.Trace("perf.data") as trace:
         size = trace.streams[0].size
     said = capfd.readouterr()
@@ -161,7 +163,7 @@ def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixtu
     assert line.startswith(
         f"[ rtit record: {size + -size % 8:,} bytes of PT in perf.data; perf: as asked"
     )
-    found = json.loads(Path("told").read_text())
+    found = json.loads(Path("summary").read_text())
     assert found["backend"] == "perf"
     assert found["pt_bytes"] == size + -size % 8
     uncounted = ("executed_instructions", "executed_branches", "threads", "traced_instructions")
@@ -241,7 +243,7 @@ def test_attached_recording_ends_by_signal(perf: Path) -> None:
         while session.step(0.05):
             pass
         recording = session.finish()
-    assert told(perf)[-2:] == ["-p", str(os.getpid())]
+    assert perf_arguments(perf)[-2:] == ["-p", str(os.getpid())]
     assert recording.exit_code == 0
     assert recording.pt_bytes > 0
 

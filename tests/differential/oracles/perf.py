@@ -110,9 +110,9 @@ def script(recording: Path, arguments: list[str], symfs: Mapping[str, Path] | No
         if symfs is not None:
             root = Path(home) / "symfs"
             for recorded, real in symfs.items():
-                place = root / recorded.lstrip("/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(real, place)
+                copy = root / recorded.lstrip("/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(real, copy)
             arguments = ["--symfs", str(root), *arguments]
         # A home of its own: neither the user's settings nor a build-id cache take part.
         environment = {**os.environ, "HOME": home, "LC_ALL": "C"}

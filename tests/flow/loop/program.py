@@ -65,14 +65,14 @@ def _area(random: Random, area: int, bits: int) -> list[Instruction]:
     wanted = random.choice((6, 15, 40))
     while len(plan) < wanted:
         at = len(plan)
-        turn = random.random()
-        if turn < 0.1:
+        choice = random.random()
+        if choice < 0.1:
             # f: jcc out; call f; out: ret
             plan += [("conditional", at + 2, 0.02), ("call", at, 0), ("ret", 0, 0)]
-        elif turn < 0.15:
+        elif choice < 0.15:
             # call over; trap: jmp trap; over: mov [rsp], rax; ret
             plan += [("call", at + 2, 0), ("trap", at + 1, 0), ("other", 0, 0), ("retpoline", 0, 0)]
-        elif turn < 0.2:
+        elif choice < 0.2:
             # A loop: dec; jnz
             plan += [("other", 0, 0), ("conditional", at, 0.9)]
         else:

@@ -117,15 +117,15 @@ class Run:
     def step(self) -> None:
         self.clock += self.random.choice((0, 1, 1, 2, 2, 2, 30, 1500))
         self.cpu.at(self.clock)
-        turn = self.random.random()
+        choice = self.random.random()
         # WRMSR is the kernel's; it takes no room here, and what was before it has retired.
-        if turn < 0.01 and self.kernel:
+        if choice < 0.01 and self.kernel:
             self.cpu.retire(self.ip)
             self.toggle()
-        elif turn < 0.02:
+        elif choice < 0.02:
             self.cpu.retire(self.ip)
             self.cpu.unit.insert_psb()
-        elif turn < 0.04 and not self.kernel:
+        elif choice < 0.04 and not self.kernel:
             self.back = self.ip
             self.ip = self.anywhere(KERNEL).ip
             self.cpu.interrupt(self.back, self.ip)

@@ -34,7 +34,7 @@ from support.properties import examples
 
 TID = 77
 CODE = 0x40_0000
-PLACES = (CODE, CODE + 0x1_0000, 0x5555_5555_0000, 0x7FFF_FFFF_F000, 0x8000_0000_0000, 1 << 63)
+ADDRESSES = (CODE, CODE + 0x1_0000, 0x5555_5555_0000, 0x7FFF_FFFF_F000, 0x8000_0000_0000, 1 << 63)
 """Bases of targets: near each other, far apart, not canonical."""
 GAPS = (0, 1, 2, 5, 11, 40, 700, 5_000, 70_000)
 NEAR: tuple[EventKind, ...] = (EventKind.CONDITIONAL,) * 8 + (
@@ -117,7 +117,7 @@ class Case:
         calls: list[int] = []
         cuts, maps = random.choice((0, 0.05, 0.5)), 0.05 * bool(self.filters)
         gaps = GAPS[: random.choice((3, 7, 7, 8, 9))]
-        places = PLACES[: random.choice((1, 2, 6))]
+        addresses = ADDRESSES[: random.choice((1, 2, 6))]
         losses = random.choice((0, 0, 0.1))
         others, bursts = random.choice((0, 0.05, 0.2)), random.choice((0.02, 0.2))
         yield record(EventKind.THREAD, clock)
@@ -128,19 +128,19 @@ class Case:
             if random.random() < cuts:
                 yield None
             if random.random() < maps:
-                first = random.choice(PLACES[:4]) + random.randrange(200)
+                first = random.choice(ADDRESSES[:4]) + random.randrange(200)
                 yield random.randrange(len(self.filters)), first, first + random.randrange(200)
             clock += random.choice(gaps)
             if random.random() < losses:
                 user = random.random() < 0.6
-                place = random.choice(places) + random.randrange(256)
-                yield Overflow(clock, place if user else None)
+                address = random.choice(addresses) + random.randrange(256)
+                yield Overflow(clock, address if user else None)
                 calls.clear()
                 continue
             kind = random.choice(OTHER if random.random() < others else NEAR)
             if (not user) if sensible else random.random() < 0.05:
                 kind = EventKind.RESUME if random.random() < 0.8 else EventKind.SWITCH
-            ip, target = (random.choice(places) + random.randrange(256) for _ in range(2))
+            ip, target = (random.choice(addresses) + random.randrange(256) for _ in range(2))
             length, flags = random.choice((2, 5, 15)), random.randrange(2)
             if kind == EventKind.RETURN and calls and random.random() < 0.9:
                 target = calls.pop()

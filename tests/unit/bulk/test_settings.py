@@ -48,11 +48,11 @@ def test_the_fields_of_the_reference_are_settings() -> None:
     parameters = {name: getattr(Parameters(), name) for name in PARAMETERS}
     unit = BulkUnit(ctl=PtOptions().rtit_ctl, **time, **parameters)
     unit.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    told = unit.take()
+    packet_bytes = unit.take()
     default = BulkUnit()
     default.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    assert told == default.take()
-    assert [p.name for p in iterate_packets(told)][-2:] == ["MODE.Exec", "TIP.PGE"]
+    assert packet_bytes == default.take()
+    assert [p.name for p in iterate_packets(packet_bytes)][-2:] == ["MODE.Exec", "TIP.PGE"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ TRANSFERS = {"indirect_jump", "indirect_call", "far", "ret", "syscall", "resume"
 Program = dict[int, tuple[str, int]]
 
 
-def place(number: int) -> int:
+def region_address(number: int) -> int:
     """The address of ToPA region `number`."""
     return BUFFER + number * 0x10_0000
 

@@ -24,7 +24,7 @@ from unit.execution.program import (
     Program,
     Settings,
     make_program,
-    place,
+    region_address,
 )
 
 
@@ -65,7 +65,9 @@ class Run:
             self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
-        entries = [TopaEntry(place(number), size) for number, size in enumerate(self.regions)]
+        entries = [
+            TopaEntry(region_address(number), size) for number, size in enumerate(self.regions)
+        ]
         write_topa_table(self.cpu.unit.output.memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.chosen.ctl["ToPA"] = 1
@@ -120,12 +122,12 @@ class Run:
             (0, 1, 1, 3, 40, 1000, 9000) if random.random() < 0.1 else (1, 2)
         )
         self.cpu.at(self.clock)
-        turn = random.random()
-        if turn < 0.005:
+        choice = random.random()
+        if choice < 0.005:
             self.cpu.unit.insert_psb()
-        elif turn < 0.01:
+        elif choice < 0.01:
             (self.disable if self.cpu.unit.registers.trace_en else self.enable)()
-        elif turn < 0.04 and not self.kernel:
+        elif choice < 0.04 and not self.kernel:
             name = random.choice(("interrupt", "exception", "software_interrupt"))
             handler = KERNEL + STEP * random.randrange(LENGTH)
             self.back, self.kernel = self.ip, True

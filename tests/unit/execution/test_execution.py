@@ -13,7 +13,7 @@ from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
 from rtit.unit.memory import Memory
 from support.properties import examples
-from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
+from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, region_address
 from unit.execution.run import Run, traced
 from unit.pairs.reader import FilterReader
 
@@ -33,8 +33,8 @@ def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     whole = FilterReader(run.program)
     whole.feed(stream)
-    places = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
-    for index, mark in zip(places, whole.marks, strict=True):
+    psb_indexes = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
+    for index, mark in zip(psb_indexes, whole.marks, strict=True):
         part = FilterReader(run.program)
         part.feed(stream[index:])
         assert part.path == whole.path[mark:]
@@ -114,7 +114,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
         if offset == sizes[number]:
             number, offset = (number + 1) % len(sizes), 0
     memory = run.cpu.unit.output.memory
-    assert [memory.read(place(n), size) for n, size in enumerate(sizes)] == image
+    assert [memory.read(region_address(n), size) for n, size in enumerate(sizes)] == image
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 

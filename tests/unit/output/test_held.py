@@ -117,10 +117,10 @@ def test_an_authenticated_code_module_loses_nothing() -> None:
 
 @pytest.mark.spec("TOPA-010", "TRCEN-008")
 @pytest.mark.parametrize(
-    ("policy", "places"),
+    ("policy", "regions"),
     [("none", (C, D)), ("entry", (A, D)), ("table", (A, B))],
 )
-def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]) -> None:
+def test_a_table_that_changes_while_tracing(policy: str, regions: tuple[int, int]) -> None:
     """Both entries change in the middle of the first region. What was read before stands: nothing,
     the current entry, or the table.
     """
@@ -131,12 +131,12 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
     assert cpu.unit.output.state.region_base == A
     write_topa_table(memory, TABLE, [TopaEntry(C), TopaEntry(D), TopaEntry(TABLE, end=True)])
     tips(cpu, 1)
-    assert cpu.unit.output.state.region_base == places[0]
-    assert memory.read(places[0] + at, 3)[0] == 0x2D
+    assert cpu.unit.output.state.region_base == regions[0]
+    assert memory.read(regions[0] + at, 3)[0] == 0x2D
     tips(cpu, 1400)
-    assert cpu.unit.output.state.region_base == places[1]
+    assert cpu.unit.output.state.region_base == regions[1]
     used = {number << 12 for number in memory.snapshot()} - {TABLE}
-    assert used == {A, *places}
+    assert used == {A, *regions}
     # The next enable reads the table as it is.
     cpu.set_msr(Msr.CTL, 0)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
@@ -188,8 +188,8 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
     period = 2048 << freq
     while len(out) < 20 * period:
         cpu.indirect_jump(0x1000, random.randrange(1 << 40))
-    places = [packet.offset for packet in iterate_packets(bytes(out)) if packet.name == "PSB"]
-    gaps = [b - a for a, b in pairwise(places)]
+    regions = [packet.offset for packet in iterate_packets(bytes(out)) if packet.name == "PSB"]
+    gaps = [b - a for a, b in pairwise(regions)]
     assert len(gaps) >= 18
     assert abs(sum(gaps) / len(gaps) - period) <= (delay + 16) / len(gaps)
     assert all(abs(gap - period) <= delay + 16 for gap in gaps)

@@ -88,14 +88,14 @@ def test_memory_is_the_stream_in_region_order(
     image: dict[int, bytes] = {}
     left = accepted
     expected_pmi = expected_stop = False
-    place = 0
+    number = 0
     regions = layout.regions
     while left:
-        region = regions[place % len(regions)]
+        region = regions[number % len(regions)]
         part, left = left[: region.size], left[region.size :]
         image[region.base] = part + image.get(region.base, b"")[len(part) :]
         if len(part) == region.size:
-            place += 1
+            number += 1
             expected_pmi |= region.interrupt
             expected_stop |= region.stop
             assert not (region.stop and left)

@@ -79,8 +79,11 @@ def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: OutputScheme) ->
     assert output.enable(values) is ACCEPTED
     assert output.state.scheme == scheme
     assert output.write(b"abc") is ACCEPTED
-    places = {OutputScheme.TOPA: [(A, b"abc")], OutputScheme.SINGLE_RANGE: [(TABLE, b"abc")]}
-    assert stores == places.get(scheme, [])
+    expected_stores = {
+        OutputScheme.TOPA: [(A, b"abc")],
+        OutputScheme.SINGLE_RANGE: [(TABLE, b"abc")],
+    }
+    assert stores == expected_stores.get(scheme, [])
     assert bytes(fabric) == (b"abc" if scheme == OutputScheme.FABRIC else b"")
 
 
@@ -246,8 +249,8 @@ def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry",
     assert output.write(data[:5000]) is ACCEPTED
     assert output.write(data[5000:]) is ACCEPTED
     for n in range(4):
-        place = 0x10_0000 + 0x2000 * (first + n)
-        assert memory.read(place, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
+        region = 0x10_0000 + 0x2000 * (first + n)
+        assert memory.read(region, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
     assert pointers(output) == (TABLE, first + 4, 0)
 
 

@@ -16,16 +16,16 @@ ELIGIBLE = {
 }
 """33.3.6.1, and MWAIT by its description; TNT has its CYC when its first result comes."""
 
-ANEW = {"rsm", "xrstors"}
+RESTARTED = {"rsm", "xrstors"}
 """They begin to trace again: the 7 cycles before them count for nothing. At the end of an ACM no
 cycle has passed since its beginning, which a CYC has told.
 """
 
-LATER = ANEW | {"acm end", "sipi", "wake", "smm vm entry", "resume"}
+LATER = RESTARTED | {"acm end", "sipi", "wake", "smm vm entry", "resume"}
 """What comes before them is no branch that could leave results."""
 
 
-def told(
+def packets_of(
     name: str, parameters: Parameters | None = None, **ctl: int
 ) -> tuple[list[Packet], list[Packet]]:
     """The packets before an event and its own, 7 cycles later, with a result that waits."""
@@ -62,12 +62,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "acm end"])
 def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings: str) -> None:
-    before, found = told(name, **SETTINGS[settings])
+    before, found = packets_of(name, **SETTINGS[settings])
     names = [each.name for each in found if not each.name.startswith("TNT")]
     if ELIGIBLE & set(names):
         assert names[0] == "CYC", names
         cycles = [int(str(each.fields["cycles"])) for each in before + found if each.name == "CYC"]
-        assert sum(cycles) == (3 if name in ANEW else 10)
+        assert sum(cycles) == (3 if name in RESTARTED else 10)
     elif name.startswith("init"):
         assert "CYC" not in names
 
@@ -76,6 +76,6 @@ def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LATER])
 def test_older_branch_results_precede_the_cyc(name: str, settings: str) -> None:
-    names = [each.name for each in told(name, **SETTINGS[settings])[1]]
+    names = [each.name for each in packets_of(name, **SETTINGS[settings])[1]]
     if "TNT" in names[1:]:
         assert set(names[: names.index("TNT")]) <= {"TNT"}, names

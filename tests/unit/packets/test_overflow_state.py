@@ -95,9 +95,9 @@ class Bounded:
         self.clock += random.choice((0, 0, 0, 1, 5, 300))
         cpu.at(self.clock)
         random.choice(self.events())()
-        told = list(iterate_packets(bytes(self.out[self.seen :])))
+        packets = list(iterate_packets(bytes(self.out[self.seen :])))
         self.seen = len(self.out)
-        for packet in told:
+        for packet in packets:
             self.believed.take(packet)
 
     def events(self) -> list[Callable[[], None]]:

@@ -54,8 +54,8 @@ def run(
         machine.enable()
         machine.check()
         machine.walk(steps)
-        for turn in overlapping(first, second, order):
-            next(open_[turn.upper()], None)
+        for situation in overlapping(first, second, order):
+            next(open_[situation.upper()], None)
             machine.walk(machine.random.choice((0, 0, 1, steps)))
         machine.end_overflow()
         if machine.now.processor.unit.registers.trace_en:

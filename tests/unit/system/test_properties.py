@@ -226,14 +226,14 @@ def test_snapshot_and_restore(walk: Walk) -> None:
     for _ in range(STEPS // 2):
         walk.step()
     snapshot, length = walk.cpu.unit.snapshot(), len(walk.out)
-    place, back, random = walk.where, walk.back, walk.random.getstate()
+    address, back, random = walk.where, walk.back, walk.random.getstate()
     for _ in range(STEPS // 2):
         walk.step()
     first, end = bytes(walk.out[length:]), walk.cpu.unit.snapshot()
     del walk.out[length:]
     walk.cpu.unit.restore(snapshot)
     assert walk.cpu.unit.snapshot() == snapshot
-    walk.where, walk.back = place, back
+    walk.where, walk.back = address, back
     walk.random.setstate(random)
     for _ in range(STEPS // 2):
         walk.step()

@@ -54,9 +54,9 @@ def test_decoding_can_start_at_every_psb(plan: Plan) -> None:
     world = World(plan)
     for number, part in enumerate(split(world.run())):
         whole = followed(world, part, after_overflow=number > 0)
-        places = [index for index, packet in enumerate(part) if packet.name == "PSB"]
-        for place, mark in zip(places, whole.marks, strict=False):
-            assert followed(world, part[place:]).path == whole.path[mark:]
+        psb_indexes = [index for index, packet in enumerate(part) if packet.name == "PSB"]
+        for psb_index, mark in zip(psb_indexes, whole.marks, strict=False):
+            assert followed(world, part[psb_index:]).path == whole.path[mark:]
 
 
 @pytest.mark.spec("EN-011", "FCPL-002", "SMM-007")

@@ -140,10 +140,10 @@ class World:
         self.clock += random.choice((0, 1, 1, 3, 40, 900)) if random.random() < 0.2 else 1
         self.cpu.at(self.clock)
         kind, target = self.program[self.ip]
-        turn = random.random()
+        choice = random.random()
         if random.random() < self.plan.overflows:
             self.toggle_overflow()
-        if turn < 0.15 and kind not in WITH_FUP:
+        if choice < 0.15 and kind not in WITH_FUP:
             self.happen()
             return
         if self.cpu.arch.in_tx and kind not in (*NEAR, *STRAIGHT):

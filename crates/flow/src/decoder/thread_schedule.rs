@@ -9,7 +9,7 @@
 //!
 //! The decoder's time is a lower bound. If user code begins, by that time, before the start of an interval, and the
 //! next packet with a time gives one after it, the code may belong to the thread before or after the switch. It is
-//! reported for the thread before, and the ledger gets a remark (`Cause::EitherTurn`).
+//! reported for the thread before, and the ledger gets a remark (`Cause::AmbiguousThread`).
 
 use super::informational_packets::mode_of;
 use super::{Decoder, TracingState};
@@ -167,7 +167,8 @@ impl Decoder {
             let from = self.ambiguous.from.take().or(kernel);
             if let Some(from) = from.filter(|_| !self.interpreter.is_idle()) {
                 let since = self.clock.by_rate();
-                let (offset, cause) = (packet.offset as u64, Cause::EitherTurn { since, from });
+                let (offset, cause) =
+                    (packet.offset as u64, Cause::AmbiguousThread { since, from });
                 self.ledger.remark(offset, FlowError { offset, cause });
             }
         }
@@ -198,7 +199,7 @@ impl Decoder {
             self.ambiguous.from = Some(from).filter(|_| self.interpreter.here() >> 63 != 0);
         } else {
             let since = self.interpreter.next_interval_start();
-            let cause = Cause::EitherTurn { since, from };
+            let cause = Cause::AmbiguousThread { since, from };
             self.ledger.remark(offset, FlowError { offset, cause });
         }
     }

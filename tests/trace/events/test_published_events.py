@@ -95,12 +95,12 @@ def words(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
         case of.Transaction(step="abort"):
             yield "aborted"
         case of.VmExit():
-            told = {
+            fields = {
                 "intr": happening.vector and f"{happening.vector}",
                 "vmxr": happening.reason is not None and f"{happening.reason:x}",
                 "vmxq": happening.qualification is not None and f"{happening.qualification:x}",
             }
-            yield "".join(["vmexit", *(f", {key}: {text}" for key, text in told.items() if text)])
+            yield "".join(["vmexit", *(f", {key}: {text}" for key, text in fields.items() if text)])
         case of.ControlEvent(name="SIPI"):
             yield f"sipi: {happening.vector:x}"
         case of.ControlEvent(name="SWINTR"):

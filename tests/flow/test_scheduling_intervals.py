@@ -194,11 +194,11 @@ def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[
     while made.ips(100) is not None:
         pass
     rows = made.ledger()
-    assert made.counts()["errors"].get("turn unknown", 0) == sum(
-        row[3] == "turn unknown" for row in rows
+    assert made.counts()["errors"].get("ambiguous thread", 0) == sum(
+        row[3] == "ambiguous thread" for row in rows
     )
     assert {row[2] for row in rows} <= {"exact", "elsewhere"}
-    return [(row[0], row[6]) for row in rows if row[3] == "turn unknown"]
+    return [(row[0], row[6]) for row in rows if row[3] == "ambiguous thread"]
 
 
 TMA = encode("TMA", ctc=0, fast_counter=0)

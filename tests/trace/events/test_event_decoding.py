@@ -42,7 +42,7 @@ def item(number: int, value: int) -> bytes:
     return encode("BIP", id=number, sz=0, payload=value)
 
 
-def told(packets: bytes) -> list[TraceEvent]:
+def decode_events(packets: bytes) -> list[TraceEvent]:
     """What the packets say, without what the beginning of the stream says."""
     return [each for each in decoded(packets).events() if each.offset >= len(decoded(b"").read())]
 
@@ -52,7 +52,7 @@ def decoded(packets: bytes) -> Stream:
 
 
 def lines(packets: bytes) -> list[str]:
-    return [describe_event(each) for each in told(packets)]
+    return [describe_event(each) for each in decode_events(packets)]
 
 
 def packet(name: str, **fields: Value) -> bytes:
@@ -62,7 +62,7 @@ def packet(name: str, **fields: Value) -> bytes:
 def test_an_interrupt_has_its_vector_and_comes_before_what_it_changes() -> None:
     """Table 33-59 row 4, with the PIP of Table 33-55 row 12."""
     packets = cfe(1, 32) + ip("FUP", 0x1004) + packet("PIP", nr=0, cr3=0x5000) + ip("TIP", 0x2000)
-    first, second = told(packets)
+    first, second = decode_events(packets)
     assert isinstance(first, Interrupt)
     assert (first.at, first.to, first.vector, first.cr2) == (0x1004, 0x2000, 32, None)
     assert describe_event(second) == "paging cr3=0x5000"
@@ -70,7 +70,7 @@ def test_an_interrupt_has_its_vector_and_comes_before_what_it_changes() -> None:
 
 def test_a_page_fault_has_its_address() -> None:
     """Table 33-59 row 6."""
-    (fault,) = told(evd(0, 0x1234) + cfe(1, 14) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+    (fault,) = decode_events(evd(0, 0x1234) + cfe(1, 14) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
     assert isinstance(fault, Interrupt)
     assert (fault.vector, fault.cr2) == (14, 0x1234)
     assert fault.offset == len(decoded(b"").read())
@@ -79,7 +79,7 @@ def test_a_page_fault_has_its_address() -> None:
 def test_a_vm_exit_has_reason_and_qualification_in_either_order() -> None:
     """Tables 33-53 and 33-59 name them in different orders."""
     for data in (evd(1, 0xABC) + evd(2, 28), evd(2, 28) + evd(1, 0xABC)):
-        (leave,) = told(data + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+        (leave,) = decode_events(data + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
         assert isinstance(leave, VmExit)
         assert (leave.reason, leave.qualification, leave.vector) == (28, 0xABC, None)
         assert (leave.at, leave.to) == (0x1002, 0x2000)
@@ -94,11 +94,11 @@ def test_two_events_share_a_fup() -> None:
 def test_an_event_that_ends_tracing() -> None:
     """Table 33-56 rows 7 and 3: without event trace they look alike."""
     suppressed = packet("TIP.PGD", ip_bytes=0)
-    event, off = told(cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
+    event, off = decode_events(cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
     assert isinstance(event, Interrupt)
     assert isinstance(off, Disabled)
     assert (off.at, off.to, off.why) == (0x1002, None, "context")
-    (unknown,) = told(ip("FUP", 0x1002) + suppressed)
+    (unknown,) = decode_events(ip("FUP", 0x1002) + suppressed)
     assert isinstance(unknown, Disabled)
     assert unknown.why == "event or TraceEn"
 
@@ -119,7 +119,9 @@ def test_a_transaction() -> None:
     begin, abort = packet("MODE.TSX", in_tx=1, tx_abort=0), packet("MODE.TSX", in_tx=0, tx_abort=1)
     packets = begin + ip("FUP", 0x1001) + abort + ip("FUP", 0x1004) + ip("TIP", 0x2000)
     assert [
-        (each.step, each.at, each.to) for each in told(packets) if isinstance(each, Transaction)
+        (each.step, each.at, each.to)
+        for each in decode_events(packets)
+        if isinstance(each, Transaction)
     ] == [
         ("begin", 0x1001, None),
         ("abort", 0x1004, 0x2000),
@@ -130,7 +132,7 @@ def test_a_record_of_pebs_has_named_registers() -> None:
     """Section 33.4.1.1: BBP ends the block before it; the names are those of Table 33-47."""
     blocks = packet("BBP", sz=0, type=4) + item(0, 0x1002) + item(2, 77)
     blocks += packet("BBP", sz=0, type=1) + item(2, 5) + packet("BBP", sz=0, type=8) + item(1, 9)
-    (record,) = told(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
+    (record,) = decode_events(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
     assert isinstance(record, PebsRecord)
     assert (record.at, record.whole) == (0x1002, True)
     assert record.offset == len(decoded(b"").read())
@@ -168,7 +170,7 @@ def test_a_pebs_record_names_what_was_counted() -> None:
 
 def test_an_overflow_cuts_a_record() -> None:
     packets = packet("BBP", sz=0, type=4) + item(0, 0x1002) + packet("OVF") + ip("FUP", 0x2000)
-    record, overflow = told(packets)
+    record, overflow = decode_events(packets)
     assert isinstance(record, PebsRecord)
     assert not record.whole
     assert isinstance(overflow, Overflow)
@@ -178,7 +180,7 @@ def test_an_overflow_cuts_a_record() -> None:
 def test_an_overflow_has_what_ran_before_and_how_long_it_took() -> None:
     before = packet("EXSTOP", ip=1) + ip("FUP", 0x1004) + packet("TSC", tsc=(1 << 20) + 50)
     packets = before + packet("OVF") + packet("TSC", tsc=(1 << 20) + 900) + ip("FUP", 0x2000)
-    *_, overflow = told(packets)
+    *_, overflow = decode_events(packets)
     assert isinstance(overflow, Overflow)
     assert (overflow.time - (1 << 20), overflow.until - (1 << 20)) == (50, 900)
     assert (overflow.after, overflow.ip) == (0x1003, 0x2000)
@@ -198,7 +200,7 @@ def test_sleep_and_wake_have_their_times() -> None:
     enter = packet("MWAIT", hints=0x20, ext=1) + packet("PWRE", hw=0, state=2, sub_state=0)
     enter += packet("EXSTOP", ip=1) + ip("FUP", 0x1003)
     leave = packet("TSC", tsc=(1 << 20) + 700) + packet("PWRX", last=2, deepest=3, wake=4)
-    sleep, wake = told(enter + leave)
+    sleep, wake = decode_events(enter + leave)
     assert isinstance(sleep, Sleep)
     assert (sleep.at, sleep.state, sleep.hints, sleep.extensions) == (0x1003, 2, 0x20, 1)
     assert isinstance(wake, Wake)
@@ -209,7 +211,7 @@ def test_sleep_and_wake_have_their_times() -> None:
 
 def test_a_frequency_is_told_when_it_changes() -> None:
     ratios = [packet("CBR", ratio=ratio) for ratio in (10, 12, 12, 10)]
-    found = [each.ratio for each in told(b"".join(ratios)) if isinstance(each, Frequency)]
+    found = [each.ratio for each in decode_events(b"".join(ratios)) if isinstance(each, Frequency)]
     assert found == [12, 10]
 
 
@@ -228,7 +230,7 @@ def test_a_flood_of_events_is_not_kept() -> None:
 
 
 def test_json() -> None:
-    (record,) = told(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
+    (record,) = decode_events(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
     assert json.loads(json.dumps(event_to_dict(record))) == {
         "event": "PEBS",
         "time": record.time,
