@@ -111,8 +111,8 @@ def test_missing_code_file_or_function_is_reported(
     """Without code, nothing can be followed: exit code 3, with the reason."""
     assert output_lines(capsys, command, "--raw", raw_options[1], code=3) == []
     assert output_lines(capsys, command, str(tmp_path / "nothing"), code=1) == []
-    assert main([command, *raw_options, "--function", "nobody"]) == 2
-    assert "--function nobody: no mapped file has this function" in capsys.readouterr().err
+    assert main([command, *raw_options, "--function", "absent"]) == 2
+    assert "--function absent: no mapped file has this function" in capsys.readouterr().err
 
 
 def test_text_lines_show_the_values_of_the_tables(

@@ -99,7 +99,7 @@ def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
     wait = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done"
     script = f"echo run >> {tmp_path}/n; kill -TERM $PPID; {wait}"
     command = [*RTIT, "stat", "--runs", "3", "--", "/bin/sh", "-c", script]
-    # A process of its own: of ours any thread would take the signal, also one of NumPy's.
+    # In a separate process: here any thread, even one of NumPy's, could get the signal.
     ended = subprocess.run(command, capture_output=True, check=False, timeout=300)
     assert ended.returncode == 128 + signal.SIGTERM
     assert (tmp_path / "n").read_text() == "run\n"

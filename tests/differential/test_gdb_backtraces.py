@@ -37,7 +37,7 @@ class Backtrace(NamedTuple):
 
 
 def backtrace_from_gdb(exe: Path, folder: Path) -> Backtrace:
-    """Return the backtrace that gdb prints of a run of its own."""
+    """Return the backtrace that gdb prints of a separate run."""
     gdb = shutil.which("gdb")
     if gdb is None:
         pytest.skip("gdb is not installed")

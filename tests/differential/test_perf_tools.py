@@ -30,7 +30,7 @@ def data(request: pytest.FixtureRequest, recording_of_mode: ModeFixture) -> Path
 
 
 def run_perf(folder: Path, *words: str | Path) -> str:
-    """Run perf with a home folder of its own; return its output."""
+    """Run perf with a separate home folder; return its output."""
     ended = subprocess.run(
         ["perf", *words],
         capture_output=True,

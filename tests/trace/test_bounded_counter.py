@@ -1,4 +1,4 @@
-"""Counts by place, and their end."""
+"""Bounded counters of runs and edges."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def _first(whole: Counts, most: int) -> Counts:
 BACK = b"".join(
     encode("TIP", ip_bytes=6, payload=START + 2 * (n * 7919 % 3001)) for n in range(9000)
 )
-"""Each place three times, neither in order nor at once."""
+"""Each jump three times, in mixed order."""
 SEVERAL = (SYNC + BACK) * 12
-"""More than one segment for each of several threads."""
+"""Several segments for each of several threads."""
 DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 
 
@@ -113,12 +113,12 @@ def test_kept_counters_have_full_counts(data: bytes, threads: int, max_counters:
     assert _runs(found) == _first(_runs(whole), max_counters)
     assert _edges(found) == _first(_edges(whole), max_counters)
     assert found.runs.uncounted > 0 < found.edges.uncounted
-    # in their order, of rows
+    # in the order of rows
     edges = stream.edges(Selection(head=1 << 40))
     assert _edges(Totals(found.runs, edges)) == _edges(found)
 
 
-def test_several_streams_and_their_profile(tmp_path: Path) -> None:
+def test_limit_applies_to_each_stream_and_its_profile(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "targets", 40_000)
     with Trace(path) as trace, Trace(path, max_counters=500) as less:
         whole, found = (

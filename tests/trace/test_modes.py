@@ -1,4 +1,4 @@
-"""The mode of the code and the transaction that it ran in, on every row."""
+"""Every row has the execution mode and whether it ran in a transaction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_psb_reports_open_transaction() -> None:
 
 @given(transactions=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
 def test_rows_and_instructions_agree_on_transactions(transactions: list[tuple[int, bool]]) -> None:
-    """However transactions come; places that the loop comes by again make it go round."""
+    """Transactions at any addresses; an address before the current one takes another iteration."""
     packets = b"".join(tsx(inside) + fup(0x1000 + offset) for offset, inside in transactions)
     stream = rtit.decode(SYNC + packets + fup(0x1004) + tip(0x1000), CODE).streams[0]
     instructions = stream.instructions().columns()
@@ -92,7 +92,7 @@ def test_rows_and_instructions_agree_on_transactions(transactions: list[tuple[in
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
-def test_modes(bits: int) -> None:
+def test_rows_have_their_execution_mode(bits: int) -> None:
     stream = rtit.decode(
         tip(0x1000) * 3, rtit.Image().add(0x1000, b"\xff\xe0"), start=rtit.Start(0x1000, bits)
     ).streams[0]
@@ -112,7 +112,7 @@ def test_far_transfer_changes_mode() -> None:
 
 
 def test_modes_of_published_cases(traces: Path) -> None:
-    """Every case: the modes that MODE.Exec names are those of the rows, wherever rows are."""
+    """In every case, the modes of the rows are modes that a MODE.Exec names."""
     folder = traces / "libipt-cases"
     cases: list[dict[str, Any]] = json.loads((folder / "index.json").read_text())
     seen = set()

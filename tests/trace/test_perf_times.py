@@ -1,4 +1,4 @@
-"""Times as perf has them; `tests/differential/test_perf_times.py` asks perf itself."""
+"""Times as perf computes them; `tests/differential/test_perf_times.py` compares with perf."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ MTCS = 100_000
 TICKS = 10
 
 
-def test_many_timing_packets_between_branches() -> None:
-    """A loop of one branch, an MTC before each: perf has the time told right before its packet."""
+def test_perf_time_is_that_of_the_last_timing_packet() -> None:
+    """A loop of one branch with an MTC before each: perf uses the last time before the branch's
+    packet.
+    """
     begin = encode("PSB") + encode("TSC", tsc=1000) + encode("TMA", ctc=0, fast_counter=0)
     begin += encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
     round_ = b"".join(
@@ -25,7 +27,7 @@ def test_many_timing_packets_between_branches() -> None:
     (stream,) = rtit.decode(begin + packets[: MTCS * 3], image, cpuid_15=(1, TICKS)).streams
     columns = stream.instructions(perf_time=True).columns()
     assert columns["perf_time"].tolist() == (1000 + TICKS * np.arange(1, MTCS + 1)).tolist()
-    # ours is when its run began
+    # ours is the begin of the run
     assert (columns["time"] <= columns["perf_time"]).all()
 
 
@@ -37,9 +39,9 @@ def tip(name: str) -> bytes:
     return encode(name, ip_bytes=6, payload=0x1000)
 
 
-def test_timing_packets_alone_take_no_memory() -> None:
-    """While a program is where nothing is traced. What waits is bounded: of so many it would be
-    twice as much.
+def test_timing_packets_without_code_take_no_memory() -> None:
+    """The program runs outside the filter. Pending samples are bounded: all of them would take
+    twice the memory.
     """
     count = 1 << 22
     begin = encode("PSB") + encode("TSC", tsc=1000) + encode("TMA", ctc=0, fast_counter=0)
@@ -54,9 +56,9 @@ def test_timing_packets_alone_take_no_memory() -> None:
     assert found == [1000, 1000, 1000, end, end, end]
 
 
-def test_maximum_tsc_value() -> None:
-    """Where user code begins some ticks are added, two for each of four instructions before: the
-    TSC has 64 bits. The branch in which tracing ended has the time that was told, which is later.
+def test_perf_time_near_the_maximum_tsc_does_not_wrap() -> None:
+    """At the start of user code perf adds two ticks for each of four instructions before; the TSC
+    has 64 bits. The branch that ended tracing has the time of the packet, which is later.
     """
     most = (1 << 64) - 1
     begin = encode("PSB") + encode("TSC", tsc=(1 << 56) - 1) + tip("FUP") + encode("PSBEND")
@@ -69,7 +71,7 @@ def test_maximum_tsc_value() -> None:
 
 @pytest.mark.parametrize("multiplier", [1 << 48, 0])
 def test_guest_with_unscaled_tsc(multiplier: int) -> None:
-    """0 is taken for no scaling."""
+    """A multiplier of 0 means no scaling."""
     begin = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND")
     guest = encode("PIP", nr=1, cr3=0) + encode("TSC", tsc=3000 + 5)
     packets = begin + guest + tip("TIP")
@@ -78,7 +80,7 @@ def test_guest_with_unscaled_tsc(multiplier: int) -> None:
 
 
 def test_missing_perf_times_fall_back_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of damaged streams of several threads: nothing that was decoded is lost."""
+    """Damaged streams of several threads may lack them; all decoded rows remain."""
     packets = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND") + tip("TIP")
     (stream,) = rtit.decode(packets, INDIRECT).streams
     one = np.array([7], np.uint64)

@@ -1,4 +1,4 @@
-"""A refused event changes nothing: any event, any arguments, in any state."""
+"""A rejected event changes no state: any event with any arguments in any state."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ NUMBERS: tuple[int, ...] = (
 NUMBERS += (0x1010, 0x2000, 0x9000, Msr.CTL, Msr.STATUS, Msr.OUTPUT_BASE, IA32_XSS, 0x1D9)
 REFUSALS = (RtitError, GeneralProtection, UndefinedOpcode)
 NO_EVENTS = {"snapshot", "restore", "rdmsr", "get_msr", "cpuid", "last_branch", "last_exception"}
-"""They have no state to keep, or are about nothing else."""
+"""Methods that are no events."""
 
 
 def events_of(kind: type) -> dict[str, Callable[..., Any]]:
-    """Every event that the class lists."""
+    """Return every event method of the class."""
     names = [name for name in vars(kind) if not name.startswith("_")]
     return {
         name: getattr(kind, name)
@@ -75,8 +75,8 @@ EVENTS = {f"unit.{name}": event for name, event in events_of(TraceUnit).items()}
 EVENTS |= {f"cpu.{name}": event for name, event in events_of(Processor).items()}
 
 
-def machine(random: Random, context: str) -> tuple[Processor, bytearray]:
-    """In the midst of a trace, with packets that wait."""
+def make_processor(random: Random, context: str) -> tuple[Processor, bytearray]:
+    """Return a processor in the middle of a trace, with pending packets."""
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
     cpu = Processor(
@@ -120,8 +120,8 @@ def machine(random: Random, context: str) -> tuple[Processor, bytearray]:
     return cpu, out
 
 
-def argument(random: Random, name: str, hint: Any) -> Any:
-    """A value of the type, right or wrong."""
+def draw_argument(random: Random, name: str, hint: Any) -> Any:
+    """Return a valid or invalid value of the type."""
     if hint is int or hint == (int | None):
         if name == "clock":
             return random.choice((-1, 5, 9, 12, 100))
@@ -154,7 +154,7 @@ def argument(random: Random, name: str, hint: Any) -> Any:
     return random.choice(choices)
 
 
-def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
+def draw_arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
     hints = get_type_hints(event)
     found: dict[str, Any] = {}
     for name, parameter in list(inspect.signature(event).parameters.items())[1:]:
@@ -162,7 +162,7 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
             if random.random() < 0.5:
                 found["cr3"] = random.choice((0x5000, 0x6000, 1 << 64))
         elif parameter.default is inspect.Parameter.empty or random.random() < 0.5:
-            found[name] = argument(random, name, hints[name])
+            found[name] = draw_argument(random, name, hints[name])
     return found
 
 
@@ -170,9 +170,9 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
 @given(st.sampled_from(list(CONTEXTS)), st.integers(0, 1 << 32))
 def test_rejected_event_changes_nothing(name: str, context: str, seed: int) -> None:
     random = Random(seed)
-    cpu, out = machine(random, context)
+    cpu, out = make_processor(random, context)
     unit = cpu.unit
-    given = arguments(random, EVENTS[name])
+    given = draw_arguments(random, EVENTS[name])
     before, length, pending_knowledge = unit.snapshot(), len(out), unit.pending_knowledge
     try:
         EVENTS[name](unit if name.startswith("unit.") else cpu, **given)
@@ -192,7 +192,7 @@ def test_rejected_event_changes_nothing(name: str, context: str, seed: int) -> N
 
 
 @pytest.mark.parametrize("vector", [-1, 256])
-def test_a_vector_has_eight_bits(vector: int) -> None:
+def test_vector_beyond_eight_bits_is_rejected(vector: int) -> None:
     cpu = Processor()
     with pytest.raises(IllegalEvent, match="a vector has 8 bits"):
         cpu.interrupt(0x1000, 0x2000, vector=vector)
@@ -216,7 +216,7 @@ def test_crystal_ratio_beyond_fast_counter_is_rejected() -> None:
     ],
     ids=["1", "2", "3", "virtual-8086"],
 )
-def test_a_program_above_cpl_0_has_no_msrs(arch: ArchState) -> None:
+def test_rdmsr_and_wrmsr_above_cpl_0_are_rejected(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     with pytest.raises(GeneralProtection, match=f"WRMSR at CPL {arch.privilege}"):
         cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
@@ -230,7 +230,7 @@ def test_a_program_above_cpl_0_has_no_msrs(arch: ArchState) -> None:
     [KERNEL, ArchState(real_mode=True, lma=False, cs_l=False, cpl=3)],
     ids=["0", "real mode"],
 )
-def test_a_program_at_cpl_0_has_the_msrs(arch: ArchState) -> None:
+def test_rdmsr_and_wrmsr_work_at_cpl_0(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
@@ -247,7 +247,7 @@ def test_set_msr_and_get_msr_work_at_any_cpl() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 64 | 1])
-def test_an_msr_has_64_bits(value: int) -> None:
+def test_msr_value_beyond_64_bits_is_rejected(value: int) -> None:
     cpu = Processor(arch=KERNEL)
     for write in (cpu.set_msr, cpu.wrmsr):
         with pytest.raises(IllegalEvent, match="an MSR has 64 bits"):
@@ -275,7 +275,7 @@ IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {
 
 @pytest.mark.spec("TSX-008")
 @pytest.mark.parametrize("name", IN_TRANSACTION)
-def test_a_transaction_is_aborted_first(name: str) -> None:
+def test_event_that_aborts_is_rejected_in_a_transaction(name: str) -> None:
     context, event = IN_TRANSACTION[name]
     cpu = Processor(arch=CONTEXTS[context])
     before = cpu.unit.snapshot()
@@ -288,7 +288,7 @@ def test_a_transaction_is_aborted_first(name: str) -> None:
 
 
 @pytest.mark.spec("TSX-008")
-def test_vm_entry_and_vmptrld_abort_first() -> None:
+def test_vm_entry_and_vmptrld_are_rejected_in_a_transaction() -> None:
     cpu = Processor(arch=replace(CONTEXTS["root"], in_tx=True))
     with pytest.raises(IllegalEvent, match="aborts first"):
         cpu.vm_entry(1, 2)
@@ -299,7 +299,7 @@ def test_vm_entry_and_vmptrld_abort_first() -> None:
 
 
 @pytest.mark.parametrize("cause", ["sleeps", "waits for SIPI"])
-def test_no_smi_for_a_processor_that_does_not_run(cause: str) -> None:
+def test_smi_while_the_processor_does_not_run_is_rejected(cause: str) -> None:
     cpu = Processor(arch=KERNEL)
     if cause == "sleeps":
         cpu.mwait(1, 4, 0x20)

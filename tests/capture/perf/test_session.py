@@ -1,5 +1,5 @@
-"""`rtit record --backend perf` with a stand-in for perf: what perf is told, and what becomes of
-what it does. PT hardware has not been tried.
+"""`rtit record --backend perf` with a stand-in for perf: the arguments of perf, and the recordings
+that result from what it does. PT hardware has not been tried.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if words == ["--version"]:
     sys.exit()
 blocked = [int(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 aslr = open("/proc/self/personality").read()
-told = {{"words": words, "blocked": blocked, "personality": int(aslr, 16), "cwd": os.getcwd()}}
+given = {{"words": words, "blocked": blocked, "personality": int(aslr, 16), "cwd": os.getcwd()}}
 if "--" not in words:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-(folder / "new").write_text(json.dumps(told))
-(folder / "new").rename(folder / "told.json")
+(folder / "new").write_text(json.dumps(given))
+(folder / "new").rename(folder / "arguments.json")
 assert words[0] == "record"
 output = words[words.index("-o") + 1]
 ended = 0
@@ -87,8 +87,8 @@ def perf(
 
 
 def perf_arguments(perf: Path) -> list[str]:
-    """What perf was told, without what every recording tells it."""
-    words: list[str] = json.loads((perf / "told.json").read_text())["words"]
+    """Return the arguments of perf, without those that every recording has."""
+    words: list[str] = json.loads((perf / "arguments.json").read_text())["words"]
     assert words[:4] == ["record", "-N", "-o", str(perf.parent / "perf.data")]
     return [word for word in words[4:] if word != "--kcore"]
 
@@ -228,7 +228,7 @@ def test_missing_program_is_reported_before_perf_starts(perf: Path) -> None:
     with pytest.raises(RecordError) as caught:
         rtit.record(["nosuchprogram"], backend="perf")
     assert caught.value.exit_code == 127
-    assert not (perf / "told.json").exists()
+    assert not (perf / "arguments.json").exists()
 
 
 def test_attached_recording_ends_by_signal(perf: Path) -> None:
@@ -236,7 +236,7 @@ def test_attached_recording_ends_by_signal(perf: Path) -> None:
         pids=[os.getpid()], backend="perf", size_limits=SizeLimits(snapshot=1 << 20)
     )
     with start_recording(request) as session:
-        while not (perf / "told.json").exists():
+        while not (perf / "arguments.json").exists():
             assert session.step(0.05)
         assert session.totals.pt_bytes == 0
         session.kill()
@@ -260,7 +260,7 @@ def test_program_starts_with_its_signal_mask_and_aslr_setting(perf: Path, tmp_pa
     with start_recording(request) as session:
         while session.step(0.05):
             pass
-    found = json.loads((perf / "told.json").read_text())
+    found = json.loads((perf / "arguments.json").read_text())
     assert found["blocked"] == [signal.SIGUSR1]
     assert found["personality"] & 0x0040000
     assert found["cwd"] == str(tmp_path / "perf")
@@ -285,7 +285,7 @@ def test_options_of_software_units_are_rejected(
     options: list[str], perf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 2
-    assert not (perf / "told.json").exists()
+    assert not (perf / "arguments.json").exists()
 
 
 def test_hardware_options_need_the_perf_back_end() -> None:

@@ -1,4 +1,4 @@
-"""QEMU is asked once, and what it said is believed only if nobody else can have written it."""
+"""QEMU is probed once; the cached result is used only if no other user can have written it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProbedInstallation:
         return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
 
     def search(self) -> None:
-        """Finds QEMU, of whatever version the script says."""
+        """Find QEMU, of the version that the script prints."""
         found = QemuSearch().result()
         assert isinstance(found, QemuInstallation)
         assert (found.qemu, found.version, found.plugin) == (self.qemu, "9.1.2", self.plugin)

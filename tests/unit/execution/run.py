@@ -1,4 +1,4 @@
-"""A random walk through a program, on a processor that is traced; it knows what is to be seen."""
+"""A random path through a program on a traced processor; the run records the expected path."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from unit.execution.program import (
 
 @dataclass
 class Run:
-    """Executes a program and keeps the truth: the IPs of instructions that began while the filters
-    let them pass.
+    """Executes a program, and records the truth: the IPs of instructions that began while the
+    filters admitted them.
     """
 
     chosen: Settings
@@ -60,7 +60,7 @@ class Run:
         self.triggered = self.context = self.inside = False
 
     def install(self) -> None:
-        """A single range, or a circular table with a region of each of the sizes."""
+        """Set up a single range, or a circular table with a region of each size."""
         if not self.regions:
             self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
@@ -72,7 +72,7 @@ class Run:
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.chosen.ctl["ToPA"] = 1
 
-    # The model of section 33.2.6, by the letter and without speed.
+    # The model of section 33.2.6, literal and slow.
 
     def enable(self) -> None:
         self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, **self.chosen.ctl), next_ip=self.ip)
