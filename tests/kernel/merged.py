@@ -1,5 +1,5 @@
-"""A host and its virtual machines as `perf inject --guest-data` merges their recordings: what ran
-where is known.
+"""Recordings of a host and its virtual machines, merged by `perf inject --guest-data`, with the
+true path.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Process:
 
 @dataclass
 class Guest:
-    """Virtual machine `pid` of the host, whose thread `tid` is its only CPU. `switches`: when (TSC)
-    its processes got that CPU.
+    """Virtual machine `pid` of the host; thread `tid` is its only CPU. `switches`: times (TSC) at
+    which its processes got that CPU.
     """
 
     pid: int
@@ -62,8 +62,8 @@ class Guest:
 
 @dataclass
 class Host:
-    """One CPU, on which `guests` take turns. `ran`: whose (pid of the host, pid in the guest, 0
-    in the host) and where.
+    """One CPU, on which `guests` alternate. `ran`: (pid of the machine, pid in the guest or 0 in
+    the host, address) of each instruction.
     """
 
     guests: list[Guest]
@@ -92,8 +92,8 @@ class Host:
         self._cpu.at(self._driver.instructions)
 
     def run(self, guest: Guest, first: Process, *more: Process) -> None:
-        """The host enters a guest whose process makes a system call; its kernel goes on with
-        others, and leaves the guest in the last.
+        """Enter a guest, whose process makes a system call; its kernel switches to other processes,
+        and the last one leaves the guest.
         """
         cpu, driver = self._cpu, self._driver
         self._wait()
@@ -149,7 +149,7 @@ class Host:
 
 
 def write_host(host: Host, path: Path) -> Path:
-    """As `perf record --kcore -a -e intel_pt/cyc/` writes it: a directory."""
+    """Write the directory of `perf record --kcore -a -e intel_pt/cyc/`."""
     path.mkdir()
     trace = host.trace
     with KernelWriter(
@@ -175,8 +175,8 @@ def write_host(host: Host, path: Path) -> Path:
 
 
 def write_guest(guest: Guest, path: Path) -> Path:
-    """As `perf record --sample-identifier --switch-events --kcore -a -e dummy` writes it in the
-    guest: a directory. Its clock is the host's.
+    """Write the directory of `perf record --sample-identifier --switch-events --kcore -a -e dummy`
+    in the guest, with the host's clock.
     """
     path.mkdir()
     with KernelWriter(
@@ -222,7 +222,7 @@ def _copies(folder: Path, code: bytes, name: str) -> None:
 
 
 def merged(host: Path, guest: Path, pid: int, out: Path) -> Path:
-    """What stock perf makes of both; the test is skipped where perf has no --guest-data."""
+    """Return the recording merged by perf; skip the test if perf has no --guest-data."""
     said = subprocess.run(["perf", "inject", "-h"], capture_output=True, check=False, timeout=60)
     if b"--guest-data" not in said.stdout + said.stderr:
         pytest.skip("this perf has no `perf inject --guest-data`")

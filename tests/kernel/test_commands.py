@@ -37,7 +37,7 @@ def test_listing_names_kernel_functions(recorded: Path, capsys: pytest.CaptureFi
 
 
 def test_extra_fields_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that tables make are of kernel code, too."""
+    """Computed fields cover kernel code, too."""
     text = run_command(capsys, 0, "instructions", str(recorded), "--fields", "ip,insn,dso,sym")
     lines = [line.split() for line in text.splitlines()]
     (entry,) = {tuple(line[1:]) for line in lines if line[-1] == "entry_SYSCALL_64"}
@@ -78,16 +78,16 @@ def test_info_reports_missing_kernel_code(
     assert found["hints"] == []
 
 
-def reported(recorded: Path) -> dict[str, int]:
-    """Instructions by function and file, as another count has it."""
+def function_counts(recorded: Path) -> dict[str, int]:
+    """Return instructions by function and file from an independent count."""
     with Trace(recorded) as trace:
         found = compute_statistics(trace, trace.streams).functions
     return {f"{name} ({path.rpartition('/')[2]})": count for (name, path), count in found.items()}
 
 
 def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also of the kernel's, and of its modules'."""
-    wanted = reported(recorded)
+    """Counts include functions of the kernel and of its modules."""
+    wanted = function_counts(recorded)
     assert wanted["helper ([kernel.kallsyms]_text)"] == 4
     found = json.loads(run_command(capsys, 0, "stat", "--json", str(recorded)))
     assert found["functions"] == wanted
@@ -98,8 +98,8 @@ def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFi
 def test_exports_include_or_report_kernel(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is of one binary leaves out the kernel, and says so; what has names has the kernel's."""
-    wanted = reported(recorded)
+    """Formats for one binary omit the kernel and say so; formats with names include it."""
+    wanted = function_counts(recorded)
     kernel = sum(count for name, count in wanted.items() if "one)" not in name)
     for kind in ("bolt", "autofdo", "llvm", "perf"):
         assert main(["profile", "--for", kind, "-o", f"{recorded}.{kind}", str(recorded)]) == 0
@@ -119,8 +119,9 @@ def test_exports_include_or_report_kernel(
 
 
 def functions_of(text: str) -> dict[str, int]:
-    """Of a callgrind profile the instructions of each function itself, by the format's definition:
-    what follows a line calls= is not the function's own.
+    """Return the self instructions of each function in a callgrind profile.
+
+    By the format's definition the line after `calls=` does not count for the function itself.
     """
     named: dict[tuple[str, str], str] = {}
     found: Counter[str] = Counter()
@@ -143,11 +144,11 @@ def functions_of(text: str) -> dict[str, int]:
 
 
 def test_stacks_include_kernel(recorded: Path, run_tool: ToolRunner) -> None:
-    wanted, data = reported(recorded), f"{recorded}.pprof"
+    wanted, data = function_counts(recorded), f"{recorded}.pprof"
     assert main(["profile", "--for", "pprof", "-o", data, str(recorded)]) == 0
     top = run_tool("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
     assert f"of {sum(wanted.values())} total" in top
-    # Twice it is called, and once jumped to: that counts for what did so.
+    # It is called twice, and jumped to once, which counts for the caller.
     assert re.search(r"^ +2 .* helper$", top, re.MULTILINE)
     stacks = run_tool("go", "tool", "pprof", "-traces", "-focus=^helper$", data)
     assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)

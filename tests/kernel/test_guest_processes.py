@@ -30,8 +30,10 @@ Ran = list[tuple[str, int]]
 
 
 def traced(programs: list[str]) -> tuple[bytes, Ran]:
-    """The host enters a guest whose process makes a system call; its kernel leaves the guest. For
-    each of the programs: they are at the same addresses.
+    """Run each program in a guest; return packets and path.
+
+    The host enters the guest, its process makes a system call, and its kernel leaves the guest. The
+    programs are at the same addresses.
     """
     cpu = Processor(arch=ArchState(cpl=0, cr3=HOST_CR3), time=TimeModel())
     cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
@@ -66,7 +68,7 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The host's kernel, and the root file system of virtual machine 500."""
+    """Write the host's kernel, and the root file system of virtual machine 500."""
     (tmp_path / "host").write_bytes(core(HOST))
     root = tmp_path / "mount" / "500"
     (root / "proc").mkdir(parents=True)
@@ -108,7 +110,7 @@ def test_each_guest_process_has_its_code(
     data = write(folder / "perf.data", packets)
     words = options(folder, ONE, TWO)
     assert instructions(data, words, capsys) == [ip for _, ip in ran]
-    # without: each stretch of user code of the guest is missing, and nothing else is taken for it
+    # without: user code of the guest is missing, and no other code replaces it
     found = instructions(data, options(folder), capsys, 3)
     assert [ip for ip in found if ip < 1 << 63] == []
 
@@ -133,7 +135,7 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its owner may put anything there."""
+    """The owner of the guest controls the file system."""
     packets, _ = traced(["one"])
     data = write(folder / "perf.data", packets)
     (folder / "mount" / "500" / "one").unlink()

@@ -32,7 +32,9 @@ def pip(cr3: int, nr: int) -> bytes:
 
 
 def trace(start: int = AT, end: int = AT + 2) -> bytes:
-    """The host's kernel enters the guest at `start`, which leaves it at `end`."""
+    """Encode a path where the host's kernel enters the guest at `start` and the guest exits at
+    `end`.
+    """
     return (
         encode("PSB")
         + encode("TSC", tsc=20)
@@ -54,7 +56,7 @@ RAN = [(AT, "host"), (AT + 1, "host"), (AT, "guest"), (AT + 4, "host")]
 
 
 def core(code: bytes) -> bytes:
-    """A copy of memory with this code, the rest of which is zeros."""
+    """Return a copy of memory with this code; the rest is zeros."""
 
     class Memory:
         at = {recording.REF: AT}  # noqa: RUF012
@@ -73,7 +75,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_text") -> Path:
-    """A recording of process 500, which is a virtual machine."""
+    """Write a recording of process 500, which is a virtual machine."""
     with KernelWriter(
         data,
         config=0x2401,
@@ -114,7 +116,7 @@ def test_guest_kernel_files_by_options(
 
 
 def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> None:
-    """The host's code is never taken for it."""
+    """The host's code never replaces it."""
     with Trace(recorded, kernel=KernelFiles(kcore=str(tmp_path / "host"))) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -126,7 +128,7 @@ def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> Non
 def test_guest_kernels_below_mount(
     record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """perf-kvm(1), --guestmount: a folder a virtual machine, called as its process."""
+    """perf-kvm(1), --guestmount: one folder for each virtual machine, named after its process."""
     data = write(tmp_path / "perf.data", trace(), record)
     (tmp_path / "host").write_bytes(core(HOST))
     for machine, code in (("500", GUEST), ("501", HOST), ("other", HOST)):
@@ -138,7 +140,7 @@ def test_guest_kernels_below_mount(
     shown = ["--fields", "ip,sym"]
     assert main(["instructions", str(data), *brought, *shown]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    # of the host no names are known
+    # the host has no symbols
     found = [(int(ip, 16), "guest" if name == "_text" else "host") for ip, name in lines]
     assert found == RAN
     pack = str(tmp_path / "pack")
@@ -151,8 +153,8 @@ def test_guest_kernels_below_mount(
 
 
 def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By perf's names: its kernel without a record of it, where kallsyms says; a module, where the
-    copy of /proc/modules says. The files at the same paths here are others.
+    """With perf's names: the kernel has no record and is where kallsyms says; a module is where the
+    copy of /proc/modules says. The files at the same paths of this machine differ.
     """
     moved = made.MOVED + made.kernel().symbols["_text"]
     at = {name: address + made.MOVED for name, address in made.kernel().symbols.items()}

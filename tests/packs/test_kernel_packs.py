@@ -72,7 +72,7 @@ def machine() -> Machine:
     one, two = machine.threads
     machine.syscall()
     machine.syscall(two, calls="made_open")
-    machine.key(True)
+    machine.flip_static_key(True)
     machine.syscall(one)
     machine.syscall(calls=BPF)
     return machine

@@ -1,4 +1,4 @@
-"""Scenarios with words changed, moved or lost: they run, or are refused with one sentence."""
+"""Scenarios with changed, moved or missing words run, or are rejected with one message."""
 
 from __future__ import annotations
 

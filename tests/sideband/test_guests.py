@@ -1,4 +1,4 @@
-"""Records of virtual machines next to those of their host, and machines without records."""
+"""Records of virtual machines and of their host, and machines without records."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rtit.sideband.scheduling import GuestThread
 from support.limits import limit_recordings
 
 ONE, OTHER = 500, 600
-"""Processes of the host that are machines; thread 1 more is the only CPU of each."""
+"""Pids of virtual machines; thread pid + 1 is the only CPU of each."""
 
 
 class Merged:
-    """What is needed of a file into which records of both were merged."""
+    """Stand-in for a file with merged records of host and guests."""
 
     guest_ids = {10: (ONE, 0), 20: (OTHER, 0)}  # noqa: RUF012
     guest_cpus = {(ONE, ONE + 1): 0, (OTHER, OTHER + 1): 0}  # noqa: RUF012
@@ -42,7 +42,7 @@ def guests() -> GuestSideband:
 
 
 def test_guest_without_records_keeps_intervals() -> None:
-    """perf says which threads its CPUs are all the same."""
+    """perf still reports which threads are its CPUs."""
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
     intervals = [
@@ -58,7 +58,7 @@ def test_guest_without_records_keeps_intervals() -> None:
 
 
 def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may say that each CPU ran the one of a machine all the time."""
+    """A file may claim that every CPU ran a machine all the time."""
     monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_MIN_SPLITS", 0)
     found = guests()
     for time in range(4):
@@ -80,7 +80,7 @@ def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_guest_threads_do_not_collide_with_host() -> None:
-    """Whatever says that there is one."""
+    """For each record that can introduce a thread."""
     images = Images()
     images.set_thread(900, 7)
     start = perf.ItraceStart(0, 12, 0, 0, who(ONE, 7), 7, 7)
@@ -89,7 +89,7 @@ def test_guest_threads_do_not_collide_with_host() -> None:
 
 
 def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines have threads of the same numbers."""
+    """Machines have threads with the same tids."""
     limit_recordings(monkeypatch, max_threads=3)
     ids = {number: (number, 0) for number in range(1, 10)}
     path = tmp_path / "perf.data"

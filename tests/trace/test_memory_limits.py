@@ -50,16 +50,16 @@ def _ledger(stream: Stream) -> int:
     return kinds.count(Trust.LOST) + kinds.count(Trust.RESUMED)
 
 
-@pytest.mark.parametrize(("look", "megabytes"), [(_spans, 8), (_ledger, 40)])
+@pytest.mark.parametrize(("read_spans", "megabytes"), [(_spans, 8), (_ledger, 40)])
 def test_ledger_memory_is_bounded(
-    read_sideband: Callable[[Stream], int], megabytes: int, tmp_path: Path
+    read_spans: Callable[[Stream], int], megabytes: int, tmp_path: Path
 ) -> None:
     """As single spans, and as columns with a text for each span."""
     with Trace(write_oversized(tmp_path, "overflow", SIZE)) as trace:
         (stream,) = trace.streams
         overflows = stream.counts().packets["OVF"]
         with assert_peak_memory(megabytes):
-            gaps = read_sideband(stream)
+            gaps = read_spans(stream)
         # after the first span, which is exact, up to the limit of a stream
         assert gaps == min(2 * overflows, (1 << 18) - 1)
 
