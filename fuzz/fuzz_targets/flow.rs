@@ -148,7 +148,7 @@ fn check_ledger(ledger: &CoverageLedger, length: u64) {
         let class = span.error.map(|error| error.cause.class());
         if matches!(
             class,
-            Some(ErrorClass::RepeatsUnknown | ErrorClass::ThreadUnknown)
+            Some(ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread)
         ) {
             assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {

@@ -1,4 +1,4 @@
-"""The layout of capture events, and the file of them."""
+"""Layout of capture events, and the file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that tell what a program executed."""
+"""Recordings and their files are private to the user."""
 
 from __future__ import annotations
 

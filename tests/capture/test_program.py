@@ -1,4 +1,4 @@
-"""What the ptrace front refuses before it starts anything."""
+"""Programs that the ptrace back end refuses before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording is asked for: checked when it is made, and named alike everywhere."""
+"""A recording request is checked when it is made, and errors use the same names everywhere."""
 
 from __future__ import annotations
 

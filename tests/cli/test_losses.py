@@ -36,7 +36,7 @@ def write_lossy_recording(folder: Path) -> Path:
 
 
 def peak_megabytes(command: list[str], path: Path) -> int:
-    """Return the peak memory of a command in a process of its own."""
+    """Return the peak memory of a command in a separate process."""
     words = [sys.executable, "-c", PEAK_MEMORY_SCRIPT, command[0], str(path), *command[1:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     code, kilobytes = map(int, done.stderr.split())

@@ -1,4 +1,4 @@
-"""What is counted without a trace is what a recording of the same run decodes to."""
+"""Counts without a trace equal those of a decoded recording of the same run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_threads_are_counted_apart(program: ProgramBuilder) -> None:
     assert found.counts["processes"] == 1
     assert found.threads.total() == found.counts["instructions"] == found.functions.total()
     by_name = {name: count for (name, _), count in found.functions.items()}
-    # what each thread does, and not how often one waits for another
+    # the work of each thread, and not how often one waits for another
     again = rtit.stat([str(program("threads"))], backend="qemu").stat
     [work] = {count for (name, _), count in again.functions.items() if name == "work"}
     assert by_name["work"] == work > 0

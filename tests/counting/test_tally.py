@@ -1,4 +1,4 @@
-"""The file that a counted process leaves: what is none is refused, whatever it was made to be."""
+"""The file that a counted process writes: any other content is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coverage is what the source says that ran, and each format is read by its own definition, or by
+"""Coverage has the lines that ran by the source. Each format is read by its own definition, or by
 the tool that it is for.
 """
 
@@ -137,7 +137,9 @@ def test_cobertura_has_counts_of_source(profiled: ProfiledProgram, tmp_path: Pat
 
 def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
     class Page(HTMLParser):
-        """The text of the marked lines, by mark; every element that needs it is closed."""
+        """Collects the text of the highlighted lines by class, and checks that elements are
+        closed.
+        """
 
         def __init__(self) -> None:
             super().__init__()

@@ -33,7 +33,7 @@ def test_hostile_dwarf_takes_bounded_memory(
     small = tmp_path / "small"
     small.mkdir()
     words = [*VERBS[verb], "-o", str(tmp_path / "out")]
-    # what it loads is no part of it
+    # libraries that it loads are not counted
     assert main([*words, str(write_oversized(small, "elf-little", 1 << 14))]) == 0
     path = write_oversized(tmp_path, kind, SIZE)
     capsys.readouterr()
@@ -41,11 +41,11 @@ def test_hostile_dwarf_takes_bounded_memory(
         code = main([*words, str(path)])
     said = capsys.readouterr().err
     assert code == (3 if (kind, verb) in INCOMPLETE else 0)
-    assert ("of which its DWARF tells more than is read" in said) == ((kind, verb) in INCOMPLETE)
+    assert ("of which its DWARF has more than are read" in said) == ((kind, verb) in INCOMPLETE)
 
 
 def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that ran are kept."""
+    """Lines that ran stay in the report."""
     path = write_oversized(tmp_path, "elf-little", 1 << 20)
 
     def count() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
@@ -83,7 +83,7 @@ def test_two_million_unexecuted_lines_are_kept(tmp_path: Path) -> None:
         found = coverage([(trace, trace.streams)])
     [source] = source_files(found)
     assert len(found.losses) == 1
-    # up to the last branch of 60 functions, each instruction on a line of its own
+    # up to the last branch of 60 functions, each instruction on a separate line
     assert 59 < source.lines_hit / FUNCTION_INSTRUCTIONS < 60
     assert 1 << 20 < source.line_count <= 1 << 21
 

@@ -16,7 +16,7 @@ from support.oversized_elf import ELF_KINDS, FUNCTION_SIZE, TEXT
 SIZE = 1 << 21
 """Of code: 622,592 instructions and 262,144 lines if all of it runs."""
 MOST = {"elf-little": 56, "elf-whole": 84}
-"""Megabytes, the file and the columns of what ran among them."""
+"""Megabytes, with the file and the columns of executed code."""
 
 
 def covered(path: Path) -> Coverage:
@@ -30,7 +30,7 @@ def test_each_format_takes_bounded_memory(kind: str, form: str, tmp_path: Path) 
     small = tmp_path / "small"
     small.mkdir()
     words = ["coverage", "--format", form, "-o", str(tmp_path / "out")]
-    # what it loads is no part of it
+    # libraries that it loads are not counted
     assert main([*words, str(write_oversized(small, kind, 1 << 12))]) == 0
     path = write_oversized(tmp_path, kind, SIZE)
     with assert_peak_memory(MOST[kind]):

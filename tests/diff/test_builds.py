@@ -228,15 +228,15 @@ def test_functions_of_equal_layout_are_exact(built: Built) -> None:
         assert {"mixed", "before", "total"} <= pair.common_functions.keys()
         exact = {}
         for name in ("mixed", "before", "total", "sort", "main"):
-            places = []
+            positions = []
             for side, file in enumerate((pair.left, pair.right)):
                 assert file.symbols is not None
                 [function] = file.symbols.find_by_name(name)[:1]
                 offsets = np.array([function.offset, function.offset + 4], np.uint64)
-                place, known = pair.build(side).positions(offsets)
-                places.append((place.tolist(), known.tolist()))
-            assert places[0] == places[1]
-            exact[name] = all(places[0][1])
+                found, known = pair.build(side).positions(offsets)
+                positions.append((found.tolist(), known.tolist()))
+            assert positions[0] == positions[1]
+            exact[name] = all(positions[0][1])
     assert exact == {"mixed": False, "before": True, "total": True, "sort": True, "main": True}
 
 

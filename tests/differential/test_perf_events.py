@@ -191,12 +191,12 @@ def test_power_events_equal_those_of_perf(mode: str, data: Path) -> None:
             ]
     assert bool(details) == (mode == SIMULATED)
     found = [(time, what.split()[-1]) for _, time, what in listed if what.startswith("psb")]
-    places = sorted((time, int(at, 16)) for time, at in found)
+    perf_psbs = sorted((time, int(at, 16)) for time, at in found)
     if mode == SAMPLED_MODE:  # perf counts offsets from the start of each sample
-        places, psbs = ([(time, 0) for time, _ in each] for each in (places, psbs))
+        perf_psbs, psbs = ([(time, 0) for time, _ in each] for each in (perf_psbs, psbs))
     printed = perf.script(data, ["--itrace=i0ns", "--ns", "-F", "time"]).replace(".", "")
     instruction_times = {int(time.rstrip(":")) for time in printed.split()}
-    for (time, at), (rtit_time, offset) in zip(by_offset(places), by_offset(psbs), strict=True):
+    for (time, at), (rtit_time, offset) in zip(by_offset(perf_psbs), by_offset(psbs), strict=True):
         assert at == offset
         # where user code begins, perf keeps its guess until the next packet
         assert time == rtit_time or (time > rtit_time and time in instruction_times)

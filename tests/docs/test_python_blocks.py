@@ -68,7 +68,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def public(of: type) -> set[str]:
-    """Qualified names of the methods and properties that a class has of its own."""
+    """Return the qualified names of the methods and properties that a class itself defines."""
     functions = {
         name: getattr(member, "func", getattr(member, "fget", getattr(member, "__func__", member)))
         for name, member in vars(of).items()

@@ -80,7 +80,7 @@ def test_execution_of_unicorn_is_decoded(code: bytes, count: int) -> None:
 
     def instruction(machine: Any, ip: int, size: int, _: object) -> None:
         driver.execute(ip, bytes(machine.mem_read(ip, size)))
-        if driver.instructions > len(executed):  # not for each turn of a REP instruction
+        if driver.instructions > len(executed):  # not for each iteration of a REP instruction
             executed.append(ip)
 
     machine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)

@@ -179,7 +179,7 @@ def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
 
 
 def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder) -> None:
-    """The trap of the step is pending when the stop arrives: with 100 tries in some of them."""
+    """In some of 100 tries, the trap of the step is pending when the stop arrives."""
     with running_program(program("slow_steps")) as process:
         for _ in range(100):
             with PtraceTracer.attach([process.pid]):

@@ -1,4 +1,4 @@
-"""record -> bytes -> decode gives back what the tracer saw, instruction for instruction."""
+"""record -> bytes -> decode returns exactly the instructions that the tracer saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Address filters under QEMU select what section 33.2.5.3 says.
+"""Address filters under QEMU select code by section 33.2.5.3.
 
 The reference trace unit selects the same of the same program under single steps.
 """

@@ -37,7 +37,7 @@ def unusual_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class UnusualRecorder:
-    """Records into a folder of its own."""
+    """Record into a separate folder."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder

@@ -164,9 +164,9 @@ def test_verify_fails_on_one_changed_branch_in_a_snapshot(
         packets = [each for each in stream.scan() if not isinstance(each, BadBytes)]
         tnt = [each.offset for each in packets if each.name == "TNT" and each.size == 1]
         [pieces] = trace.data.auxtrace_buffers().values()
-        place = pieces[0].file_offset + tnt[-1]
+        file_offset = pieces[0].file_offset + tnt[-1]
     raw = bytearray(data.read_bytes())
-    raw[place] ^= 2
+    raw[file_offset] ^= 2
     data.write_bytes(raw)
     capsys.readouterr()
     main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")])

@@ -1,4 +1,4 @@
-"""Instructions by function: each where it is, by the names of its time."""
+"""Instructions by function: each counts for the function that is at its address at that time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = 0x1000
 FOREVER = (1 << 64) - 1
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
@@ -37,7 +37,7 @@ def test_straight_code_across_functions_counts_for_both() -> None:
         (BASE + 2, BASE + 3, 0, 500, 0, "/bin/second", None),
         (BASE + 2, BASE + 3, 500, FOREVER, 0, "/bin/third", None),
     ]
-    stream = encode("PSB") + b"\x99\x01" + encode("PSBEND") + full("TIP.PGE", BASE)
+    stream = encode("PSB") + b"\x99\x01" + encode("PSBEND") + ip_packet("TIP.PGE", BASE)
     stream += encode_tnt(5, 0b11111) + encode("TSC", tsc=500) + encode_tnt(3, 0b111)
     assert totals(stream, code, regions) == {
         ("", "/bin/first"): 16,
@@ -53,12 +53,12 @@ def test_changed_code_counts_for_its_own_function() -> None:
     code.poke(500, BASE, bytes.fromhex("6690"))  # one nop of two bytes
     code.poke(900, BASE, bytes.fromhex("9090"))
     halves = [(BASE + at, BASE + at + 1, 0, FOREVER, 0, str(at), None) for at in range(4)]
-    stream = encode("PSB") + b"\x99\x01" + encode("PSBEND") + full("TIP.PGE", BASE)
+    stream = encode("PSB") + b"\x99\x01" + encode("PSBEND") + ip_packet("TIP.PGE", BASE)
     stream += encode_tnt(2, 0b11) + encode("TIP.PGD", ip_bytes=0)
     for tsc, rounds in ((500, 3), (900, 4)):
-        stream += encode("TSC", tsc=tsc) + full("TIP.PGE", BASE)
+        stream += encode("TSC", tsc=tsc) + ip_packet("TIP.PGE", BASE)
         stream += encode_tnt(rounds, (1 << rounds) - 1) + encode("TIP.PGD", ip_bytes=0)
-    # a TIP.PGD ends each part at the branch, once more
+    # a TIP.PGD ends each part at the branch
     assert totals(stream, code, halves) == {("", "0"): 12, ("", "1"): 8, ("", "2"): 12}
 
 

@@ -1,4 +1,4 @@
-"""Batches stay as they are, whoever holds them, while decoding goes on in other memory."""
+"""Batches that a caller holds do not change while decoding continues in other memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 # 1000 nop nop jz 1000; 1004 jnz 1005; 1006 jmp rax
 CODE = bytes.fromhex("9090 74fc 7500 ffe0")
 PSB = encode("PSB") + b"\x99\x01" + encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
-WAYS = ("next", "runs", "ips", "instructions", "branches", "block_ids")
+KINDS = ("next", "runs", "ips", "instructions", "branches", "block_ids")
 
 
 def stream(seed: int) -> bytes:
-    """Rounds of the loop, each as long as chance says, with a PSB+ now and then."""
+    """Return iterations of the loop of random length, with some PSB+."""
     chosen = random.Random(seed)
     parts = []
     for _ in range(chosen.randrange(8, 12)):
@@ -34,7 +34,7 @@ def stream(seed: int) -> bytes:
     return b"".join(parts)
 
 
-def taker(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
+def batch_reader(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
     space = core.Space()
     space.map(0, 0x1000, CODE)
     take: Callable[[int], Any] = getattr(core.Flow(trace, space, **options), way)
@@ -42,7 +42,7 @@ def taker(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
 
 
 def views(batch: Any) -> list[memoryview]:
-    """The columns of a batch, whose objects nobody else keeps."""
+    """Return the columns of a batch; no other reference to them exists."""
     if isinstance(batch, dict):
         batch = list(batch.values())
     columns = batch if isinstance(batch, list | tuple) else [batch]
@@ -50,8 +50,8 @@ def views(batch: Any) -> list[memoryview]:
 
 
 def whole(trace: bytes, way: str) -> list[bytes]:
-    """Every packet taken by itself, in one batch."""
-    take = taker(trace, way, walk=True)
+    """Return the result of all packets in one batch."""
+    take = batch_reader(trace, way, walk=True)
     batch = take(1 << 30)
     assert take(1) is None
     return [bytes(view) for view in views(batch)]
@@ -59,14 +59,14 @@ def whole(trace: bytes, way: str) -> list[bytes]:
 
 @given(
     seed=st.integers(0, 1 << 32),
-    way=st.sampled_from(WAYS),
+    way=st.sampled_from(KINDS),
     most=st.sampled_from([700, 6000, 20_000, 65_536]),
     threads=st.sampled_from([1, 1, 2]),
 )
 @examples(40)
 def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int) -> None:
     trace, chosen = stream(seed), random.Random(seed)
-    take = taker(trace, way, threads=threads)
+    take = batch_reader(trace, way, threads=threads)
     held: list[tuple[list[memoryview], list[bytes]]] = []
     together: list[list[bytes]] = []
     while (batch := take(most)) is not None:
@@ -86,7 +86,7 @@ def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int
 
 def test_batch_has_the_requested_length() -> None:
     trace = stream(1)
-    take = taker(trace, "ips")
+    take = batch_reader(trace, "ips")
     lengths = []
     while (batch := take(20_000)) is not None:
         lengths.append(len(batch[0]))

@@ -1,4 +1,4 @@
-"""Loops without packets that an event ends: told once, and the ledger says that it may be more."""
+"""Loops without packets that an event ends: one iteration is reported, and the ledger says so."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CODE = bytes.fromhex("909090ebfc74faebfc")
 LOOP = [0x1001, 0x1002, 0x1003]
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
 def stream(begin: int, *packets: bytes) -> bytes:
-    start = encode("PSB") + b"\x99\x01" + full("FUP", begin) + encode("PSBEND")
+    start = encode("PSB") + b"\x99\x01" + ip_packet("FUP", begin) + encode("PSBEND")
     return start + b"".join(packets) + encode("TIP.PGD", ip_bytes=0)
 
 
@@ -39,18 +39,18 @@ def ips(data: bytes) -> list[int]:
     return list(found)
 
 
-def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
-    """Of each remark its place, the length of which and the address where the loop was left."""
+def unknown_repetitions(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
+    """Return offset, length and loop address of each ledger entry of unknown repetitions."""
     made = flow(data, **settings)
     made.count()
     ledger = made.ledger()
     assert {row[2] for row in ledger} == {"exact"}
     assert ledger[-1][1] == len(data)
-    return [(row[0], row[1] - row[0], row[6]) for row in ledger if row[3] == "repeats unknown"]
+    return [(row[0], row[1] - row[0], row[6]) for row in ledger if row[3] == "unknown repetitions"]
 
 
 @pytest.mark.parametrize(
-    ("begin", "left", "told"),
+    ("begin", "left", "expected"),
     [
         (0x1000, 0x1002, [0x1000, 0x1001]),
         (0x1000, 0x1001, [0x1000]),
@@ -58,14 +58,14 @@ def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
         (0x1002, 0x1001, [0x1002, 0x1003]),
     ],
 )
-def test_loop_without_packets_is_reported_once(begin: int, left: int, told: list[int]) -> None:
-    data = stream(begin, full("FUP", left))
-    assert ips(data) == told
-    assert remarks(data) == [(len(data) - 10, 0, left)]
+def test_loop_without_packets_is_reported_once(begin: int, left: int, expected: list[int]) -> None:
+    data = stream(begin, ip_packet("FUP", left))
+    assert ips(data) == expected
+    assert unknown_repetitions(data) == [(len(data) - 10, 0, left)]
 
 
 def test_runs_of_a_repeat_name_the_loop_iteration() -> None:
-    made = flow(stream(0x1000, full("FUP", 0x1002)))
+    made = flow(stream(0x1000, ip_packet("FUP", 0x1002)))
     starts, counts, hashes = (array(code) for code in "QIQ")
     while (columns := made.runs(100)) is not None:
         for into, part in zip((starts, counts, hashes), columns, strict=True):
@@ -82,17 +82,17 @@ def test_runs_of_a_repeat_name_the_loop_iteration() -> None:
     ],
 )
 def test_loop_with_packets_is_not_reported(begin: int, left: int) -> None:
-    assert remarks(stream(begin, full("FUP", left))) == []
+    assert unknown_repetitions(stream(begin, ip_packet("FUP", left))) == []
 
 
 @pytest.mark.parametrize(("first", "left"), [(0x1001, [0x1002]), (0x1002, [])])
-def test_a_loop_that_leaves_the_filter_has_packets(first: int, left: list[int]) -> None:
-    found = remarks(stream(0x1002, full("FUP", 0x1002)), ranges=[(first, 0x1003)])
+def test_loop_that_leaves_the_filter_is_not_reported(first: int, left: list[int]) -> None:
+    found = unknown_repetitions(stream(0x1002, ip_packet("FUP", 0x1002)), ranges=[(first, 0x1003)])
     assert [ip for _, _, ip in found] == left
 
 
-def test_a_psb_within_the_loop() -> None:
-    again = encode("PSB") + b"\x99\x01" + full("FUP", 0x1003) + encode("PSBEND")
-    data = stream(0x1000, again, full("FUP", 0x1002))
+def test_psb_within_the_loop_is_reported() -> None:
+    again = encode("PSB") + b"\x99\x01" + ip_packet("FUP", 0x1003) + encode("PSBEND")
+    data = stream(0x1000, again, ip_packet("FUP", 0x1002))
     assert ips(data) == [0x1000, 0x1001, 0x1002, 0x1003, 0x1001]
-    assert [left for _, _, left in remarks(data)] == [0x1003, 0x1002]
+    assert [left for _, _, left in unknown_repetitions(data)] == [0x1003, 0x1002]

@@ -1,4 +1,4 @@
-"""What turned tracing off where there is more than one answer: MOV CR3 that stops it, INIT."""
+"""Disabled tracing with several possible causes: MOV CR3 that stops it, INIT."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ STOP = encode("TraceStop")
 CYC = encode("CYC", cycles=5)
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
 def psb(ip: int | None = None) -> bytes:
-    fup = b"" if ip is None else full("FUP", ip)
+    fup = b"" if ip is None else ip_packet("FUP", ip)
     return encode("PSB") + b"\x99\x01" + fup + encode("PSBEND")
 
 
 def decode(stream: bytes, code: str) -> tuple[list[int], list[str], list[tuple[str, int, int]]]:
-    """IPs of `code` at 1000, trusts or error classes of the spans, events (kind, ip, value)."""
+    """Return the IPs of `code` at 1000, trusts or error classes of the spans, and events (kind, ip,
+    value).
+    """
     space = core.Space()
     space.map(0, 0x1000, bytes.fromhex(code))
     flow = core.Flow(stream, space)
@@ -56,8 +58,8 @@ BRANCHES = {
 @pytest.mark.parametrize("then", BRANCHES)
 @pytest.mark.parametrize("between", [b"", CYC], ids=["", "cyc"])
 def test_mov_cr3_stops_the_trace(then: str, between: bytes) -> None:
-    """Table 33-28: TraceStop by MOV CR3. A branch other than a conditional one would have left its
-    target in the TIP.PGD (Table 33-21).
+    """Table 33-28: TraceStop by MOV CR3. The TIP.PGD of any branch but a conditional one would have
+    its target (Table 33-21).
     """
     stream = psb(0x1000) + PIP + between + PGD + between + STOP
     ips, spans, events = decode(stream, START + BRANCHES[then])
@@ -68,9 +70,9 @@ def test_mov_cr3_stops_the_trace(then: str, between: bytes) -> None:
 
 @pytest.mark.parametrize("then", ["740e", "0f05", "cf", "0f01c2", "0f22d8"])
 def test_tracestop_that_may_belong_to_a_later_branch_is_unsupported(then: str) -> None:
-    """A conditional branch has no target in its TIP.PGD, either. What leaves the context (syscall,
-    iret, vmlaunch, mov cr3) has none, and TraceStop is where the context is entered again. So no
-    instruction is made up, and the gap is told.
+    """The TIP.PGD of a conditional branch has no target, either. Instructions that leave the
+    context (syscall, iret, vmlaunch, mov cr3) have none, and TraceStop follows at the return to the
+    context. So no instruction is reported, and the ledger has the gap.
     """
     ips, spans, _ = decode(psb(0x1000) + PIP + PGD + STOP, START + then)
     assert (ips, spans) == ([0x1000, 0x1001], ["exact", "unsupported"])
@@ -78,11 +80,11 @@ def test_tracestop_that_may_belong_to_a_later_branch_is_unsupported(then: str) -
 
 @pytest.mark.parametrize(
     "end",
-    [b"", CYC, encode("MODE.TSX", in_tx=0, tx_abort=0) + STOP, full("TIP.PGE", 0x1000)],
+    [b"", CYC, encode("MODE.TSX", in_tx=0, tx_abort=0) + STOP, ip_packet("TIP.PGE", 0x1000)],
     ids=["end", "cyc", "other", "pge"],
 )
 def test_mov_cr3_before_the_branch_that_ends_tracing(end: bytes) -> None:
-    """No TraceStop: the TIP.PGD is that of the branch, as where a kernel is left."""
+    """No TraceStop: the TIP.PGD belongs to the branch, as at the exit of a kernel."""
     ips, spans, _ = decode(psb(0x1000) + PIP + PGD + end, START + "0f05")
     assert (ips, spans) == ([0x1000, 0x1001, 0x1004, 0x1005], ["exact"])
 
@@ -104,10 +106,10 @@ WAITING = "90 90 ffe0"
 @pytest.mark.spec("DEC-001")
 @pytest.mark.parametrize("sipi", [b"", encode("CFE", ip=0, type=5, vector=9)], ids=["", "cfe"])
 @pytest.mark.parametrize("psbs", [0, 1, 2])
-def test_a_psb_while_the_processor_waits_for_a_sipi(sipi: bytes, psbs: int) -> None:
+def test_psb_while_the_processor_waits_for_a_sipi_has_no_ip(sipi: bytes, psbs: int) -> None:
     """INIT has a FUP and no TIP; a PSB+ may come before the SIPI, and has no IP then."""
-    again = full("TIP.PGE", 0x1000) + full("FUP", 0x1002) + PGD
-    stream = psb(0x1000) + full("FUP", 0x1001) + psb() * psbs + sipi + again
+    again = ip_packet("TIP.PGE", 0x1000) + ip_packet("FUP", 0x1002) + PGD
+    stream = psb(0x1000) + ip_packet("FUP", 0x1001) + psb() * psbs + sipi + again
     ips, spans, events = decode(stream, WAITING)
     assert (ips, spans) == ([0x1000, 0x1000, 0x1001], ["exact"])
     assert ("async disabled", 0x1001, 0) in events
@@ -115,11 +117,11 @@ def test_a_psb_while_the_processor_waits_for_a_sipi(sipi: bytes, psbs: int) -> N
 
 
 def test_psb_between_fup_and_tip_is_an_error() -> None:
-    """Section 33.3.7: where the PSB+ says that tracing is on, something was lost before it."""
-    stream = psb(0x1000) + full("FUP", 0x1001) + psb(0x1000) + full("FUP", 0x1001) + PGD
+    """Section 33.3.7: if the PSB+ says that tracing is on, packets were lost before it."""
+    stream = psb(0x1000) + ip_packet("FUP", 0x1001) + psb(0x1000) + ip_packet("FUP", 0x1001) + PGD
     ips, spans, _ = decode(stream, WAITING)
     assert (ips, spans) == ([0x1000, 0x1000], ["exact", "trace and code disagree", "exact"])
-    # and after one that says that it is off, no TIP has a place
-    stream = psb(0x1000) + full("FUP", 0x1001) + psb() + full("TIP", 0x1000)
+    # after one that says that tracing is off, a TIP is an error
+    stream = psb(0x1000) + ip_packet("FUP", 0x1001) + psb() + ip_packet("TIP", 0x1000)
     ips, spans, _ = decode(stream, WAITING)
     assert (ips, spans) == ([0x1000], ["exact", "trace and code disagree"])

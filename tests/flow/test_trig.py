@@ -1,4 +1,4 @@
-"""TRIG, which is later than the chapter: libipt's cases say before which instruction it is."""
+"""TRIG, which is newer than the chapter: libipt's cases have the instruction after it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ NEXT = re.compile(r"(?:\[disabled, at: )?([0-9a-f]{16})\]?")
 
 
 def listed(text: str) -> list[tuple[int, int, bool]]:
-    """Value, place and MULT of each: the place is told, or that of the next line with one."""
+    """Return value, address and MULT of each TRIG; without an address, that of the next line with
+    one.
+    """
     lines = text.splitlines()
     found = []
     for number, line in enumerate(lines):
         if match := TRIG.fullmatch(line):
-            later = [place[1] for line in lines[number:] if (place := NEXT.fullmatch(line))]
+            later = [address[1] for line in lines[number:] if (address := NEXT.fullmatch(line))]
             where = match[2] or (later[0] if later else "0")
             found.append((int(match[1], 16), int(where, 16), bool(match[3])))
     return found
@@ -41,7 +43,7 @@ def events(name: str, folder: Path) -> list[tuple[int, int, bool]]:
     return found
 
 
-# What no line tells: an instruction that does not run after it.
+# Cases where no later instruction runs, so that no line has an address.
 UNLISTED = {
     ("mode-trig-trig", 0xA4): 0x100B,
     ("tnt-trig", 0xA1): 0x1008,

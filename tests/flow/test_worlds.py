@@ -1,4 +1,4 @@
-"""The runs by which the trace unit is tested, decoded: the same paths as those of their readers.
+"""Random runs of the trace unit's tests decode to the paths that their readers find.
 
 Filters, TraceStop, CR3, guests, enclaves, transactions, SMM, PEBS, events, XSAVES and overflows
 happen there at random (`unit.execution`, `unit.world`).
@@ -26,11 +26,11 @@ NAMES = {"cr3": "mov_cr3", "xbegin": "begin_transaction"}
 PTWRITE = bytes.fromhex("f30faee0")
 LOSS = "loss reported by hardware"
 CPU = (6, 0x96, 1)
-"""One without SKD022: a FUP and TIP.PGD at a VM entry are an event then."""
+"""A processor without SKD022: a FUP and TIP.PGD at a VM entry are an event."""
 
 
 def code(program: dict[int, tuple[str, int]], step: int) -> Any:
-    """A space with the program as instructions of `step` bytes."""
+    """Return a space with the program as instructions of `step` bytes."""
     made = core.Space()
     for ip, (kind, target) in program.items():
         if kind == "ptwrite":
@@ -83,18 +83,18 @@ def test_events_of_a_random_program_are_decoded(plan: world.Plan) -> None:
 @examples(40)
 @given(plans(overflows=True))
 def test_path_around_overflows_of_a_random_program_is_decoded(plan: world.Plan) -> None:
-    """Of each piece between two overflows a beginning, and of the last all."""
+    """A prefix of each piece between two overflows is decoded, and all of the last."""
     run = World(plan)
     stream = run.run()
     ips, ledger = decoded(
         stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
     )
     assert {row[3] for row in ledger} <= {None, "incomplete", LOSS}
-    assert fits(run, ips)
+    assert are_prefixes(run, ips)
 
 
-def fits(run: World, ips: list[int]) -> bool:
-    """Whether `ips` are beginnings of the pieces, one after the other."""
+def are_prefixes(run: World, ips: list[int]) -> bool:
+    """Return whether `ips` are prefixes of the pieces, in order."""
     ends = {0}
     for first, last in run.pieces:
         piece = [ip for ip in run.truth[first:last] if run.program[ip][0] not in world.WITH_FUP]

@@ -107,8 +107,8 @@ def test_gap_in_any_viewed_thread_sets_exit_code(program: ProgramBuilder, tmp_pa
         [other] = [each for each in trace.streams if each.tid != ended.tid]
         piece = other.source.pieces[0]  # type: ignore[attr-defined]
     broken = bytearray(data.read_bytes())
-    place = piece.file_offset + piece.size // 2
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    file_offset = piece.file_offset + piece.size // 2
+    broken[file_offset : file_offset + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
     assert run_gdb(data, "thread apply all -s bt").status == 3
 
@@ -200,12 +200,12 @@ def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form
     data = record_program(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
     with rtit.Trace(data) as trace:
         pieces = trace.streams[0].source.pieces  # type: ignore[attr-defined]
-        points = [point.offset for batch in trace.streams[0].sync_points() for point in batch]
-        wrong = points[2] - 100
+        psb_offsets = [psb.offset for batch in trace.streams[0].sync_points() for psb in batch]
+        wrong = psb_offsets[2] - 100
         [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
-        place = piece.file_offset + wrong - piece.aux_offset
+        file_offset = piece.file_offset + wrong - piece.aux_offset
     broken = bytearray(data.read_bytes())
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    broken[file_offset : file_offset + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
     session = run_gdb(data, "info record", "bt", options=("--format", form))
     count, gaps = session.recorded

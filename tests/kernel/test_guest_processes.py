@@ -30,8 +30,10 @@ Ran = list[tuple[str, int]]
 
 
 def traced(programs: list[str]) -> tuple[bytes, Ran]:
-    """The host enters a guest whose process makes a system call; its kernel leaves the guest. For
-    each of the programs: they are at the same addresses.
+    """Run each program in a guest; return packets and path.
+
+    The host enters the guest, its process makes a system call, and its kernel leaves the guest. The
+    programs are at the same addresses.
     """
     cpu = Processor(arch=ArchState(cpl=0, cr3=HOST_CR3), time=TimeModel())
     cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
@@ -41,19 +43,19 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1), next_ip=AT)
     driver, ran = Driver(cpu), []
 
-    def run(whose: str, start: int, code: bytes, places: list[int]) -> None:
-        for place in places:
-            driver.execute(start + place, code[place : place + 15])
-            ran.append((whose, start + place))
+    def run(owner: str, start: int, code: bytes, offsets: list[int]) -> None:
+        for offset in offsets:
+            driver.execute(start + offset, code[offset : offset + 15])
+            ran.append((owner, start + offset))
 
     for program in programs:
         code = made.user(program).code[USER]
         last = made.user(program).symbols["after_syscall"] - USER - 2
-        places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
-        assert places[-1] == last
+        offsets = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
+        assert offsets[-1] == last
         run("host", AT, HOST, [0, 1])
         cpu.vm_entry(AT + 1, USER, cpl=3, cr3=CR3[program])
-        run(program, USER, code, places)
+        run(program, USER, code, offsets)
         cpu.syscall(USER + last, AT)
         run("guest", AT, GUEST, [0, 2])
         driver.advance_to(AT + 3)
@@ -66,7 +68,7 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The host's kernel, and the root file system of virtual machine 500."""
+    """Write the host's kernel, and the root file system of virtual machine 500."""
     (tmp_path / "host").write_bytes(core(HOST))
     root = tmp_path / "mount" / "500"
     (root / "proc").mkdir(parents=True)
@@ -108,7 +110,7 @@ def test_each_guest_process_has_its_code(
     data = write(folder / "perf.data", packets)
     words = options(folder, ONE, TWO)
     assert instructions(data, words, capsys) == [ip for _, ip in ran]
-    # without: each stretch of user code of the guest is missing, and nothing else is taken for it
+    # without: user code of the guest is missing, and no other code replaces it
     found = instructions(data, options(folder), capsys, 3)
     assert [ip for ip in found if ip < 1 << 63] == []
 
@@ -133,7 +135,7 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its owner may put anything there."""
+    """The owner of the guest controls the file system."""
     packets, _ = traced(["one"])
     data = write(folder / "perf.data", packets)
     (folder / "mount" / "500" / "one").unlink()

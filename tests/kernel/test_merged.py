@@ -17,7 +17,7 @@ ONE, TWO = Process(7, "one"), Process(8, "two")
 
 
 def guests(count: int) -> list[Guest]:
-    """Their processes have the same numbers, page tables and addresses."""
+    """Return guests whose processes have the same pids, page tables and addresses."""
     programs = [[ONE, TWO], [Process(7, "two"), Process(8, "one")]]
     return [
         Guest(500 + 100 * n, 501 + 100 * n, 0x7000 + 0x1000 * n, programs[n]) for n in range(count)
@@ -35,7 +35,7 @@ def busy(host: Host) -> Host:
 
 
 def recorded(host: Host, folder: Path) -> Path:
-    """The host's recording with those of the guests, whose files are below `mount`."""
+    """Write the host's recording with those of the guests; guest files are below `mount`."""
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
     data = write_host(host, folder / "host")
@@ -51,7 +51,9 @@ def recorded(host: Host, folder: Path) -> Path:
 
 
 def ran(trace: Trace) -> list[tuple[int, int, int]]:
-    """Whose (pid of the host, pid in the guest, 0 in the host) and where."""
+    """Return (pid of the machine, pid in the guest or 0 in the host, address) of each
+    instruction.
+    """
     (stream,) = trace.streams
     columns = stream.instructions().columns()
     rows = zip(*(columns[name].tolist() for name in ("pid", "guest_pid", "ip")), strict=True)
@@ -60,7 +62,7 @@ def ran(trace: Trace) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_host_and_guests_execute_their_own_code(count: int, tmp_path: Path) -> None:
-    """Also where two machines share a CPU: each has a kernel and processes of its own."""
+    """Also if two machines share a CPU: each has its own kernel and processes."""
     host = busy(Host(guests(count)))
     data = recorded(host, tmp_path)
     with Trace(data, guest_mount=tmp_path / "mount") as trace:
@@ -72,8 +74,8 @@ def test_host_and_guests_execute_their_own_code(count: int, tmp_path: Path) -> N
 
 
 def test_perf_decodes_same_guest_path(tmp_path: Path) -> None:
-    """The same way by the same threads; a MOV CR3 there is the next one's from the second
-    instruction behind it on, and the VM entry the guest's.
+    """The same path of the same threads. In perf, code belongs to the next thread from the second
+    instruction after a MOV CR3 on, and the VM entry belongs to the guest.
     """
     host = busy(Host(guests(1)))
     data = recorded(host, tmp_path)
@@ -100,7 +102,7 @@ def test_perf_decodes_same_guest_path(tmp_path: Path) -> None:
 def test_guest_files_differ_from_host_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The host has other files at the same paths, perhaps."""
+    """The host may have other files at the same paths."""
     host = busy(Host(guests(1)))
     data = recorded(host, tmp_path)
     kernels = [row for row in host.ran if row[2] > USER + 0x1000]
@@ -151,7 +153,7 @@ def test_listing_and_pack_of_guests(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_reports_name_guest_threads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Functions of all, each under its own name; one thread of the host has its guest's."""
+    """Functions of all threads; a host thread that runs a guest has the guest's name."""
     host = busy(Host(guests(2)))
     data = recorded(host, tmp_path)
     mount = f"--guestmount={tmp_path / 'mount'}"

@@ -17,14 +17,14 @@ WRONG = ON + PSBEND + b"\x02\x03\x0a\x01"
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def raw_file(tmp_path: Path) -> Path:
     path = tmp_path / "pt"
     path.write_bytes(WRONG)
     return path
 
 
-def test_text_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare)]) == 1
+def test_text_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file)]) == 1
     first, second = capsys.readouterr().out.splitlines()
     at = len(ON)
     assert first == f"{at:08x}  PSBEND: a PSBEND ends a PSB+ [psbend, 33.4.2.18]"
@@ -32,8 +32,8 @@ def test_text_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second.endswith(" (02 03 0a 01) [reserved-bits, 33.4.2]")
 
 
-def test_json_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare), "--json"]) == 1
+def test_json_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file), "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
         "stream": None,
@@ -47,10 +47,10 @@ def test_json_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second["detail"] == "02 03 0a 01"
 
 
-def test_rules_may_be_ignored(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare), "--ignore", "psbend,reserved-bits"]) == 0
+def test_rules_may_be_ignored(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file), "--ignore", "psbend,reserved-bits"]) == 0
     assert capsys.readouterr().out == ""
-    assert main(["lint", "--raw", str(bare), "--ignore", "psb-end"]) == 2
+    assert main(["lint", "--raw", str(raw_file), "--ignore", "psb-end"]) == 2
     assert "--ignore: unknown rule 'psb-end'" in capsys.readouterr().err
 
 

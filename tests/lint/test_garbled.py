@@ -51,7 +51,7 @@ def without_the_fup(stream: Stream) -> Iterator[bytes]:
     for at, packet in enumerate(stream):
         if packet.fields.get("ip") != 1 or next_after(stream, at) != "FUP":
             continue
-        fup = next(place for place in range(at, len(stream)) if stream[place].name == "FUP")
+        fup = next(index for index in range(at, len(stream)) if stream[index].name == "FUP")
         if next_after(stream, fup) not in ("", "FUP", "OVF", "CFE", "EVD"):
             yield raw(stream[:fup]) + raw(stream[fup + 1 :])
 

@@ -106,16 +106,16 @@ def build_native_module(changes: list[Change]) -> None:
 
 def with_switches(text: str, changes: list[Change]) -> str:
     """Return a file with all its changes; changes of the same text are nested."""
-    places: dict[int, list[Change]] = {}
+    changes_by_offset: dict[int, list[Change]] = {}
     for change in changes:
-        places.setdefault(change.offset_in(text), []).append(change)
+        changes_by_offset.setdefault(change.offset_in(text), []).append(change)
     end = len(text)
-    for at in sorted(places, reverse=True):
-        old = places[at][0].old
-        if at + len(old) > end or any(change.old != old for change in places[at]):
-            raise ValueError(f"{places[at][0].row}: another change is within {old!r}")
+    for at in sorted(changes_by_offset, reverse=True):
+        old = changes_by_offset[at][0].old
+        if at + len(old) > end or any(change.old != old for change in changes_by_offset[at]):
+            raise ValueError(f"{changes_by_offset[at][0].row}: another change is within {old!r}")
         code = old
-        for change in places[at]:
+        for change in changes_by_offset[at]:
             code = change.with_switch(code)
         text = text[:at] + code + text[at + len(old) :]
         end = at

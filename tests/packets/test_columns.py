@@ -61,8 +61,8 @@ def test_columns_equal_scanned_packets(data: bytes) -> None:
 @given(data=runs, cuts=st.lists(st.integers(0, 200), max_size=6))
 @example(data=b"\xff\xff" + b"\x02\x82" * 20, cuts=[3, 5, 17, 18, 20])
 def test_chunked_stream_gives_equal_columns(data: bytes, cuts: list[int]) -> None:
-    places = [0, *sorted(cuts), len(data)]
-    pieces = [data[start:end] for start, end in pairwise(places)]
+    boundaries = [0, *sorted(cuts), len(data)]
+    pieces = [data[start:end] for start, end in pairwise(boundaries)]
     assert seen(pieces) == expected(data)
     assert list(scan_chunks(pieces)) == list(scan(data))
 

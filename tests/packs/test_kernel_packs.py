@@ -41,7 +41,7 @@ def answers(
     def answers(
         folder: Path, data: str, options: Sequence[str], code: int = 0, packed: int | None = None
     ) -> None:
-        def told(file: str, options: Sequence[str]) -> list[tuple[int, str, str]]:
+        def decoded(file: str, options: Sequence[str]) -> list[tuple[int, str, str]]:
             found = []
             for verb in READERS:
                 ended = main([verb[0], file, *verb[1:], *options])
@@ -50,7 +50,7 @@ def answers(
             return found
 
         monkeypatch.chdir(folder)
-        before = told(data, options)
+        before = decoded(data, options)
         # 2: a field that is refused
         assert {ended for ended, _, _ in before} <= {0, 2, code}
         pack, packed = str(tmp_path / "pack"), code if packed is None else packed
@@ -61,7 +61,7 @@ def answers(
         monkeypatch.chdir(tmp_path / "elsewhere")
         shutil.rmtree(folder)
         capfd.readouterr()
-        assert told(pack, []) == before
+        assert decoded(pack, []) == before
 
     return answers
 
@@ -72,7 +72,7 @@ def machine() -> Machine:
     one, two = machine.threads
     machine.syscall()
     machine.syscall(two, calls="made_open")
-    machine.key(True)
+    machine.flip_static_key(True)
     machine.syscall(one)
     machine.syscall(calls=BPF)
     return machine
@@ -150,8 +150,8 @@ def test_what_is_brought_goes_before(folder: Path, tmp_path: Path) -> None:
 
     with Trace(pack) as without, Trace(pack, kernel=KernelFiles(kallsyms=names)) as trace:
         # names tell where the kernel switches threads
-        told = replace(without.streams[0].counts(), errors={})
-        assert trace.streams[0].counts() == told
+        decoded = replace(without.streams[0].counts(), errors={})
+        assert trace.streams[0].counts() == decoded
         assert trace.image_problems == []
         ip = made.MODULE + 1
         assert str(trace.symbols.lookup(100, 0, ip)) == "made_open+0x1"
@@ -177,10 +177,10 @@ def test_code_that_programs_made(
     folder = tmp_path / "here"
     (folder / "there").mkdir(parents=True)
     with_jit(folder)
-    place = folder / "there" if named else folder
-    (place / f"jit-{PID}.dump").write_bytes(DUMP[: len(DUMP) - cut])
-    (place / f"perf-{PID}.map").write_text("7f0000001020 10 of the map\n")
-    (place / "jit-1.dump").write_text("of somebody else")
+    location = folder / "there" if named else folder
+    (location / f"jit-{PID}.dump").write_bytes(DUMP[: len(DUMP) - cut])
+    (location / f"perf-{PID}.map").write_text("7f0000001020 10 of the map\n")
+    (location / "jit-1.dump").write_text("of somebody else")
     answers(folder, "perf.data", ["--jit", "there"] if named else [], 3 if cut else 0)
     with zipfile.ZipFile(tmp_path / "pack") as archive:
         assert [name for name in archive.namelist() if DUMPS.search(name)] == [

@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(
-    folder: Path, place: Path, file: str, capfd: pytest.CaptureFixture[str]
+    folder: Path, location: Path, file: str, capfd: pytest.CaptureFixture[str]
 ) -> dict[str, tuple[int, str, str]]:
     """Of every verb that reads: exit code, output, errors, with the recording's name left out."""
     found = {}
@@ -78,7 +78,7 @@ def answers(
         said = capfd.readouterr()
         assert code == 0, (verb, said.err)
         found[verb] = (code, said.out.replace(file, "FILE"), said.err.replace(file, "FILE"))
-    for path in sorted((place / "split").iterdir()):
+    for path in sorted((location / "split").iterdir()):
         found[path.name] = (0, path.read_bytes().hex(), "")
     return found
 

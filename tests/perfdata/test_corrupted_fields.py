@@ -64,12 +64,12 @@ class Field(NamedTuple):
 
 
 def fields_of(layout: str, at: int, what: str) -> Iterator[Field]:
-    place = at
+    header = at
     for number, code in enumerate(expanded(layout)):
         size = struct.calcsize("<" + code)
         if not code.endswith("x"):
-            yield Field(f"{what}[{number}]", place, size)
-        place += size
+            yield Field(f"{what}[{number}]", header, size)
+        header += size
 
 
 def expanded(layout: str) -> Iterator[str]:
@@ -99,26 +99,26 @@ def every_field(path: Path) -> Iterator[Field]:
         for number in range(len(data.header.features)):
             yield from fields_of("QQ", end + 16 * number, "feature")
         seen: dict[int, int] = {}
-        for place in data._scan.headers():
-            seen[place.type] = seen.get(place.type, 0) + 1
-            if seen[place.type] > 1:
+        for header in data._scan.headers():
+            seen[header.type] = seen.get(header.type, 0) + 1
+            if seen[header.type] > 1:
                 continue
-            name = perf.TYPE_NAMES.get(place.type, str(place.type))
-            yield from fields_of("IHH", place.offset, name)
-            body = place.offset + RECORD_HEADER.size
-            if place.type in RECORD_CLASSES:
-                fixed = RECORD_CLASSES[place.type].layout.fixed
+            name = perf.TYPE_NAMES.get(header.type, str(header.type))
+            yield from fields_of("IHH", header.offset, name)
+            body = header.offset + RECORD_HEADER.size
+            if header.type in RECORD_CLASSES:
+                fixed = RECORD_CLASSES[header.type].layout.fixed
                 yield from fields_of(fixed.format, body, name)
                 body += fixed.size
-            if place.type == perf.AuxtraceInfo.layout.number:
+            if header.type == perf.AuxtraceInfo.layout.number:
                 yield from fields_of(f"{AUXTRACE_INFO_WORDS}Q", body, name)
-            if place.type == SAMPLE:
+            if header.type == SAMPLE:
                 yield from fields_of("QQiiQQ", body, "SAMPLE body")
-            if place.type in COMPRESSED_TYPES:
+            if header.type in COMPRESSED_TYPES:
                 # the frame's header, and that of its first block
                 yield from fields_of("IBBHB", body, "COMPRESSED_TYPES body")
-            tail = place.offset + place.size - struct.calcsize("<" + SAMPLE_ID)
-            if place.type < perf.FIRST_USER_TYPE and tail >= body:
+            tail = header.offset + header.size - struct.calcsize("<" + SAMPLE_ID)
+            if header.type < perf.FIRST_USER_TYPE and tail >= body:
                 yield from fields_of(SAMPLE_ID, tail, f"{name} sample_id")
 
 
@@ -246,9 +246,9 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
 def changed(path: Path, number: int, at: int, value: bytes) -> None:
     """Bytes behind the header of the first record of this type."""
     with PerfData(path) as data:
-        place = next(each for each in data._scan.headers() if each.type == number)
+        header = next(each for each in data._scan.headers() if each.type == number)
     content = bytearray(path.read_bytes())
-    start = place.offset + at
+    start = header.offset + at
     content[start : start + len(value)] = value
     path.write_bytes(content)
 
@@ -321,8 +321,8 @@ def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int])
         words[6] = size - words[5]
         with PerfData(path) as data:
             number = perf.Auxtrace.layout.number
-            place = next(each for each in data._scan.headers() if each.type == number)
-        struct.pack_into("<Q", content, place.offset + RECORD_HEADER.size, size)
+            header = next(each for each in data._scan.headers() if each.type == number)
+        struct.pack_into("<Q", content, header.offset + RECORD_HEADER.size, size)
     FILE_HEADER.pack_into(content, 0, *words)
     with path.open("wb") as file:
         file.write(content)

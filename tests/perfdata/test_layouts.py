@@ -102,12 +102,12 @@ def test_auxtrace_info(tmp_path: Path) -> None:
     )
     expected += b"filter main @ ./a.out\0\0\0" + struct.pack("<Q", 1)
     with PerfData(path) as file:
-        (place,) = (r.offset for r in file.records() if r.name == "AUXTRACE_INFO")
+        (record_offset,) = (r.offset for r in file.records() if r.name == "AUXTRACE_INFO")
         assert file.info is not None
         assert file.info.filter == "filter main @ ./a.out"
         assert file.info.max_nonturbo_ratio == 30
         assert file.info.cap_event_trace == 1
-    data = path.read_bytes()[place:]
+    data = path.read_bytes()[record_offset:]
     assert data[:8] == struct.pack("<IHH", 70, 0, 8 + len(expected))
     assert data[8 : 8 + len(expected)] == expected
 
@@ -250,7 +250,7 @@ def test_attr_of_every_age(size: int) -> None:
 
 def test_attr_fields_are_where_perf_event_h_has_them() -> None:
     data = bytearray(136)
-    places = {  # offsets by the man page's struct, types by their widths
+    fields = {  # offsets by the man page's struct, types by their widths
         "wakeup_events": (48, "I"),
         "bp_type": (52, "I"),
         "config1": (56, "Q"),
@@ -266,7 +266,7 @@ def test_attr_fields_are_where_perf_event_h_has_them() -> None:
         "sig_data": (120, "Q"),
         "config3": (128, "Q"),
     }
-    for value, (offset, kind) in enumerate(places.values(), 1):
+    for value, (offset, kind) in enumerate(fields.values(), 1):
         struct.pack_into("<" + kind, data, offset, value)
     attr = Attr.decode(bytes(data))
-    assert [getattr(attr, name) for name in places] == list(range(1, len(places) + 1))
+    assert [getattr(attr, name) for name in fields] == list(range(1, len(fields) + 1))

@@ -79,8 +79,10 @@ def test_time_conv(short: int, tmp_path: Path) -> None:
     # The file's AUXTRACE_INFO has a clock of its own: without it, the record's counts.
     content = path.read_bytes()
     with PerfData(path) as data:
-        place = next(each for each in data._scan.headers() if each.type == 70)
-    path.write_bytes(content[: place.offset] + struct.pack("<I", 78) + content[place.offset + 4 :])
+        header = next(each for each in data._scan.headers() if each.type == 70)
+    path.write_bytes(
+        content[: header.offset] + struct.pack("<I", 78) + content[header.offset + 4 :]
+    )
     body = struct.pack("<5QBB6x", 4, 7, 1000, 0x5000, 0xFFF, 1, short)
     with_records(path, RECORD_HEADER.pack(79, 0, RECORD_HEADER.size + len(body)) + body)
     with PerfData(path) as data:

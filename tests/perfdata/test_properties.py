@@ -76,9 +76,9 @@ def said(record: records.Record) -> Step | None:
             arguments = (record.pid, record.tid, record.time, record.comm, record.by_exec)
             return "comm", arguments
         case records.Mmap2():
-            place = (record.address, record.length, record.pgoff, record.prot, record.flags)
+            position = (record.address, record.length, record.pgoff, record.prot, record.flags)
             inode = record.inode or (None,) * 4
-            rest = (*place, *inode, record.path, record.build_id)
+            rest = (*position, *inode, record.path, record.build_id)
             return "mmap2", (record.pid, record.tid, record.time, *rest)
         case records.Fork():
             thread = (record.pid, record.ppid, record.tid, record.ptid, record.clock)
@@ -179,10 +179,10 @@ def read_everything(path: Path) -> None:
 @given(data=st.data())
 def test_flipped_bytes_give_result_or_error(folder: Path, data: st.DataObject) -> None:
     content = bytearray(small_file(folder))
-    place = st.integers(0, len(content) - 1)
-    for at, value in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=6)):
+    position = st.integers(0, len(content) - 1)
+    for at, value in data.draw(st.lists(st.tuples(position, st.integers(0, 255)), max_size=6)):
         content[at] = value
-    length = data.draw(st.one_of(st.just(len(content)), place))
+    length = data.draw(st.one_of(st.just(len(content)), position))
     path = folder / "flipped"
     path.write_bytes(content[:length])
     read_everything(path)

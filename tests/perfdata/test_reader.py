@@ -170,13 +170,13 @@ def test_aux_data_beyond_records_raises(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path)
     with PerfData(path) as file:
-        place = next(r.offset for r in file.records() if r.name == "AUXTRACE")
+        record_offset = next(r.offset for r in file.records() if r.name == "AUXTRACE")
     data = bytearray(path.read_bytes())
-    struct.pack_into("<Q", data, place + 8, 1 << 62)
+    struct.pack_into("<Q", data, record_offset + 8, 1 << 62)
     path.write_bytes(data)
     with pytest.raises(PerfDataError) as caught, PerfData(path):
         pass
-    assert caught.value.offset == place
+    assert caught.value.offset == record_offset
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,14 @@ def record(number: int, body: bytes, misc: int = 0) -> bytes:
 def make(path: Path, data: bytes, *attrs: tuple[bytes, tuple[int, ...]]) -> Path:
     """A file with these records; each attr has its event ids."""
     ids = b"".join(struct.pack(f"<{len(numbers)}Q", *numbers) for _, numbers in attrs)
-    entries, place = b"", 104
+    entries, section_offset = b"", 104
     for text, numbers in attrs:
-        entries += text + struct.pack("<QQ", place, 8 * len(numbers))
-        place += 8 * len(numbers)
-    start = place + len(entries)
-    header = struct.pack("<8sQQQQQQ", b"PERFILE2", 104, 80, place, len(entries), start, len(data))
+        entries += text + struct.pack("<QQ", section_offset, 8 * len(numbers))
+        section_offset += 8 * len(numbers)
+    start = section_offset + len(entries)
+    header = struct.pack(
+        "<8sQQQQQQ", b"PERFILE2", 104, 80, section_offset, len(entries), start, len(data)
+    )
     path.write_bytes(header.ljust(104, b"\0") + ids + entries + data)
     return path
 

@@ -70,15 +70,15 @@ def test_string_in_sparse_file_is_bounded(data: Path) -> None:
         assert file.cpuid == "GenuineIntel,6,94,3"
 
 
-@pytest.mark.parametrize(("place", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
-def test_attrs_in_sparse_file_raise(data: Path, place: int, value: int) -> None:
+@pytest.mark.parametrize(("number", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
+def test_attrs_in_sparse_file_raise(data: Path, number: int, value: int) -> None:
     content = data.read_bytes()
     words = list(FILE_HEADER.unpack_from(content))
     entry, offset = words[2], words[3]
     end = len(content)
     with data.open("r+b") as out:
         out.truncate(end + 2 * HUGE)
-        if place == 1:
+        if number == 1:
             words[3:5] = [end, HUGE // entry * entry]
             out.write(FILE_HEADER.pack(*words))
         else:

@@ -48,8 +48,8 @@ def attr(kinds: int, **more: int) -> Attr:
 
 
 @given(st.sets(st.sampled_from(list(PARTS))), st.binary(max_size=16))
-def test_each_variable_field_is_found(kinds: set[SampleType], behind: bytes) -> None:
-    body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + behind)
+def test_each_variable_field_is_found(kinds: set[SampleType], following: bytes) -> None:
+    body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + following)
     event = attr(sum(kinds))
     for kind, data in PARTS.items():
         found = sample_field(event, kind, body)

@@ -61,9 +61,9 @@ def test_auxtrace_index_lists_each_chunk(tmp_path: Path) -> None:
         index = file.feature(18)
         assert index is not None
         count, *entries = struct.unpack("<5Q", index)
-        places = [r.offset for r in file.records() if r.name == "AUXTRACE"]
+        record_offsets = [r.offset for r in file.records() if r.name == "AUXTRACE"]
     assert count == 2
-    assert entries == [places[0], 48, places[1], 48]
+    assert entries == [record_offsets[0], 48, record_offsets[1], 48]
 
 
 def test_chunk_data_of_any_buffer_type(tmp_path: Path) -> None:

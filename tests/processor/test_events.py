@@ -1,4 +1,4 @@
-"""What the processor's events do to its architectural state."""
+"""Effects of the processor's events on its architectural state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_impossible_events_are_rejected() -> None:
         cpu.far(0x1000, 0x2000, cpl=4)
 
 
-def test_reset() -> None:
+def test_reset_restores_the_initial_state() -> None:
     cpu = Processor()
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     cpu.reset()
@@ -71,7 +71,7 @@ def test_reset() -> None:
     assert cpu.get_msr(Msr.CR3_MATCH) == 0
 
 
-def test_the_profile_decides() -> None:
+def test_profile_decides_which_events_are_legal() -> None:
     assert Processor().cpuid(0x14) == FULL.cpuid(0x14)
     cpu = Processor(profile=BROADWELL)
     with pytest.raises(GeneralProtection):
@@ -81,7 +81,7 @@ def test_the_profile_decides() -> None:
 
 
 @pytest.mark.parametrize("event", ["interrupt", "exception", "software_interrupt", "syscall"])
-def test_the_interrupt_flag_of_events(event: str) -> None:
+def test_events_set_clear_or_keep_the_interrupt_flag(event: str) -> None:
     """An interrupt gate and SYSCALL clear it, returns to user code set it, a trap gate keeps it."""
     cpu = Processor()
     deliver = getattr(cpu, event)
@@ -98,7 +98,7 @@ def test_the_interrupt_flag_of_events(event: str) -> None:
     assert cpu.arch.interrupt_flag
 
 
-def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
+def test_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
     cpu = Processor(arch=ArchState(real_mode=True, lma=False, cs_l=False, cpl=0))
     cpu.interrupt(0x1000, 0x2000)
     assert cpu.arch.real_mode
@@ -147,7 +147,7 @@ def test_changes_are_fields_of_the_state() -> None:
 
 
 @pytest.mark.parametrize("name", ["in_tx", "vmx", "in_smm", "in_enclave", "nothing"])
-def test_what_an_event_cannot_change(name: str) -> None:
+def test_illegal_changes_of_the_state_are_rejected(name: str) -> None:
     cpu = Processor()
     before = cpu.unit.snapshot()
     with pytest.raises(TypeError, match=name):

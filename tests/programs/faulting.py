@@ -145,8 +145,8 @@ def _case(
     setting = f"{values}\n{reach}" if entry != "system call" else f"{reach}\n{values}"
     to = name if again else f"{name}_after"
     aims = f"lea {to if end else f'{name}_after'}(%rip), %r10\nmov %cs, %r11d\n"
-    anew = f"mov %r15, {register}\n" if again and kind in BAD else ""
-    first, last = (aims, anew) if again or not end else ("", aims)
+    restore = f"mov %r15, {register}\n" if again and kind in BAD else ""
+    first, last = (aims, restore) if again or not end else ("", aims)
     body = f"""{name}_run:
 push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15
 lea {name}_after(%rip), %r12

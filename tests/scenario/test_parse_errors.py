@@ -1,4 +1,4 @@
-"""What is no scenario is refused with one sentence that names the line and the word."""
+"""Invalid scenarios are rejected with one message that names the line and the word."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rtit.sideband.process_records import sort_by_time
 from support.limits import assert_peak_memory, limit_recordings
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
-"""A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
+"""A TSC of 2 GHz that is 0 at 100 ns of the perf clock."""
 
 
 def written(path: Path) -> Path:
@@ -41,7 +41,7 @@ def test_threads_and_images_see_all_records(tmp_path: Path) -> None:
     assert threads.names == {1: "sh", 3: "ls"}
     assert images.pids == [1, 3]
     assert images.image(1).native.read(100, 0x1000, 2) == b"\x90\xc3"
-    # The fork copied it, and the exec made an end of it.
+    # The fork copied the mapping, and the exec ended it.
     assert images.image(3).native.read(500, 0x1000, 2) == b"\x90\xc3"
     assert images.image(3).native.read(600, 0x1000, 2) == b""
 
@@ -50,7 +50,7 @@ def test_threads_and_images_see_all_records(tmp_path: Path) -> None:
 def test_many_records_are_sorted_by_offset(
     kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their order is the same, also where they are in order already."""
+    """The order is the same, also if they are sorted already."""
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
     test_records_are_sorted_by_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
@@ -62,7 +62,7 @@ def test_many_records_are_sorted_by_offset(
 
 
 def named(path: Path, times: range) -> bytes:
-    """A recording of threads with the numbers of their times; the bytes of these records."""
+    """Write a recording of threads whose tids are their times; return the bytes of the records."""
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         out.flush()
         begin = out.size
@@ -96,7 +96,7 @@ def test_changed_file_raises_while_sorting(
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", 0)
     path = tmp_path / "perf.data"
     body = named(path, range(9, 0, -1))
-    # the first in the file has the last time
+    # the first record in the file has the last time
     at = path.read_bytes().index(body) + RECORD_HEADER.size - 2
     with PerfData(path) as data:
         records = sort_by_time(data)

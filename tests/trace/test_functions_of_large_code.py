@@ -1,4 +1,4 @@
-"""Instructions by function where there is more code than is kept at once."""
+"""Instructions by function of more code than the cache holds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
 
 
 def _jumps() -> tuple[list[bytes], int]:
-    """TIPs to 2^19 and more places that are a jump each."""
+    """Encode TIPs to more than 2^19 jumps."""
     count = (1 << 19) + 5000
     return [tip(number * 40503 % (CODE_SIZE // 2) * 2) for number in range(count)], count
 
 
 def _straight() -> tuple[list[bytes], int]:
-    """TIPs into straight code: 2^24 and more instructions in stretches that are one each."""
+    """Encode TIPs into straight code of more than 2^24 instructions; each TIP starts a run."""
     packets, ran = [], 0
     for number in range(2**16):
         block, nops = number % (CODE_SIZE // 1024), number * 7 % 1022
@@ -38,7 +38,7 @@ def test_counts_by_function_are_complete_for_large_code(
     packets, ran = made()
     path = tmp_path / "flood.data"
     with recording_with_code(path, code) as out:
-        # what runs after the last packet is not known
+        # the path after the last packet is unknown
         flood = PSB_PLUS + b"".join(packets) + tip(0)
         out.auxtrace(1, 1, flood, None, 3)
     ran += code.index(b"\xff") + 1

@@ -253,13 +253,13 @@ def test_any_other_address_is_found(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "other.truth"
     write(file, path)
-    place = data.draw(st.integers(0, len(path) - 1))
-    start, instructions = path[place]
+    index = data.draw(st.integers(0, len(path) - 1))
+    start, instructions = path[index]
     at = data.draw(st.integers(0, instructions - 1))
     wrong = [(start, at), (start + 4 * at + 2, 1), (start + 4 * (at + 1), instructions - at - 1)]
-    result = compare(file, columns([*path[:place], *wrong, *path[place + 1 :]]))
+    result = compare(file, columns([*path[:index], *wrong, *path[index + 1 :]]))
     assert not result["identical"]
-    assert result["instructions"] == sum(n for _, n in path[:place])
+    assert result["instructions"] == sum(n for _, n in path[:index])
 
 
 @given(content=st.binary(max_size=200), data=st.data())

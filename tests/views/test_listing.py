@@ -50,11 +50,11 @@ def test_merge_orders_threads_by_time(
     order = {tid: n for n, tid in enumerate(dict.fromkeys(line.split()[1] for line in one_by_one))}
     assert len(order) > 2
 
-    def place(line: str) -> tuple[int, int]:
+    def sort_key(line: str) -> tuple[int, int]:
         time, tid, _ = line.split()
         return int(time), order[tid]
 
-    expected = sorted(one_by_one, key=place)  # stable: instructions of a run stay in order
+    expected = sorted(one_by_one, key=sort_key)  # stable: instructions of a run stay in order
     assert expected != one_by_one
     assert listed(capfd, threads.data, "--fields", "time,tid,ip", "--merge") == expected
     for count in (0, 1, 1000):

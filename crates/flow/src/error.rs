@@ -23,9 +23,9 @@ named_enum! {
         Incomplete = 6, "incomplete";
         /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran;
         /// one iteration is reported.
-        RepeatsUnknown = 7, "repeats unknown";
+        UnknownRepetitions = 7, "unknown repetitions";
         /// Code ran before or after a thread switch: it is reported for the thread before the switch.
-        ThreadUnknown = 8, "thread unknown";
+        AmbiguousThread = 8, "ambiguous thread";
     }
 }
 
@@ -101,8 +101,8 @@ impl Cause {
             Cause::Packet(_) => ErrorClass::BadBytes,
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
-            Cause::Repeats { .. } => ErrorClass::RepeatsUnknown,
-            Cause::AmbiguousThread { .. } => ErrorClass::ThreadUnknown,
+            Cause::Repeats { .. } => ErrorClass::UnknownRepetitions,
+            Cause::AmbiguousThread { .. } => ErrorClass::AmbiguousThread,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
             Cause::NoResults { .. }
             | Cause::VmEntryOrEvent { .. }

@@ -301,7 +301,7 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     for span in &spans {
         prop_assert_eq!(span.from, at);
         prop_assert!(span.to >= span.from);
-        let repeats = |error: &FlowError| error.cause.class() == ErrorClass::RepeatsUnknown;
+        let repeats = |error: &FlowError| error.cause.class() == ErrorClass::UnknownRepetitions;
         if span.error.as_ref().is_some_and(repeats) {
             prop_assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {

@@ -293,7 +293,7 @@ fn summary(size: u64, persistent: &ReusableDecoder) -> Summary {
     let remark = |class| {
         matches!(
             class,
-            ErrorClass::RepeatsUnknown | ErrorClass::ThreadUnknown
+            ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread
         )
     };
     let errors = classes.filter(|&class| !remark(class));

@@ -164,7 +164,10 @@ def _unknown_loops(
     """Return a sentence for each loop without packets, unless both sides iterated equally often."""
     lines, further = [], []
     for side, trace, stream in zip(("first", "second"), traces, pair, strict=True):
-        if stream is None or next(stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN), None) is None:
+        if (
+            stream is None
+            or next(stream.errors_of_class(ErrorClass.UNKNOWN_REPETITIONS), None) is None
+        ):
             continue
         lines += [f"{side}: {stream.title}: {text}" for text in describe_loops(stream)]
         further.append(

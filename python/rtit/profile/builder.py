@@ -323,7 +323,7 @@ def _add_unknown_loops(trace: Trace, stream: Stream, counted: int, losses: Losse
     """Add the loops without packets to `losses`; return the instructions of their further
     iterations.
     """
-    if not any(True for _ in stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN)):
+    if not any(True for _ in stream.errors_of_class(ErrorClass.UNKNOWN_REPETITIONS)):
         return 0
     losses.unknown_loops += [f"{stream.title}: {text}" for text in describe_loops(stream)]
     loop_instructions = instructions_in_unknown_iterations(trace, stream, counted) or 0

@@ -112,10 +112,10 @@ def _stream_statistics(
             losses.add(str(span))
         elif span.kind == "exact":
             exact += span.end - span.start
-    ambiguous = _count_ambiguous(stream) if ErrorClass.TURN_UNKNOWN in causes else (0, 0)
+    ambiguous = _count_ambiguous(stream) if ErrorClass.AMBIGUOUS_THREAD in causes else (0, 0)
     unknown_loops = BoundedLines(spilled, max_lines)
     unattributed: int | None = 0
-    if ErrorClass.REPEATS_UNKNOWN in causes:
+    if ErrorClass.UNKNOWN_REPETITIONS in causes:
         from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
         unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
@@ -144,7 +144,7 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
 
     # spans are in order and disjoint
     begins, ends = array("Q"), array("Q")
-    for end, begin in stream.errors_of_class(ErrorClass.TURN_UNKNOWN):
+    for end, begin in stream.errors_of_class(ErrorClass.AMBIGUOUS_THREAD):
         begins.append(begin)
         ends.append(end)
     first, last = np.asarray(begins), np.asarray(ends)

@@ -46,7 +46,7 @@ class Verdict:
     """Instructions at the end that no hash of the truth covers."""
     repeated: int = 0
     """Instructions of whole iterations of loops without packets, which PT does not count (cause
-    REPEATS_UNKNOWN in the ledger). They count as equal.
+    UNKNOWN_REPETITIONS in the ledger). They count as equal.
     """
 
 

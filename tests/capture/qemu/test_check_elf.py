@@ -1,4 +1,4 @@
-"""Headers of programs that nothing would execute: which part is wrong is said."""
+"""Programs with bad headers are refused, and the error names the bad part."""
 
 from __future__ import annotations
 

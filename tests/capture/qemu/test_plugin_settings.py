@@ -1,4 +1,4 @@
-"""What the plugin is told."""
+"""Settings that the recorder passes to the QEMU plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plugin says, when it stops half-way or says what cannot be."""
+"""Messages of the plugin that end early or contradict each other."""
 
 from __future__ import annotations
 

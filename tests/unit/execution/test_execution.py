@@ -1,6 +1,6 @@
-"""Random programs on a random processor: whatever the settings, the trace says what ran.
+"""Random programs on a random processor decode to the executed path under all settings.
 
-A program is laid out in memory once; a run takes random turns in it.
+The layout of a program is fixed; a run takes random branches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
 from rtit.unit.memory import Memory
 from support.properties import examples
-from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
+from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, region_address
 from unit.execution.run import Run, traced
 from unit.pairs.reader import FilterReader
 
@@ -33,17 +33,17 @@ def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     whole = FilterReader(run.program)
     whole.feed(stream)
-    places = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
-    for index, mark in zip(places, whole.marks, strict=True):
+    psb_indexes = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
+    for index, position in zip(psb_indexes, whole.psb_positions, strict=True):
         part = FilterReader(run.program)
         part.feed(stream[index:])
-        assert part.path == whole.path[mark:]
+        assert part.path == whole.path[position:]
 
 
 @pytest.mark.spec("EN-011", "FCPL-002")
 @examples(40)
 @given(all_settings())
-def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
+def test_trace_has_no_ip_of_a_filtered_level(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     reader = FilterReader(run.program)
     for packet in stream:
@@ -75,14 +75,14 @@ def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
 @pytest.mark.spec("MSRSTS-016", "MSRSTS-017", "PSB-015")
 @examples(40)
 @given(all_settings())
-def test_packet_byte_count(chosen: Settings) -> None:
+def test_packet_byte_count_gives_the_psb_period(chosen: Settings) -> None:
     run, stream, out = traced(chosen)
     count = STATUS.decode(run.cpu.get_msr(Msr.STATUS)).PacketByteCnt
     assert count % 2048 == len(out) % 2048
-    # At least one PSB for each period that was passed before the last event, whatever the delay.
+    # At least one PSB for each period before the last event, with any delay.
     psbs = sum(packet.name == "PSB" for packet in stream)
     assert psbs >= len(out) // (2048 + chosen.parameters.psb_delay + 200)
-    # While TraceEn is 0 it stands still, whatever the program does.
+    # While TraceEn is 0 the count stands still.
     for _ in range(20):
         run.clock += 100
         run.cpu.at(run.clock)
@@ -93,7 +93,7 @@ def test_packet_byte_count(chosen: Settings) -> None:
 @pytest.mark.spec("TRCEN-003")
 @examples(20)
 @given(all_settings())
-def test_memory_holds_the_stream(chosen: Settings) -> None:
+def test_memory_has_the_stream(chosen: Settings) -> None:
     run, _, out = traced(chosen)
     assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
@@ -102,7 +102,7 @@ def test_memory_holds_the_stream(chosen: Settings) -> None:
 @pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
 @examples(20)
 @given(all_settings(), st.lists(st.sampled_from((4096, 8192)), min_size=1, max_size=3))
-def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
+def test_regions_have_the_stream(chosen: Settings, sizes: list[int]) -> None:
     chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
     chosen.steps *= 3
     run, _, out = traced(chosen, tuple(sizes))
@@ -114,7 +114,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
         if offset == sizes[number]:
             number, offset = (number + 1) % len(sizes), 0
     memory = run.cpu.unit.output.memory
-    assert [memory.read(place(n), size) for n, size in enumerate(sizes)] == image
+    assert [memory.read(region_address(n), size) for n, size in enumerate(sizes)] == image
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 
@@ -171,7 +171,7 @@ def test_restored_unit_continues_identically(chosen: Settings, steps: int) -> No
 @examples(40)
 @given(all_settings())
 def test_filter_over_all_addresses_changes_no_packet(chosen: Settings) -> None:
-    """The fast path of near branches against the whole rule, which ranges in use demand."""
+    """The fast path of near branches equals the full rule, which applies when ranges are in use."""
     for number in range(4):
         chosen.ctl.pop(f"ADDR{number}_CFG", None)
     chosen.ranges = []

@@ -1,5 +1,5 @@
-"""What internal buffers hold, tables that change while tracing, PSB spacing: what a processor may
-do, as parameters (sections 33.2.7 and 33.4.2.17).
+"""Permitted behaviours of the output, as parameters: internal buffers, changes of the table while
+tracing, PSB spacing (sections 33.2.7 and 33.4.2.17).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def start(*entries: TopaEntry | int, arch: ArchState | None = None, **parameters
 
 
 def written(cpu: Processor) -> int:
-    """Bytes in the current region."""
+    """Return the number of bytes in the current region."""
     return cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
 
 
 def tips(cpu: Processor, count: int) -> None:
-    """TIPs of 3 bytes."""
+    """Write TIPs of 3 bytes."""
     for index in range(count):
         cpu.indirect_jump(0x1000, 0x1000 + 2 * index)
 
@@ -60,7 +60,7 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
 
 @pytest.mark.spec("TSTOP-006")
 @pytest.mark.parametrize("held", [0, 64])
-def test_trace_stop_delivers_nothing(held: int) -> None:
+def test_tracestop_does_not_flush_buffered_bytes(held: int) -> None:
     cpu = Processor(checked=False, parameters=Parameters(held_bytes=held))
     cpu.set_msr(Msr.OUTPUT_BASE, A)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
@@ -84,7 +84,7 @@ def test_trace_stop_delivers_nothing(held: int) -> None:
 @pytest.mark.spec("TERR-011")
 @pytest.mark.parametrize("held", [0, 64])
 def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
-    """The region before the bad entry is whole, whatever was behind it is nowhere."""
+    """The region before the bad entry is complete; bytes after it are lost."""
     bad = TopaEntry(B).encode() | 1 << 1
     cpu = start(TopaEntry(A), bad, TopaEntry(TABLE, end=True), held_bytes=held)
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
@@ -107,8 +107,8 @@ def test_senter_loses_buffered_bytes() -> None:
 
 
 @pytest.mark.spec("MSRCTL-002")
-def test_an_authenticated_code_module_loses_nothing() -> None:
-    """33.2.9.6 speaks of packets that do not come, not of packets that get lost."""
+def test_acm_loses_no_buffered_bytes() -> None:
+    """Section 33.2.9.6 suppresses packets, and loses none."""
     cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
     cpu.acm_begin(0x1000)
@@ -117,11 +117,11 @@ def test_an_authenticated_code_module_loses_nothing() -> None:
 
 @pytest.mark.spec("TOPA-010", "TRCEN-008")
 @pytest.mark.parametrize(
-    ("policy", "places"),
+    ("policy", "regions"),
     [("none", (C, D)), ("entry", (A, D)), ("table", (A, B))],
 )
-def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]) -> None:
-    """Both entries change in the middle of the first region. What was read before stands: nothing,
+def test_changed_table_is_read_by_the_cache_policy(policy: str, regions: tuple[int, int]) -> None:
+    """Both entries change in the middle of the first region. By policy the unit has cached nothing,
     the current entry, or the table.
     """
     cpu = start(TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True), topa_cache=policy)
@@ -131,13 +131,13 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
     assert cpu.unit.output.state.region_base == A
     write_topa_table(memory, TABLE, [TopaEntry(C), TopaEntry(D), TopaEntry(TABLE, end=True)])
     tips(cpu, 1)
-    assert cpu.unit.output.state.region_base == places[0]
-    assert memory.read(places[0] + at, 3)[0] == 0x2D
+    assert cpu.unit.output.state.region_base == regions[0]
+    assert memory.read(regions[0] + at, 3)[0] == 0x2D
     tips(cpu, 1400)
-    assert cpu.unit.output.state.region_base == places[1]
+    assert cpu.unit.output.state.region_base == regions[1]
     used = {number << 12 for number in memory.snapshot()} - {TABLE}
-    assert used == {A, *places}
-    # The next enable reads the table as it is.
+    assert used == {A, *regions}
+    # The next enable reads the current table.
     cpu.set_msr(Msr.CTL, 0)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
@@ -147,7 +147,7 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
 
 
 @pytest.mark.spec("TOPA-010")
-def test_the_entry_that_is_read_for_each_write_is_the_current_one() -> None:
+def test_uncached_entry_is_the_current_one_at_each_write() -> None:
     cpu = start(TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True), topa_cache="none")
     memory = cpu.unit.output.memory
     tips(cpu, 1400)
@@ -159,7 +159,7 @@ def test_the_entry_that_is_read_for_each_write_is_the_current_one() -> None:
     assert cpu.unit.output.state.region_base == C
 
 
-def test_an_entry_that_is_read_for_each_write_can_go_bad() -> None:
+def test_uncached_entry_that_becomes_bad_is_an_error() -> None:
     cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), topa_cache="none")
     tips(cpu, 10)
     cpu.unit.output.memory.write_u64(TABLE, TopaEntry(A).encode() | 1 << 63)
@@ -172,8 +172,8 @@ def test_an_entry_that_is_read_for_each_write_can_go_bad() -> None:
 @pytest.mark.parametrize("freq", [0, 1, 3])
 @pytest.mark.parametrize("delay", [0, 200])
 def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
-    """Between two PSBs lie, on the average, as many bytes as PSBFreq says; a PSB comes up to
-    `delay` bytes and one event late, and the period goes on from where it was due.
+    """The average distance of PSBs is that of PSBFreq. A PSB is up to `delay` bytes and one event
+    late; the next period starts where the PSB was due.
     """
     out = bytearray()
     cpu = Processor(
@@ -188,16 +188,16 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
     period = 2048 << freq
     while len(out) < 20 * period:
         cpu.indirect_jump(0x1000, random.randrange(1 << 40))
-    places = [packet.offset for packet in iterate_packets(bytes(out)) if packet.name == "PSB"]
-    gaps = [b - a for a, b in pairwise(places)]
+    regions = [packet.offset for packet in iterate_packets(bytes(out)) if packet.name == "PSB"]
+    gaps = [b - a for a, b in pairwise(regions)]
     assert len(gaps) >= 18
     assert abs(sum(gaps) / len(gaps) - period) <= (delay + 16) / len(gaps)
     assert all(abs(gap - period) <= delay + 16 for gap in gaps)
 
 
 @pytest.mark.spec("SMM-008")
-def test_smm_code_traces_itself_but_not_into_smram() -> None:
-    """Its own output to memory that SMRR restricts is lost, in SMM as anywhere."""
+def test_smm_code_can_trace_itself_but_not_into_smram() -> None:
+    """Output to memory that SMRR restricts is lost, also in SMM."""
     cpu = Processor(checked=False, memory=Memory(smrr=[(C, C + 0x1000)]), arch=ArchState(cpl=0))
     cpu.smi(0x1010)
     ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)

@@ -51,10 +51,7 @@ def add_arguments(parser: CommandParser) -> None:
         options.add_timing(group)
     options.add_json(group)
     if command == "branches":
-        help_text = (
-            f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s); "
-            "perf_time is the time that perf prints"
-        )
+        help_text = f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
         default = "source,target,kind"
         options.add_value(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":

@@ -143,9 +143,9 @@ class ErrorClass(Category):
     HARDWARE_LOSS = 4
     UNSUPPORTED = 5
     INCOMPLETE = 6
-    REPEATS_UNKNOWN = 7
+    UNKNOWN_REPETITIONS = 7
     """The number of iterations of a loop without packets; one is reported. Nothing is lost."""
-    TURN_UNKNOWN = 8
+    AMBIGUOUS_THREAD = 8
     """Whether code ran before or after a context switch; it is attributed to the thread before.
     Nothing is lost.
     """

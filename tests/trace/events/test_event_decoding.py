@@ -1,4 +1,4 @@
-"""What packets that belong together mean together."""
+"""Decoding of packets that belong together into one event."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def ip(name: str, address: int) -> bytes:
     return encode(name, ip_bytes=6, payload=address)
 
 
-def cfe(kind: int, vector: int = 0, own: int = 0) -> bytes:
+def encode_cfe(kind: int, vector: int = 0, own: int = 0) -> bytes:
     return encode("CFE", ip=own, type=kind, vector=vector)
 
 
-def evd(kind: int, payload: int) -> bytes:
+def encode_evd(kind: int, payload: int) -> bytes:
     return encode("EVD", type=kind, payload=payload)
 
 
@@ -42,8 +42,8 @@ def item(number: int, value: int) -> bytes:
     return encode("BIP", id=number, sz=0, payload=value)
 
 
-def told(packets: bytes) -> list[TraceEvent]:
-    """What the packets say, without what the beginning of the stream says."""
+def decode_events(packets: bytes) -> list[TraceEvent]:
+    """Return the events of the packets, without those of the start of the stream."""
     return [each for each in decoded(packets).events() if each.offset >= len(decoded(b"").read())]
 
 
@@ -51,86 +51,95 @@ def decoded(packets: bytes) -> Stream:
     return make_stream(packets, CODE)
 
 
-def lines(packets: bytes) -> list[str]:
-    return [describe_event(each) for each in told(packets)]
+def describe_events(packets: bytes) -> list[str]:
+    return [describe_event(each) for each in decode_events(packets)]
 
 
 def packet(name: str, **fields: Value) -> bytes:
     return encode(name, **fields)
 
 
-def test_an_interrupt_has_its_vector_and_comes_before_what_it_changes() -> None:
+def test_interrupt_has_its_vector_and_precedes_its_effects() -> None:
     """Table 33-59 row 4, with the PIP of Table 33-55 row 12."""
-    packets = cfe(1, 32) + ip("FUP", 0x1004) + packet("PIP", nr=0, cr3=0x5000) + ip("TIP", 0x2000)
-    first, second = told(packets)
+    packets = (
+        encode_cfe(1, 32) + ip("FUP", 0x1004) + packet("PIP", nr=0, cr3=0x5000) + ip("TIP", 0x2000)
+    )
+    first, second = decode_events(packets)
     assert isinstance(first, Interrupt)
     assert (first.at, first.to, first.vector, first.cr2) == (0x1004, 0x2000, 32, None)
     assert describe_event(second) == "paging cr3=0x5000"
 
 
-def test_a_page_fault_has_its_address() -> None:
+def test_page_fault_has_its_address() -> None:
     """Table 33-59 row 6."""
-    (fault,) = told(evd(0, 0x1234) + cfe(1, 14) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+    (fault,) = decode_events(
+        encode_evd(0, 0x1234) + encode_cfe(1, 14) + ip("FUP", 0x1002) + ip("TIP", 0x2000)
+    )
     assert isinstance(fault, Interrupt)
     assert (fault.vector, fault.cr2) == (14, 0x1234)
     assert fault.offset == len(decoded(b"").read())
 
 
-def test_a_vm_exit_has_reason_and_qualification_in_either_order() -> None:
+def test_vm_exit_has_reason_and_qualification_in_either_order() -> None:
     """Tables 33-53 and 33-59 name them in different orders."""
-    for data in (evd(1, 0xABC) + evd(2, 28), evd(2, 28) + evd(1, 0xABC)):
-        (leave,) = told(data + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+    for data in (
+        encode_evd(1, 0xABC) + encode_evd(2, 28),
+        encode_evd(2, 28) + encode_evd(1, 0xABC),
+    ):
+        (leave,) = decode_events(data + encode_cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
         assert isinstance(leave, VmExit)
         assert (leave.reason, leave.qualification, leave.vector) == (28, 0xABC, None)
         assert (leave.at, leave.to) == (0x1002, 0x2000)
 
 
-def test_two_events_share_a_fup() -> None:
+def test_two_events_may_share_a_fup() -> None:
     """Section 33.6: an SMI with the dual-monitor treatment is a VM exit, too."""
-    packets = cfe(3) + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000)
-    assert lines(packets) == ["SMI at=0x1002", "VM exit at=0x1002 to=0x2000"]
+    packets = encode_cfe(3) + encode_cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000)
+    assert describe_events(packets) == ["SMI at=0x1002", "VM exit at=0x1002 to=0x2000"]
 
 
-def test_an_event_that_ends_tracing() -> None:
-    """Table 33-56 rows 7 and 3: without event trace they look alike."""
+def test_event_with_suppressed_tip_ends_tracing() -> None:
+    """Table 33-56 rows 7 and 3: without event trace their packets are the same."""
     suppressed = packet("TIP.PGD", ip_bytes=0)
-    event, off = told(cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
+    event, off = decode_events(encode_cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
     assert isinstance(event, Interrupt)
     assert isinstance(off, Disabled)
     assert (off.at, off.to, off.why) == (0x1002, None, "context")
-    (unknown,) = told(ip("FUP", 0x1002) + suppressed)
+    (unknown,) = decode_events(ip("FUP", 0x1002) + suppressed)
     assert isinstance(unknown, Disabled)
     assert unknown.why == "event or TraceEn"
 
 
-def test_tracing_goes_on_after_what_ended_it() -> None:
+def test_enable_after_an_ending_event_is_reported() -> None:
     off = packet("TraceStop") + ip("TIP.PGE", 0x2000)
-    assert lines(off) == ["stopped", "enabled ip=0x2000 why=stop"]
+    assert describe_events(off) == ["stopped", "enabled ip=0x2000 why=stop"]
     left = ip("FUP", 0x1002) + packet("TIP.PGD", ip_bytes=0) + 3 * ip("TIP.PGE", 0x2000)
-    assert lines(left)[:2] == [
+    assert describe_events(left)[:2] == [
         "disabled at=0x1002 why=event_or_TraceEn",
         "enabled ip=0x2000 why=event_or_TraceEn",
     ]
-    assert lines(left)[-1] == "enabled ip=0x2000"
+    assert describe_events(left)[-1] == "enabled ip=0x2000"
 
 
-def test_a_transaction() -> None:
+def test_transaction_steps_have_addresses() -> None:
     """Table 33-10."""
     begin, abort = packet("MODE.TSX", in_tx=1, tx_abort=0), packet("MODE.TSX", in_tx=0, tx_abort=1)
     packets = begin + ip("FUP", 0x1001) + abort + ip("FUP", 0x1004) + ip("TIP", 0x2000)
     assert [
-        (each.step, each.at, each.to) for each in told(packets) if isinstance(each, Transaction)
+        (each.step, each.at, each.to)
+        for each in decode_events(packets)
+        if isinstance(each, Transaction)
     ] == [
         ("begin", 0x1001, None),
         ("abort", 0x1004, 0x2000),
     ]
 
 
-def test_a_record_of_pebs_has_named_registers() -> None:
+def test_pebs_record_has_named_registers() -> None:
     """Section 33.4.1.1: BBP ends the block before it; the names are those of Table 33-47."""
     blocks = packet("BBP", sz=0, type=4) + item(0, 0x1002) + item(2, 77)
     blocks += packet("BBP", sz=0, type=1) + item(2, 5) + packet("BBP", sz=0, type=8) + item(1, 9)
-    (record,) = told(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
+    (record,) = decode_events(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
     assert isinstance(record, PebsRecord)
     assert (record.at, record.whole) == (0x1002, True)
     assert record.offset == len(decoded(b"").read())
@@ -142,7 +151,7 @@ def test_a_record_of_pebs_has_named_registers() -> None:
     }
 
 
-def test_a_pebs_record_names_what_was_counted() -> None:
+def test_pebs_record_names_its_counters() -> None:
     """Table 33-47: item 1 of a Basic block has a bit for each counter; without it there may be one
     counter alone.
     """
@@ -166,27 +175,27 @@ def test_a_pebs_record_names_what_was_counted() -> None:
     assert any("events=cycles:ppp,loads:P" in line for line in shown)
 
 
-def test_an_overflow_cuts_a_record() -> None:
+def test_overflow_truncates_a_record() -> None:
     packets = packet("BBP", sz=0, type=4) + item(0, 0x1002) + packet("OVF") + ip("FUP", 0x2000)
-    record, overflow = told(packets)
+    record, overflow = decode_events(packets)
     assert isinstance(record, PebsRecord)
     assert not record.whole
     assert isinstance(overflow, Overflow)
     assert overflow.ip == 0x2000
 
 
-def test_an_overflow_has_what_ran_before_and_how_long_it_took() -> None:
+def test_overflow_has_last_address_and_duration() -> None:
     before = packet("EXSTOP", ip=1) + ip("FUP", 0x1004) + packet("TSC", tsc=(1 << 20) + 50)
     packets = before + packet("OVF") + packet("TSC", tsc=(1 << 20) + 900) + ip("FUP", 0x2000)
-    *_, overflow = told(packets)
+    *_, overflow = decode_events(packets)
     assert isinstance(overflow, Overflow)
     assert (overflow.time - (1 << 20), overflow.until - (1 << 20)) == (50, 900)
     assert (overflow.after, overflow.ip) == (0x1003, 0x2000)
 
 
-def test_an_overflow_while_tracing_is_off_then() -> None:
+def test_overflow_may_end_while_tracing_is_off() -> None:
     packets = packet("OVF") + packet("PIP", nr=0, cr3=0x3000) + ip("TIP.PGE", 0x2000)
-    assert [line.partition(" until")[0] for line in lines(packets)] == [
+    assert [line.partition(" until")[0] for line in describe_events(packets)] == [
         "overflow",
         "paging cr3=0x3000",
         "enabled ip=0x2000 why=overflow",
@@ -198,7 +207,7 @@ def test_sleep_and_wake_have_their_times() -> None:
     enter = packet("MWAIT", hints=0x20, ext=1) + packet("PWRE", hw=0, state=2, sub_state=0)
     enter += packet("EXSTOP", ip=1) + ip("FUP", 0x1003)
     leave = packet("TSC", tsc=(1 << 20) + 700) + packet("PWRX", last=2, deepest=3, wake=4)
-    sleep, wake = told(enter + leave)
+    sleep, wake = decode_events(enter + leave)
     assert isinstance(sleep, Sleep)
     assert (sleep.at, sleep.state, sleep.hints, sleep.extensions) == (0x1003, 2, 0x20, 1)
     assert isinstance(wake, Wake)
@@ -207,28 +216,28 @@ def test_sleep_and_wake_have_their_times() -> None:
     assert wake.time - sleep.time == 700
 
 
-def test_a_frequency_is_told_when_it_changes() -> None:
+def test_frequency_is_reported_when_it_changes() -> None:
     ratios = [packet("CBR", ratio=ratio) for ratio in (10, 12, 12, 10)]
-    found = [each.ratio for each in told(b"".join(ratios)) if isinstance(each, Frequency)]
+    found = [each.ratio for each in decode_events(b"".join(ratios)) if isinstance(each, Frequency)]
     assert found == [12, 10]
 
 
-def test_what_waits_at_the_end_is_told() -> None:
-    assert lines(cfe(1, 9)) == ["interrupt vector=9"]
-    assert lines(packet("PWRE", hw=1, state=0, sub_state=1)) == [
+def test_pending_events_at_the_end_are_reported() -> None:
+    assert describe_events(encode_cfe(1, 9)) == ["interrupt vector=9"]
+    assert describe_events(packet("PWRE", hw=1, state=0, sub_state=1)) == [
         "sleep state=C1 sub_state=1 hardware"
     ]
-    assert lines(packet("MODE.TSX", in_tx=1, tx_abort=0)) == ["transaction step=begin"]
+    assert describe_events(packet("MODE.TSX", in_tx=1, tx_abort=0)) == ["transaction step=begin"]
 
 
-def test_a_flood_of_events_is_not_kept() -> None:
-    found = decoded(1000 * (cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
+def test_memory_does_not_grow_with_events() -> None:
+    found = decoded(1000 * (encode_cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
     kinds = [describe_event(each) for each in found]
     assert kinds.count("interrupt vector=9") == kinds.count("paging cr3=0x3000") == 1000
 
 
-def test_json() -> None:
-    (record,) = told(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
+def test_json_has_the_fields_of_an_event() -> None:
+    (record,) = decode_events(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
     assert json.loads(json.dumps(event_to_dict(record))) == {
         "event": "PEBS",
         "time": record.time,
@@ -241,11 +250,11 @@ def test_json() -> None:
     }
 
 
-def test_a_part_of_what_happened() -> None:
-    """By address, by time and by number, as other rows are chosen."""
+def test_events_are_selected_by_address_time_and_number() -> None:
+    """The options are those of other rows."""
     later = encode("TSC", tsc=(1 << 20) + 500)
-    packets = cfe(1, 32) + ip("FUP", 0x1004) + ip("TIP", 0x2000) + later
-    packets += cfe(1, 33) + ip("FUP", 0x2008) + ip("TIP", 0x1000)
+    packets = encode_cfe(1, 32) + ip("FUP", 0x1004) + ip("TIP", 0x2000) + later
+    packets += encode_cfe(1, 33) + ip("FUP", 0x2008) + ip("TIP", 0x1000)
     whole = decoded(packets)
 
     def vectors(where: Selection) -> list[int | None]:
@@ -269,8 +278,8 @@ def test_a_part_of_what_happened() -> None:
         assert list(whole.events(Selection(tail=number))) == last
 
 
-def test_what_has_no_address_is_at_no_place() -> None:
-    """A CBR is nowhere; an overflow where tracing goes on."""
+def test_events_without_address_match_no_range() -> None:
+    """A CBR has no address; an overflow has the address where tracing resumes."""
     packets = packet("CBR", ratio=20) + packet("OVF") + ip("FUP", 0x2004)
     whole = Selection(ranges=((0, 1 << 64),))
     found = list(decoded(packets).events(whole))

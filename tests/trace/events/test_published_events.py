@@ -1,4 +1,4 @@
-"""Every event that libipt's published cases print, against ours, in its words."""
+"""Every event that libipt prints for its published cases equals ours, in libipt's format."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rtit.trace.events import values as of
 FOLDER = Path(__file__).resolve().parents[3].parent / "shared" / "traces" / "libipt-cases"
 
 NOT_EVENTS = re.compile(r".*\berror\b.*|block|end of trace|tick")
-"""Lines in brackets that tell of libipt's own course. It prints a tick for each timing packet; our
-rows have their times in a column.
+"""Lines in brackets that are no events. libipt prints a tick for each timing packet; our rows have
+times in a column.
 """
 
-# What only one of the two tells, theirs first.
-TOLD_ONCE = {
-    # an address with the TIP.PGD: something struck, and tracing is off where it led
+# Events that only one of the two reports, theirs first.
+ONE_SIDED = {
+    # an address with the TIP.PGD: an event occurred, and tracing is off at its target
     "fup-pip-vmcs-tip_pgd": ({}, {"interrupt": 1}),
     "psb-fup-tip_pgd": ({}, {"interrupt": 1}),
     # only the number of instructions is listed
@@ -33,18 +33,18 @@ TOLD_ONCE = {
     "mwait-pwre-exstop_ip-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
     "mwait-pwre-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
     "pwre-exstop_ip-pwrx": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
-    # libipt was to go on at the next IP after a contradiction, where we wait for a PSB
+    # libipt was configured to resume at the next IP after a contradiction; we wait for a PSB
     "ptxed-resync-bad_query-fup-tip": ({"interrupt": 1, "disabled": 1}, {}),
     "ptxed-resync-bad_query-tip": ({"disabled": 1}, {}),
     # libipt stops at an error before the PIP
     "pip-pip_mov_cr3-fail": ({}, {"paging, cr3: b000": 1}),
-    # what a PSB+ tells is no event there
+    # the state in a PSB+ is no event there
     "psb-vmcs": ({}, {"vmcs, base: cdcdf000": 1}),
     "ptxed-tick": ({}, {"cbr: 2": 1}),
-    # where an abort led is an event of its own there
+    # the target of an abort is a separate event there
     "tsx-abort": ({"interrupt": 1}, {}),
     "ptxed-resync-nomap-mode_tsx-fup-tip": ({"interrupt": 1}, {}),
-    # tracing is on and the code is not known: that it was turned off in between no packet tells
+    # tracing is on and the code is unknown: no packet shows that tracing was off in between
     "ptxed-resync-nomap-tip_pge": ({"disabled": 1}, {}),
 }
 
@@ -61,21 +61,21 @@ def runs() -> list[Any]:
     ]
 
 
-def printed(text: str, *, modes: bool) -> Counter[str]:
-    """Their events, without times and places, which other tests compare."""
+def libipt_events(text: str, *, modes: bool) -> Counter[str]:
+    """Return libipt's events, without times and addresses, which other tests compare."""
     found = Counter[str]()
     for line in re.findall(r"^\[(.*)\]$", text, re.MULTILINE):
         event = re.sub(r"^[0-9a-f]{16}  ", "", line)
         event = re.sub(r", (ip|at|from|to): [0-9a-f]+", "", event)
         if not NOT_EVENTS.fullmatch(event) and (modes or not event.startswith("exec mode")):
-            # resumed: enabled where it was disabled
+            # resumed: enabled at the address where it was disabled
             event = "enabled" if event == "resumed" else event
             found[re.sub(r": 0+(?=[0-9a-f])", ": ", event)] += 1
     return found
 
 
-def words(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
-    """An event in their words. What a CFE has named is told a second time if it led somewhere."""
+def format_event(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
+    """Yield an event in libipt's format. An event with a CFE occurs twice if it has a target."""
     match happening:
         case of.Enabled() | of.Disabled() | of.Overflow() | of.Stopped():
             yield happening.event_name
@@ -95,12 +95,12 @@ def words(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
         case of.Transaction(step="abort"):
             yield "aborted"
         case of.VmExit():
-            told = {
+            fields = {
                 "intr": happening.vector and f"{happening.vector}",
                 "vmxr": happening.reason is not None and f"{happening.reason:x}",
                 "vmxq": happening.qualification is not None and f"{happening.qualification:x}",
             }
-            yield "".join(["vmexit", *(f", {key}: {text}" for key, text in told.items() if text)])
+            yield "".join(["vmexit", *(f", {key}: {text}" for key, text in fields.items() if text)])
         case of.ControlEvent(name="SIPI"):
             yield f"sipi: {happening.vector:x}"
         case of.ControlEvent(name="SWINTR"):
@@ -127,8 +127,8 @@ def words(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
         yield "interrupt"
 
 
-def power(event: Event) -> Iterator[str]:
-    """A packet of power event trace in their words: ours are put together."""
+def format_power_event(event: Event) -> Iterator[str]:
+    """Yield the packets of a power event in libipt's format; our event combines them."""
 
     def state(number: int) -> str:
         return f"c{(number & 15) + 1 & 15}"
@@ -157,17 +157,17 @@ def stream(case: dict[str, Any], run: dict[str, Any]) -> Stream:
 
 
 @pytest.mark.parametrize(("case", "run"), runs())
-def test_events(case: dict[str, Any], run: dict[str, Any]) -> None:
+def test_events_equal_those_of_libipt(case: dict[str, Any], run: dict[str, Any]) -> None:
     flags = "--event:iflags" in run["options"]
     one = stream(case, run)
-    ours = Counter(word for each in one.events() for word in words(each, flags=flags))
-    ours += Counter(word for each in one.raw_events().rows() for word in power(each))
-    theirs = printed((FOLDER / run["expected"]).read_text(), modes=not flags)
-    assert (dict(theirs - ours), dict(ours - theirs)) == TOLD_ONCE.get(case["name"], ({}, {}))
+    ours = Counter(word for each in one.events() for word in format_event(each, flags=flags))
+    ours += Counter(word for each in one.raw_events().rows() for word in format_power_event(each))
+    theirs = libipt_events((FOLDER / run["expected"]).read_text(), modes=not flags)
+    assert (dict(theirs - ours), dict(ours - theirs)) == ONE_SIDED.get(case["name"], ({}, {}))
 
 
-def test_there_are_events() -> None:
+def test_cases_have_events() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
     texts = (FOLDER / param.values[1]["expected"] for param in runs())
-    assert sum(printed(text.read_text(), modes=True).total() for text in texts) > 250
+    assert sum(libipt_events(text.read_text(), modes=True).total() for text in texts) > 250

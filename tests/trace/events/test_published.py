@@ -1,4 +1,4 @@
-"""libipt's published cases: what it says of each (beside the addresses) is what we say."""
+"""The events of libipt's published cases equal its expectations (beside the addresses)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rtit.trace import Settings, Stream
 from rtit.trace.events import describe_event
 from support.streams import ChunkedBytes
 
-# Read off the expectations that come with the cases. Where ours says more it was added by hand
-# from the packets and the code: where and why tracing ended or was off, where an event led, CBRs,
-# and the state that a PSB+ tells. libipt 2.3 tells an interrupt that a CFE has named a second time.
+# From the expectations of the cases. Additions by hand, from the packets and the code: address
+# and reason of the end of tracing, the target of an event, CBRs, and the state in a PSB+. libipt
+# 2.3 reports an interrupt with a CFE twice.
 CASES = {
     "bdm70-psb_fup-tip_pge": [
         "transaction step=inside at=0x100000",
@@ -92,7 +92,7 @@ CASES = {
         "disabled at=0x100006 why=event_or_TraceEn",
     ],
     "tip_pgd-indirect_jump": ["disabled at=0x100003 to=0x100006 why=filter"],
-    # libipt gives no IP here; the last MODE.TSX before TIP.PGE tells the state at its IP (33.4.2.8)
+    # libipt gives no IP here; the last MODE.TSX before TIP.PGE has the state at its IP (33.4.2.8)
     "tip_pge-tsx_abort-tip_pgd": [
         "transaction step=begin at=0x100000",
         "enabled ip=0x100000",
@@ -122,7 +122,7 @@ def cases(traces: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_published_case(cases: Path, name: str) -> None:
+def test_events_equal_those_of_libipt(cases: Path, name: str) -> None:
     (case,) = (
         each for each in json.loads((cases / "index.json").read_text()) if each["name"] == name
     )

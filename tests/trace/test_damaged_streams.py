@@ -1,5 +1,6 @@
-"""Arguments that make no sense, and streams that fail: an error, and never the end of the
-interpreter, an endless wait, or an answer as if nothing had been.
+"""Invalid arguments and failing sources raise errors.
+
+They never crash the interpreter, hang, or give a result as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class FailedError(Exception):
     pass
 
 
-def breaking(pieces: int) -> Iterator[bytes]:
+def failing_source(pieces: int) -> Iterator[bytes]:
     yield from repeat(PACKETS * 10_000, pieces)
     raise FailedError
 
@@ -81,7 +82,7 @@ def drain(take: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("way", ["next", "runs", "ips", "instructions", "branches", "count"])
 def test_source_error_is_raised_again(way: str) -> None:
-    flow = _core.Flow(breaking(3), _core.Space())
+    flow = _core.Flow(failing_source(3), _core.Space())
     take = flow.count if way == "count" else lambda: getattr(flow, way)(1 << 16)
     for _ in range(3):
         with pytest.raises(FailedError):
@@ -89,7 +90,7 @@ def test_source_error_is_raised_again(way: str) -> None:
 
 
 def test_source_error_propagates_from_packets() -> None:
-    scan = _core.PacketScan(breaking(3))
+    scan = _core.PacketScan(failing_source(3))
     for _ in range(3):
         with pytest.raises(FailedError):
             drain(lambda: scan.next(1 << 16))
@@ -97,7 +98,7 @@ def test_source_error_propagates_from_packets() -> None:
 
 def test_source_error_before_first_chunk_propagates() -> None:
     with pytest.raises(FailedError):
-        _core.Flow(breaking(0), _core.Space())
+        _core.Flow(failing_source(0), _core.Space())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_chunk_sizes_do_not_change_results(
     snapshot: bool,
     pieces: list[tuple[int, int | None]],
 ) -> None:
-    """Also where pieces overlap, or leave something out."""
+    """Pieces may overlap or have gaps between them."""
     path = tmp_path_factory.getbasetemp() / "sizes.data"
     cpuid = "GenuineIntel,6,94,3"
     with Writer(path, config=0x2601, cpuid=cpuid, snapshot=snapshot) as out:
@@ -143,6 +144,6 @@ def test_chunk_sizes_do_not_change_results(
 
 
 def test_decode_accepts_user_defined_source() -> None:
-    """Also one whose size is not the number of its bytes."""
+    """Its size may differ from the number of its bytes."""
     stream = rtit.decode(ChunkedBytes(SYNC, 5), Image()).streams[0]
     assert stream.size == sum(span.end - span.start for span in stream.ledger())

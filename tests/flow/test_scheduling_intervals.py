@@ -1,4 +1,4 @@
-"""Threads that share a logical processor: whose code runs, and what is passed over."""
+"""Threads that share a logical processor: the code of each interval, and skipped intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = "90 90 ffe0"
 TWO = "6690 ffe0"
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
@@ -28,9 +28,9 @@ def tsc(time: int) -> bytes:
 PSB = encode("PSB") + tsc(10) + b"\x99\x01" + encode("PSBEND")
 
 
-def stretch(ip: int = 0x1002) -> bytes:
-    """User code from 1000 on, up to an interrupt."""
-    return full("TIP.PGE", 0x1000) + full("FUP", ip) + encode("TIP.PGD", ip_bytes=0)
+def run_packets(ip: int = 0x1002) -> bytes:
+    """Encode user code from 1000 up to an interrupt."""
+    return ip_packet("TIP.PGE", 0x1000) + ip_packet("FUP", ip) + encode("TIP.PGD", ip_bytes=0)
 
 
 def space(code: str) -> Any:
@@ -40,11 +40,11 @@ def space(code: str) -> Any:
 
 
 def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
-    return core.Flow(stream, space(default), turns=native(turns), walk=walk)
+    return core.Flow(stream, space(default), turns=native_intervals(turns), walk=walk)
 
 
-def native(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
-    """What the native decoder takes, of (since, code)."""
+def native_intervals(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
+    """Return (since, code) pairs in the form of the native decoder."""
     since, whose = array("Q", [time for time, _ in turns]), array("I", range(len(turns)))
     return since, whose, [(code, time in idle, None, None) for time, code in turns]
 
@@ -66,34 +66,34 @@ OTHER = [0x1000]
 
 @pytest.mark.parametrize("walk", [False, True])
 def test_each_interval_decodes_with_its_own_code(walk: bool) -> None:
-    stream = PSB + stretch() + tsc(20) + stretch() + tsc(30) + stretch()
+    stream = PSB + run_packets() + tsc(20) + run_packets() + tsc(30) + run_packets()
     one, two = space(ONE), space(TWO)
     made = flow(stream, [(0, one), (15, two), (25, one)], walk=walk)
     assert ips(made) == ONCE + OTHER + ONCE
     assert kinds(made) == ["exact"]
-    # before the first turn it is the code for all
+    # before the first interval the default code applies
     made = flow(stream, [(25, two)], walk=walk)
     assert ips(made) == ONCE + ONCE + OTHER
 
 
 def test_interval_includes_its_first_tick() -> None:
-    stream = PSB + tsc(20) + stretch()
+    stream = PSB + tsc(20) + run_packets()
     assert ips(flow(stream, [(20, space(TWO))])) == OTHER
     assert ips(flow(stream, [(21, space(TWO))])) == ONCE
 
 
 @pytest.mark.parametrize("walk", [False, True])
 def test_skipped_interval_is_elsewhere_in_the_ledger(walk: bool) -> None:
-    begin = PSB + stretch() + tsc(20)
-    passed = full("TIP.PGE", 0x7000) + b"\x0a\x06" + full("TIP", 0x8000) + stretch()
-    made = flow(begin + passed + tsc(30) + stretch(), [(15, None), (25, space(ONE))], walk=walk)
+    begin = PSB + run_packets() + tsc(20)
+    passed = ip_packet("TIP.PGE", 0x7000) + b"\x0a\x06" + ip_packet("TIP", 0x8000) + run_packets()
+    made = flow(begin + passed + tsc(30) + run_packets(), [(15, None), (25, space(ONE))], walk=walk)
     assert ips(made) == ONCE + ONCE
     spans = [(start, end, kind) for start, end, kind, *_ in made.ledger()]
     there = len(begin + passed + tsc(30))
     assert spans == [
         (0, len(begin), "exact"),
         (len(begin), there, "elsewhere"),
-        (there, len(begin + passed + tsc(30) + stretch()), "exact"),
+        (there, len(begin + passed + tsc(30) + run_packets()), "exact"),
     ]
     counts = made.counts()
     assert counts["elsewhere_bytes"] == there - len(begin)
@@ -101,60 +101,62 @@ def test_skipped_interval_is_elsewhere_in_the_ledger(walk: bool) -> None:
 
 
 def test_last_ip_is_updated_in_skipped_intervals() -> None:
-    passed = full("TIP.PGE", 0x5555_0000_1000) + encode("TIP.PGD", ip_bytes=1, payload=0x1234)
-    again = encode("TIP.PGE", ip_bytes=4, payload=0x1000) + full("FUP", 0x1002)
+    passed = ip_packet("TIP.PGE", 0x5555_0000_1000) + encode("TIP.PGD", ip_bytes=1, payload=0x1234)
+    again = encode("TIP.PGE", ip_bytes=4, payload=0x1000) + ip_packet("FUP", 0x1002)
     stream = PSB + tsc(20) + passed + tsc(30) + again + encode("TIP.PGD", ip_bytes=0)
     assert ips(flow(stream, [(15, None), (25, space(ONE))])) == ONCE
 
 
 def test_psb_in_a_skipped_interval_is_elsewhere() -> None:
-    """It says where the other thread is, which nobody asks; nor is its code known."""
-    inside = encode("PSB") + tsc(22) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
-    stream = PSB + tsc(20) + full("TIP.PGE", 0x9000) + inside + encode("TIP.PGD", ip_bytes=0)
-    made = flow(stream + tsc(30) + stretch(), [(15, None), (25, space(ONE))])
+    """It has an IP of the other thread, whose code is unknown."""
+    inside = encode("PSB") + tsc(22) + b"\x99\x01" + ip_packet("FUP", 0x9000) + encode("PSBEND")
+    stream = PSB + tsc(20) + ip_packet("TIP.PGE", 0x9000) + inside + encode("TIP.PGD", ip_bytes=0)
+    made = flow(stream + tsc(30) + run_packets(), [(15, None), (25, space(ONE))])
     assert ips(made) == ONCE
     assert kinds(made) == ["exact", "elsewhere", "exact"]
 
 
-def test_stream_that_begins_in_a_skipped_interval() -> None:
-    begin = encode("PSB") + tsc(10) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
-    stream = begin + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch()
+def test_stream_may_begin_in_a_skipped_interval() -> None:
+    begin = encode("PSB") + tsc(10) + b"\x99\x01" + ip_packet("FUP", 0x9000) + encode("PSBEND")
+    stream = begin + encode("TIP.PGD", ip_bytes=0) + tsc(30) + run_packets()
     made = flow(stream, [(0, None), (25, space(ONE))])
     assert ips(made) == ONCE
     assert kinds(made) == ["elsewhere", "exact"]
 
 
 def test_overflow_in_a_skipped_interval_is_lost_data() -> None:
-    stream = PSB + tsc(20) + full("TIP.PGE", 0x7000) + encode("OVF") + full("FUP", 0x7777)
-    made = flow(stream + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch(), [(15, None)])
+    stream = PSB + tsc(20) + ip_packet("TIP.PGE", 0x7000) + encode("OVF") + ip_packet("FUP", 0x7777)
+    made = flow(stream + encode("TIP.PGD", ip_bytes=0) + tsc(30) + run_packets(), [(15, None)])
     assert ips(made) == []
     assert "lost" in kinds(made)
 
 
 def test_code_across_an_interval_start_is_lost() -> None:
-    stream = PSB + full("TIP.PGE", 0x1000) + tsc(20) + full("FUP", 0x1002)
-    made = flow(stream + encode("TIP.PGD", ip_bytes=0) + stretch(), [(0, space(ONE)), (15, None)])
+    stream = PSB + ip_packet("TIP.PGE", 0x1000) + tsc(20) + ip_packet("FUP", 0x1002)
+    made = flow(
+        stream + encode("TIP.PGD", ip_bytes=0) + run_packets(), [(0, space(ONE)), (15, None)]
+    )
     ips(made)
     rows = made.ledger()
     assert [row[2] for row in rows] == ["exact", "lost", "elsewhere"]
     assert rows[1][4].startswith("another thread had the processor from TSC 0xf on")
     assert rows[1][6] == 15
-    # and is where it ends before
-    made = flow(PSB + stretch() + tsc(20) + stretch(), [(0, space(ONE)), (15, None)])
+    # and not if it ends before
+    made = flow(PSB + run_packets() + tsc(20) + run_packets(), [(0, space(ONE)), (15, None)])
     ips(made)
     assert kinds(made) == ["exact", "elsewhere"]
 
 
 def test_code_that_ends_in_the_first_tick_of_the_next_interval_is_exact() -> None:
-    """It was over then: with CYCs a TIP.PGD may tell the very time of the switch."""
-    stream = PSB + full("TIP.PGE", 0x1000) + tsc(15) + encode("TIP.PGD", ip_bytes=0)
-    made = flow(stream + stretch(), [(0, space(ONE)), (15, None)])
+    """With CYCs a TIP.PGD may have exactly the time of the switch."""
+    stream = PSB + ip_packet("TIP.PGE", 0x1000) + tsc(15) + encode("TIP.PGD", ip_bytes=0)
+    made = flow(stream + run_packets(), [(0, space(ONE)), (15, None)])
     assert ips(made) == [*ONCE, 0x1002]
     assert kinds(made) == ["exact", "elsewhere"]
 
 
 def test_batch_has_rows_of_one_interval() -> None:
-    stream = PSB + stretch() + tsc(20) + stretch() + stretch() + tsc(30) + stretch()
+    stream = PSB + run_packets() + tsc(20) + run_packets() + run_packets() + tsc(30) + run_packets()
     made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
     found = []
     while (columns := made.next(1000)) is not None:
@@ -168,7 +170,7 @@ def test_batch_has_rows_of_one_interval() -> None:
 
 
 def test_visited_lists_intervals_with_executed_code() -> None:
-    stream = PSB + stretch() + tsc(20) + tsc(30) + stretch() + stretch() + tsc(40)
+    stream = PSB + run_packets() + tsc(20) + tsc(30) + run_packets() + run_packets() + tsc(40)
     made = flow(stream, [(15, None), (25, None), (35, None)])
     made.count()
     assert made.visited == [0, 2]
@@ -188,17 +190,23 @@ def mtc(ctc: int) -> bytes:
     return encode("MTC", ctc=ctc)
 
 
-def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[tuple[int, int]]:
-    """(where it was told, since where it is not certain) of each place where the turn is not."""
-    made = core.Flow(stream, space(ONE), turns=native(turns, idle), mtc_freq=0, tsc_ctc=(10, 1))
+def ambiguous_starts(
+    stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()
+) -> list[tuple[int, int]]:
+    """Return (offset of the report, start of the ambiguous bytes) of each ambiguous interval
+    start.
+    """
+    made = core.Flow(
+        stream, space(ONE), turns=native_intervals(turns, idle), mtc_freq=0, tsc_ctc=(10, 1)
+    )
     while made.ips(100) is not None:
         pass
     rows = made.ledger()
-    assert made.counts()["errors"].get("thread unknown", 0) == sum(
-        row[3] == "thread unknown" for row in rows
+    assert made.counts()["errors"].get("ambiguous thread", 0) == sum(
+        row[3] == "ambiguous thread" for row in rows
     )
     assert {row[2] for row in rows} <= {"exact", "elsewhere"}
-    return [(row[0], row[6]) for row in rows if row[3] == "thread unknown"]
+    return [(row[0], row[6]) for row in rows if row[3] == "ambiguous thread"]
 
 
 TMA = encode("TMA", ctc=0, fast_counter=0)
@@ -207,7 +215,7 @@ BEGIN = encode("PSB") + tsc(10) + TMA + b"\x99\x01" + encode("PSBEND")
 
 SKIPPED = None
 # TSC 10 | run | run | MTC: TSC 20 | run        the second interval starts at TSC 15
-TWO_RUNS = BEGIN + stretch() + stretch()
+TWO_RUNS = BEGIN + run_packets() + run_packets()
 
 
 @pytest.mark.parametrize(
@@ -228,31 +236,40 @@ def test_mtc_after_two_runs_leaves_interval_start_ambiguous(
     code = [None if each is SKIPPED else space(each) for each in (first, second)]
     intervals = list(zip((0, 15), code, strict=True))
 
-    assert doubts(TWO_RUNS + mtc(1) + stretch(), intervals, idle) == ambiguous
+    assert ambiguous_starts(TWO_RUNS + mtc(1) + run_packets(), intervals, idle) == ambiguous
 
 
 def test_timed_packet_between_runs_narrows_the_ambiguous_span() -> None:
     one, two = space(ONE), space(TWO)
-    stream = BEGIN + stretch() + mtc(1) + stretch() + mtc(2) + stretch() + mtc(3) + stretch()
-    at = [len(BEGIN + (stretch() + mtc(1)) * number) for number in range(4)]
+    stream = (
+        BEGIN
+        + run_packets()
+        + mtc(1)
+        + run_packets()
+        + mtc(2)
+        + run_packets()
+        + mtc(3)
+        + run_packets()
+    )
+    at = [len(BEGIN + (run_packets() + mtc(1)) * number) for number in range(4)]
     for since, place in ((15, 0), (20, 0), (21, 1), (30, 1), (35, 2)):
-        (found,) = doubts(stream, [(0, one), (since, two)])
+        (found,) = ambiguous_starts(stream, [(0, one), (since, two)])
         assert found == (at[place + 1] - len(mtc(1)), at[place])
-    # nothing tells the time of the last stretch
-    assert doubts(stream, [(0, one), (45, two)]) == []
-    # cycles do, right before a stretch: here 20 ticks each from 180 on
-    cycles = b"".join(encode("CYC", cycles=8) + stretch() for _ in range(9))
-    told = BEGIN + mtc(1) + encode("CYC", cycles=64) + mtc(17) + cycles
-    assert doubts(told + mtc(90), [(0, one), (400, two)]) == []
-    assert len(doubts(told + stretch() + mtc(99), [(0, one), (900, two)])) == 1
+    # no packet has the time of the last run
+    assert ambiguous_starts(stream, [(0, one), (45, two)]) == []
+    # cycles right before a run have it: here 20 ticks each from 180 on
+    cycles = b"".join(encode("CYC", cycles=8) + run_packets() for _ in range(9))
+    timed = BEGIN + mtc(1) + encode("CYC", cycles=64) + mtc(17) + cycles
+    assert ambiguous_starts(timed + mtc(90), [(0, one), (400, two)]) == []
+    assert len(ambiguous_starts(timed + run_packets() + mtc(99), [(0, one), (900, two)])) == 1
 
 
 def test_tsc_while_tracing_is_off_makes_interval_start_certain() -> None:
-    """A TSC where tracing is off: the unit was turned on again, for another thread. All before was
-    one thread's, unless two have come meanwhile.
+    """A TSC while tracing is off shows that the unit was enabled again for another thread. All code
+    before ran in one thread, unless there were two switches.
     """
     one, two = space(ONE), space(TWO)
-    stream = BEGIN + stretch() + stretch() + tsc(30) + stretch()
-    assert doubts(stream, [(0, one), (15, two)]) == []
-    assert len(doubts(stream, [(0, one), (15, two), (20, one)])) == 1
-    assert doubts(stream, [(0, one), (15, two), (20, one)], idle=(15,)) == []
+    stream = BEGIN + run_packets() + run_packets() + tsc(30) + run_packets()
+    assert ambiguous_starts(stream, [(0, one), (15, two)]) == []
+    assert len(ambiguous_starts(stream, [(0, one), (15, two), (20, one)])) == 1
+    assert ambiguous_starts(stream, [(0, one), (15, two), (20, one)], idle=(15,)) == []
