@@ -11,7 +11,7 @@ use rtit_image::{
     elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned,
     Symbol,
 };
-use rtit_listing::{Region, Source};
+use rtit_listing::{FunctionSource, Region};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
@@ -61,7 +61,7 @@ impl Lazy {
     }
 }
 
-impl Source for Lazy {
+impl FunctionSource for Lazy {
     fn functions(&self) -> Option<&rtit_image::Functions> {
         self.get().ok()
     }
@@ -292,9 +292,9 @@ impl Names {
             since,
             until,
             offset,
-            module: rtit_listing::module(&path.0).into(),
+            module_name: rtit_listing::module_name(&path.0).into(),
             path: path.0.into(),
-            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+            functions: functions.map(|each| Arc::clone(&each.file) as Arc<dyn FunctionSource>),
         };
         let regions = regions.0.into_iter().map(region).collect();
         Names {
@@ -304,7 +304,7 @@ impl Names {
 }
 
 impl Names {
-    pub fn cursor(&self) -> rtit_listing::Cursor {
-        rtit_listing::Cursor::new(Arc::clone(&self.names))
+    pub fn cursor(&self) -> rtit_listing::NameCursor {
+        rtit_listing::NameCursor::new(Arc::clone(&self.names))
     }
 }
