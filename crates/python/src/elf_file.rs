@@ -175,6 +175,30 @@ impl ElfFile {
         self.elf.segments.iter().map(row).collect()
     }
 
+    /// Address of the program headers, 0 if they are not loaded, and their number.
+    #[getter]
+    fn program_headers(&self) -> (u64, usize) {
+        self.elf.program_headers
+    }
+
+    /// Address of the dynamic section, 0 without one.
+    #[getter]
+    fn dynamic(&self) -> u64 {
+        self.elf.dynamic
+    }
+
+    /// Whether the file is a program, also a position-independent one, and no library.
+    #[getter]
+    fn is_program(&self) -> bool {
+        self.elf.is_program
+    }
+
+    /// Whether the file names a loader.
+    #[getter]
+    fn has_loader(&self) -> bool {
+        self.elf.has_loader
+    }
+
     /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian
     /// 64-bit values and sizes in bytes objects, a list of names, and a byte a symbol: b"g" global,
     /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
