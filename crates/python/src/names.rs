@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rtit_image::{
-    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned,
-    Symbol,
+    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange,
+    OwnedRange, Symbol,
 };
 use rtit_listing::{FunctionSource, Region};
 
@@ -147,7 +147,7 @@ impl Functions {
     /// Disjoint ranges of file offsets with the function that owns each, sorted: columns (starts, ends, indices).
     fn owned(&self, py: Python<'_>) -> PyResult<(Column, Column, Column)> {
         let owned = self.read(py)?.owned();
-        let column = |value: fn(&Owned) -> u64| owned.iter().map(value).collect();
+        let column = |value: fn(&OwnedRange) -> u64| owned.iter().map(value).collect();
         Ok((
             column(|each| each.start),
             column(|each| each.end),
