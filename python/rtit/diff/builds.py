@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtit.errors import ImageError
-from rtit.image import KERNEL_START, has_file, read_elf_headers
+from rtit.image import KERNEL_START, has_file
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
@@ -50,10 +49,7 @@ class RecordedFile:
     @property
     def is_program(self) -> bool:
         """Whether the ELF header says that the file is a program."""
-        try:
-            return self.symbols is not None and read_elf_headers(self.symbols.elf.path).is_program
-        except (ImageError, OSError):
-            return False
+        return self.symbols is not None and self.symbols.elf.is_program
 
 
 @dataclass(eq=False)

@@ -76,7 +76,7 @@ impl CodeCachePool {
     /// caches that other pools hold stay, and may leave no room.
     pub(crate) fn add_cache(&self, view: View, code: CodeCache) {
         // A view with a page callback is asked again by each stream.
-        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.asks() {
+        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.has_pager() {
             return;
         }
         let Ok(mut entries) = self.0.try_lock() else {

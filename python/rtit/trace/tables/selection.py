@@ -295,7 +295,7 @@ def _function_offsets(
             for each in functions
             if each.name in names or _demangled(each.name) in names
         }
-        for start, end, owner in zip(*symbols.owned_ranges, strict=True):
+        for start, end, owner in zip(*symbols.native.owned(), strict=True):
             if functions[owner].offset in matching:
                 yield start, end
             if _is_file(name, path) and end_of_last < start:
