@@ -162,12 +162,6 @@ def pack_index(entries: Iterable[int]) -> bytes:
     return _U64.pack(len(body) // _U64_PAIR.size) + body
 
 
-def unpack_index(at: Cursor) -> list[int]:
-    """Return the file offsets of an AUXTRACE section."""
-    count = _count(at, at.unpack(_U64)[0], _U64_PAIR.size)
-    return [at.unpack(_U64_PAIR)[0] for _ in range(count)]
-
-
 def pack_build_ids(build_ids: Mapping[str, bytes]) -> bytes:
     """BUILD_ID: a HEADER_BUILD_ID record for each path; ValueError for ids above 20 bytes."""
     out = bytearray()
