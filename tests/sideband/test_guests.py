@@ -106,7 +106,7 @@ def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.Monkey
             perf.Comm(0, 3, 0, 0, SampleId(pid=7, tid=7, id=number), 7, 7, "name") for number in ids
         ]
         monkeypatch.setattr(PerfData, "guest_ids", ids)
-        monkeypatch.setattr(PerfData, "records", lambda _: iter([record, *many]))
+        monkeypatch.setattr(PerfData, "records_by_file", lambda _: iter([iter([record, *many])]))
         found = read_sideband(data, images := Images())
     assert found.guests is not None
     assert len(found.names) + len(found.guests.names) == 3
