@@ -21,9 +21,11 @@ from rtit.perfdata.records import Cursor
 
 
 class Feature(IntEnum):
-    """HEADER_*: a bit of the file header's flags, and `feature` of a HEADER_FEATURE record."""
+    """HEADER_*: a bit of the file header's flags, and `feature` of a HEADER_FEATURE record.
 
-    TRACING_DATA = 1
+    Only the features that this project uses.
+    """
+
     BUILD_ID = 2
     HOSTNAME = 3
     OSRELEASE = 4
@@ -32,28 +34,13 @@ class Feature(IntEnum):
     NRCPUS = 7
     CPUDESC = 8
     CPUID = 9
-    TOTAL_MEM = 10
     CMDLINE = 11
     EVENT_DESC = 12
-    CPU_TOPOLOGY = 13
-    NUMA_TOPOLOGY = 14
-    BRANCH_STACK = 15
     PMU_MAPPINGS = 16
-    GROUP_DESC = 17
     AUXTRACE = 18
-    STAT = 19
-    CACHE = 20
-    SAMPLE_TIME = 21
-    MEM_TOPOLOGY = 22
-    CLOCKID = 23
-    DIR_FORMAT = 24
     BPF_PROG_INFO = 25
-    BPF_BTF = 26
     COMPRESSED_TYPES = 27
-    CPU_PMU_CAPS = 28
     CLOCK_DATA = 29
-    HYBRID_TOPOLOGY = 30
-    PMU_CAPS = 31
 
 
 @dataclass(frozen=True, slots=True)

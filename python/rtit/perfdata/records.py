@@ -226,7 +226,6 @@ class Misc(IntFlag):
     CPUMODE = 7
     COMM_EXEC = 1 << 13
     SWITCH_OUT = 1 << 13
-    SWITCH_OUT_PREEMPT = 1 << 14
     MMAP_BUILD_ID = 1 << 14
     BUILD_ID_SIZE = 1 << 15
 
