@@ -22,7 +22,6 @@ from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
         if has_file(each.path) and each.start < KERNEL_START
     }
     found: Counter[Function] = Counter()
-    for name, path, count in instructions_by_function(stream, trace.symbols):
+    for name, path, count in stream.instructions_by_function(trace.symbols):
         if path not in files:
             found[name, path.rpartition("/")[2]] += count
     stream.discard_decoder()

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def _stream_statistics(
     spilled: SpilledLines,
     max_lines: int | None,
 ) -> StreamStatistics:
-    for name, path, count in instructions_by_function(stream, trace.symbols):
+    for name, path, count in stream.instructions_by_function(trace.symbols):
         functions[name, path] += count
     thread_instructions = _count_by_thread(trace, stream)
     counts = stream.counts()
