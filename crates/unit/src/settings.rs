@@ -137,7 +137,7 @@ impl Default for Parameters {
 }
 
 /// The ratios of the clocks. An instruction takes `cpi` core cycles. The TSC runs at nominally `bus_hz` x
-/// `max_non_turbo_ratio`, the core at `bus_hz` x `core_ratio`, the crystal as CPUID.15H says.
+/// `max_non_turbo_ratio`, the core at `bus_hz` x `core_ratio`, the crystal as in CPUID.15H.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeModel {
     pub cpi: u32,
