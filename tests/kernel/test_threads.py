@@ -325,7 +325,7 @@ def test_ambiguous_bytes_are_in_ledger(
         doubts = [
             (int(stream.ledger().value[number]), span.start)
             for number, span in enumerate(stream.ledger())
-            if span.cause == ErrorClass.TURN_UNKNOWN
+            if span.cause == ErrorClass.THREAD_UNKNOWN
         ]
         assert 6 <= len(doubts) <= 12
         assert all(first < last for first, last in doubts)

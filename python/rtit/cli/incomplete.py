@@ -46,7 +46,7 @@ class IncompleteReport:
             if span.is_gap:
                 self._has_gaps = True
                 self._lines.add(f"{stream.title}: {span}")
-            elif span.cause == ErrorClass.TURN_UNKNOWN:
+            elif span.cause == ErrorClass.THREAD_UNKNOWN:
                 ambiguous += 1
             repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
         if repeats:

@@ -112,7 +112,7 @@ def _stream_statistics(
             losses.add(str(span))
         elif span.kind == "exact":
             exact += span.end - span.start
-    ambiguous = _count_ambiguous(stream) if ErrorClass.TURN_UNKNOWN in causes else (0, 0)
+    ambiguous = _count_ambiguous(stream) if ErrorClass.THREAD_UNKNOWN in causes else (0, 0)
     unknown_loops = BoundedLines(spilled, max_lines)
     unattributed: int | None = 0
     if ErrorClass.REPEATS_UNKNOWN in causes:
@@ -144,7 +144,7 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
 
     # spans are in order and disjoint
     begins, ends = array("Q"), array("Q")
-    for end, begin in stream.errors_of_class(ErrorClass.TURN_UNKNOWN):
+    for end, begin in stream.errors_of_class(ErrorClass.THREAD_UNKNOWN):
         begins.append(begin)
         ends.append(end)
     first, last = np.asarray(begins), np.asarray(ends)

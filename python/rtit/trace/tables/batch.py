@@ -140,7 +140,7 @@ class ErrorClass(Category):
     INCOMPLETE = 6
     REPEATS_UNKNOWN = 7
     """The number of iterations of a loop without packets; one is reported. Nothing is lost."""
-    TURN_UNKNOWN = 8
+    THREAD_UNKNOWN = 8
     """Whether code ran before or after a context switch; it is attributed to the thread before.
     Nothing is lost.
     """
