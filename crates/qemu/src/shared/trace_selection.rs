@@ -245,7 +245,7 @@ mod tests {
         };
         ranges.update_for_mapping(&filters, &other);
         assert_eq!(found(&ranges), (0x8010, 0x802f));
-        // Mapped again elsewhere: the later place counts.
+        // Mapped again elsewhere: the later address counts.
         ranges.update_for_mapping(&filters, &mapped(0xc000, 0xd000, 0x1000));
         assert_eq!(found(&ranges), (0xc010, 0xc02f));
     }

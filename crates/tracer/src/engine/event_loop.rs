@@ -65,7 +65,7 @@ pub(super) struct Engine<'a> {
     pub(super) killing: bool,
     /// For attached programs: the child that exits when the tracer must detach.
     pub(super) control_watcher: Option<pid_t>,
-    /// When everything was told to stop for the last time.
+    /// When everything was asked to stop for the last time.
     pub(super) detaching: Option<Instant>,
     /// Warnings that have been given.
     pub(super) warned: Warned,
@@ -295,7 +295,7 @@ impl Engine<'_> {
                 return self.detach_task(task, signal);
             }
             if signal == 0 && ptrace::trap_is_pending(task.tid)? {
-                // First the trap of its step: a thread that has been told to stop does so before any trap, again and
+                // First the trap of its step: a thread that has been asked to stop does so before any trap, again and
                 // again.
                 return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
             }
