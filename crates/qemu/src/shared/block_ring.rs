@@ -535,9 +535,8 @@ mod tests {
             position += ENTRY_SIZE;
             if value % every == every - 1 {
                 // SAFETY: written above.
-                chunks.drain(follow, || {
-                    follow(unsafe { chunks.entries_before(position) })
-                });
+                let written = unsafe { chunks.entries_before(position) };
+                chunks.drain(follow, || follow(written));
                 assert_eq!(seen.lock().unwrap().len() as u32, value + 1);
                 position = chunks.write_position();
             }
