@@ -1,4 +1,5 @@
-//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces, and on their memory.
+//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces, and on their
+//! memory.
 
 use std::{io, mem, ptr};
 

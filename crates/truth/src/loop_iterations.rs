@@ -127,8 +127,8 @@ impl LoopIteration {
     }
 
     /// Returns the path of the truth at its last boundary after a whole number of iterations from `left`, the decoded
-    /// path; with `leave_one`, at the last but one. None if there is no such boundary. `truth` is the path before `runs`.
-    /// Runs after the result are put back, joined where they are inside of the loop.
+    /// path; with `leave_one`, at the last but one. None if there is no such boundary. `truth` is the path before
+    /// `runs`. Runs after the result are put back, joined where they are inside of the loop.
     pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         left: Chain,

@@ -1,6 +1,6 @@
 //! A system call begins or returns. The thread leaves and enters user code, and some calls change what must be
-//! recorded: threads, programs, mappings, signal actions, names. Of system calls that QEMU carries out differently from the
-//! kernel the plugin warns, once for each kind and process.
+//! recorded: threads, programs, mappings, signal actions, names. Of system calls that QEMU carries out differently from
+//! the kernel the plugin warns, once for each kind and process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

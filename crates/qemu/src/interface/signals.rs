@@ -265,8 +265,8 @@ extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
     }
 }
 
-/// Forwards a signal that a process sent to the thread that is about to run another program, where it stays pending: the
-/// calling thread is about to end. False if there is no such thread.
+/// Forwards a signal that a process sent to the thread that is about to run another program, where it stays pending:
+/// the calling thread is about to end. False if there is no such thread.
 ///
 /// # Safety
 /// `info` is the kernel's.

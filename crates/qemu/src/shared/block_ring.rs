@@ -198,8 +198,8 @@ fn follow_entries(thread: &mut Thread, entries: &[BlockId]) {
     }
 }
 
-/// Bytes of a chunk; its address is a multiple of them. The first entry stays unused, to distinguish the start of a chunk from
-/// the end of the last one.
+/// Bytes of a chunk; its address is a multiple of them. The first entry stays unused, to distinguish the start of a
+/// chunk from the end of the last one.
 pub(crate) const CHUNK_SIZE: usize = 1 << 14;
 const CHUNK_COUNT: u32 = 16;
 /// A program that had no room waits until at most so many chunks are full. Half of them, so that program and consumer

@@ -1,5 +1,5 @@
-//! The state that all threads of the process share: an immutable part, and a part under a lock; the words in a file that
-//! the recorder and all recorded processes map; the recorded thread of each vCPU, and of the calling host thread.
+//! The state that all threads of the process share: an immutable part, and a part under a lock; the words in a file
+//! that the recorder and all recorded processes map; the recorded thread of each vCPU, and of the calling host thread.
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::HashMap;

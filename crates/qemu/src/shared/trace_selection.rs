@@ -5,7 +5,7 @@
 //! sets TraceEn, which it does after each new mapping.
 //!
 //! **The recording window** goes from a start edge to a stop edge: an address in a file, or a number of retired
-//! instructions of all threads. `thread_events::window_edges` acts at the edges.
+//! instructions of all threads. `thread_events` acts at the edges.
 
 use rtit_events::code::Mapping;
 use rtit_truth::format::RANGE;

@@ -3,10 +3,10 @@
 //! To attach, all threads are stopped, and the trace gets what it must know of them before they continue. To detach,
 //! each thread leaves at its next stop, in the state that it would have without a tracer.
 //!
-//! That includes the ignoring of SIGTRAP. The kernel drops it at the first step, and only the process itself can set it.
-//! One of its threads therefore makes the call, at a stop that comes before signal delivery, with all signals blocked; then
-//! its registers are restored, including the call that the stop interrupted. Each thread checks: a step of another one may
-//! drop it again.
+//! That includes the ignoring of SIGTRAP. The kernel drops it at the first step, and only the process itself can set
+//! it. One of its threads therefore makes the call, at a stop that comes before signal delivery, with all signals
+//! blocked; then its registers are restored, including the call that the stop interrupted. Each thread checks: a step
+//! of another one may drop it again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

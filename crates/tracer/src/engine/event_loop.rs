@@ -11,10 +11,9 @@
 //! | new thread, exec, exit | `threads_processes` |
 //! | first and last stop of attached programs | `attach_detach` |
 //!
-//! Handlers account for the instructions that have retired (`instruction_steps`), write events, act at the edges of
-//! the recording window, and set the new position. They end with `resume_task`, which
-//! decides how the thread continues: by one step in user code, up to the next entry or exit around a system call, or
-//! freely where nothing is traced.
+//! Handlers account for the instructions that have retired (`instruction_steps`), write events, act at the edges of the
+//! recording window, and set the new position. They end with `resume_task`, which decides how the thread continues: by
+//! one step in user code, up to the next entry or exit around a system call, or freely where nothing is traced.
 //!
 //! Invariants: while a stop is handled, its task is taken out of `tasks`. An event that brings user code back into
 //! context is written only when an instruction has retired. A new thread may stop before its parent reports it; such
