@@ -1,15 +1,16 @@
 //! Methods of `Thread` that need the state which threads share.
 //!
-//! **Output.** Packets, executed path and counts go to the recorder when much has gathered, at some system calls, and at
-//! the thread's end.
+//! **Output.** Packets, executed path and counts go to the recorder when much has gathered, at some system calls, and
+//! at the thread's end.
 //!
 //! **User code.** When a thread enters user code, its clock catches up with the other threads, and new code and address
-//! ranges take effect. It leaves user code by a system call, by a signal, or for good. If the plugin does not know how the
-//! thread got where it is, the trace has an overflow (`lose_path`).
+//! ranges take effect. It leaves user code by a system call, by a signal, or for good. If the plugin does not know how
+//! the thread got where it is, the trace has an overflow (`lose_path`).
 //!
-//! **The recording window.** All recorded processes share a phase (before the start, traced, after the stop) and the number
-//! of retired instructions. The thread that reaches an edge advances the phase and follows it at that instruction. Other
-//! threads of its process follow at their next block, threads of other processes at their next periodic check.
+//! **The recording window.** All recorded processes share a phase (before the start, traced, after the stop) and the
+//! number of retired instructions. The thread that reaches an edge advances the phase and follows it at that
+//! instruction. Other threads of its process follow at their next block, threads of other processes at their next
+//! periodic check.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces, and on their memory.
+//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces, and on their
+//! memory.
 
 use std::{io, mem, ptr};
 
@@ -447,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_statuses_are_told_apart() {
+    fn wait_statuses_are_parsed() {
         assert_eq!(StopStatus::from_raw(0x0000), StopStatus::Ended(0));
         assert_eq!(StopStatus::from_raw(0x0300), StopStatus::Ended(0x300));
         assert_eq!(StopStatus::from_raw(0x0089), StopStatus::Ended(0x89));

@@ -1,6 +1,6 @@
 //! A system call begins or returns. The thread leaves and enters user code, and some calls change what must be
-//! recorded: threads, programs, mappings, signal actions, names. Of system calls that QEMU carries out differently from the
-//! kernel the plugin warns, once for each kind and process.
+//! recorded: threads, programs, mappings, signal actions, names. Of system calls that QEMU carries out differently from
+//! the kernel the plugin warns, once for each kind and process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,7 +69,7 @@ pub(crate) extern "C" fn on_syscall(
         libc::SYS_exit_group => {
             stop_others(wait_status(a1));
             thread.end_trace(wait_status(a1), flag::EXIT_WHOLE_PROCESS);
-            // QEMU would wait for the threads that have been stopped, in vain.
+            // QEMU would wait for ever for the threads that have been stopped.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };
         }

@@ -5,8 +5,8 @@
 //! QEMU does not document this layout. The plugin therefore uses a state only after a system call has verified it: its
 //! number, six arguments and return address must be at the expected offsets.
 //!
-//! The plugin shares the guest's address space, but an address may be unmapped: the kernel copies and reports how far it
-//! got.
+//! The plugin shares the guest's address space, but an address may be unmapped: the kernel copies and reports how far
+//! it got.
 
 /// The first fields of QEMU's CPUX86State.
 #[repr(C)]

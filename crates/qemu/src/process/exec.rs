@@ -4,8 +4,8 @@
 //!
 //! The parts, in order: `run_under_qemu` does it, or decides that the new program runs unrecorded; `plan_exec` predicts
 //! which program the kernel would run: it follows `#!` lines to an interpreter, and checks that ELF files are x86-64
-//! programs with an existing loader; `stable_name` finds a path of that program that is still valid after the exec; then
-//! the stack size and the set-user-ID privileges that the kernel applies.
+//! programs with an existing loader; `stable_name` finds a path of that program that is still valid after the exec;
+//! then the stack size and the set-user-ID privileges that the kernel applies.
 //!
 //! A call that fails the checks here is left to QEMU, which passes it to the kernel and returns the error.
 
@@ -28,7 +28,7 @@ use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::SharedState;
 use crate::thread::thread_state::Thread;
 
-/// Runs the program in place of this one. Returns if it cannot be recorded, or if QEMU shall try.
+/// Replaces this program by the new one. Returns if it cannot be recorded, or if QEMU shall try.
 pub(crate) fn run_under_qemu(
     shared: &SharedState,
     thread: &mut Thread,

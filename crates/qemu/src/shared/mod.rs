@@ -2,7 +2,8 @@
 //!
 //! * `shared_state`: all of it; a lock protects the part that changes.
 //! * `config`: the recorder's settings. `trace_selection`: address filters and recording window.
-//! * `reported_code`: the code bytes that the decoder has; `block_registry`: translated blocks, and reports of new code.
+//! * `reported_code`: the code bytes that the decoder has; `block_registry`: translated blocks, and reports of new
+//!   code.
 //! * `block_ring`: blocks that the program has run and that a second thread follows.
 //! * `block_counters`: execution counts, for `rtit stat`.
 //! * `signal_frames`: recognizes the entry of a signal handler.

@@ -3,9 +3,9 @@
 //! A SOCK_SEQPACKET socket keeps messages whole, so that threads and forked processes share it without a lock. If the
 //! program closes all descriptors at once, the plugin connects again.
 //!
-//! The program does not notice the descriptor. The plugin shares the descriptor table with the program, which may use any
-//! number. Before a system call that has the plugin's number among its arguments, the plugin's file moves to another
-//! number. The call then finds no open file, as it would without a recorder.
+//! The program does not notice the descriptor. The plugin shares the descriptor table with the program, which may use
+//! any number. Before a system call that has the plugin's number among its arguments, the plugin's file moves to
+//! another number. The call then finds no open file, as it would without a recorder.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;

@@ -189,7 +189,8 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     choice = choose_counting_backend(request)
     runs = []
     for _ in range(arguments.runs):
-        with CountingRun(request, choice, where=where, places=arguments.max_edges) as counting:
+        limit = arguments.max_edges
+        with CountingRun(request, choice, where=where, max_counters=limit) as counting:
             was_interrupted = wait_for_program(counting.session, wanted, patient=True)
             runs.append(counting.finish())
         if was_interrupted:
