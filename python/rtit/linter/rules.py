@@ -394,10 +394,7 @@ COMPOUND_EVENTS = SequenceRule(
 """Applies to a FUP that no earlier packet binds. The TIP.PGE is that of an INIT and its SIPI."""
 
 FUP_ALONE = Rule(
-    "fup-off",
-    "33.4.2.6",
-    "a FUP is bound by a packet before it while tracing is off",
-    ("SKD010",),
+    "fup-off", "33.4.2.6", "a FUP is bound by a packet before it while tracing is off", ("SKD010",)
 )
 
 SEQUENCE_RULES = (

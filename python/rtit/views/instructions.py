@@ -22,12 +22,7 @@ from rtit.errors import UsageError
 from rtit.readable import escape_control_characters
 from rtit.trace.tables.selection import LATEST, SelectedRanges, Selection
 from rtit.trace.threads.address_spaces import has_no_process
-from rtit.views.field_names import (
-    GUEST_FIELDS,
-    NATIVE_FIELDS,
-    PERF_TIME_FIELD,
-    TIMING_FIELDS,
-)
+from rtit.views.field_names import GUEST_FIELDS, NATIVE_FIELDS, PERF_TIME_FIELD, TIMING_FIELDS
 from rtit.views.trace_tail import find_crash
 
 if TYPE_CHECKING:
