@@ -112,7 +112,7 @@ def block_trace(path: ThreadPath, pc: int | None, *, is_contiguous: bool) -> str
     """Return a branch trace of instruction runs, the last first, up to the instruction at `pc`.
 
     The instruction at `pc` did not execute; with `is_contiguous` it follows the last one in memory.
-    A block that ends before it begins marks a gap.
+    A block that ends before it begins shows a gap.
     """
     return "".join(
         [

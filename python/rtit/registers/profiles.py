@@ -235,7 +235,9 @@ def _family_model(eax: int) -> tuple[int, int]:
     return family, model
 
 
-VMX_RULE = "assumed: section 33.2.9.4 to the letter (volume 3, appendix A speaks of TraceEn alone)"
+VMX_RULE = (
+    "assumed: section 33.2.9.4 to the letter (volume 3, appendix A has the rule only for TraceEn)"
+)
 
 FULL = Profile(
     "full",
@@ -294,8 +296,8 @@ FULL = Profile(
 """Everything that the chapter enumerates."""
 
 _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H"
-_NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
-_XSAVES = "GCC manual, x86 options: of the processors with PT, -march=broadwell alone has no XSAVES"
+_NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum only of Broadwell models"
+_XSAVES = "GCC manual, x86 options: of the processors with PT, only -march=broadwell has no XSAVES"
 _LATER_SOURCES = {"vmx_no_pt_gp": VMX_RULE, "xsaves": _XSAVES, "branchen_must_be_set": _NOT_BDM106}
 """Sources of the processors after Broadwell."""
 
@@ -326,7 +328,7 @@ BROADWELL = Profile.from_cpuid(
         "branchen_must_be_set": "Linux, arch/x86/events/intel/pt.c: erratum BDM106",
     },
 )
-"""Broadwell: CR3 filtering and single-entry ToPA alone."""
+"""Broadwell: only CR3 filtering and single-entry ToPA."""
 
 SKYLAKE = Profile.from_cpuid(
     "skylake",

@@ -247,7 +247,7 @@ def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
     if not variation.counts and not variation.functions:
         yield f"the same in all {runs} runs"
         return
-    yield f"in {runs} runs, of which the one with the fewest instructions stands above:"
+    yield f"in {runs} runs, of which the one with the fewest instructions is shown above:"
     for name, least, most in [*variation.counts, *variation.functions[:top]]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
     if len(variation.functions) > top:
