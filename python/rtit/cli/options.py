@@ -463,11 +463,16 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
     add_flag(group, "--noretcomp", "The trace was made with DisRETC")
 
 
-def add_numbers(group: argparse._ArgumentGroup) -> None:
-    """Declare the numbers that time depends on."""
+def add_clock(group: argparse._ArgumentGroup) -> None:
+    """Declare the settings of the clocks."""
     add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
     add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
     add_value(group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal")
+
+
+def add_numbers(group: argparse._ArgumentGroup) -> None:
+    """Declare the settings of the clocks, and a time near the beginning."""
+    add_clock(group)
     add_value(
         group,
         "--start-time",

@@ -191,7 +191,7 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     runs = []
     for _ in range(arguments.runs):
         with CountingRun(request, choice, where=where, places=arguments.max_edges) as counting:
-            was_interrupted = wait_for_program(counting.session, wanted, patient=True)
+            was_interrupted = wait_for_program(counting.session, wanted, forward_first=True)
             runs.append(counting.finish())
         if was_interrupted:
             break
