@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class MappingPeriod(NamedTuple):
-    """What ran while these mappings were valid. They do not overlap, unless they map the same."""
+    """Totals while these mappings were valid. They do not overlap, unless they map the same."""
 
     totals: Totals
     mappings: list[Mapping]
@@ -78,7 +78,7 @@ class _MappingEpochs:
 def mapping_periods(
     stream: Stream, images: Images, thread_counts: Counter[int]
 ) -> Iterator[MappingPeriod]:
-    """Return what ran in a stream, by mapping period.
+    """Return the totals of a stream, by mapping period.
 
     A process that never reuses addresses has one period, which native code adds up. Otherwise rows
     are added up here, which takes longer; so are those of a stream of several threads, and

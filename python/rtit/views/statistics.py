@@ -1,7 +1,7 @@
-"""Counts what ran, per stream and per function, and what could not be decoded.
+"""Counts executed code, per stream and per function, and lost data.
 
 Decodes each stream, adds up instructions, branches and bytes, and collects from the coverage ledger
-what the counts lack: lost bytes, ambiguous positions, loops of unknown repetition count.
+what is not in the counts: lost bytes, ambiguous positions, loops of unknown repetition count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """What ran in one stream: of a thread, or of a CPU."""
+    """Counts of one stream: of a thread, or of a CPU."""
 
     title: str
     pid: int
@@ -54,7 +54,7 @@ class StreamStatistics:
 
 @dataclass(slots=True)
 class Statistics:
-    """What ran in a recording. `functions` counts instructions by (function, module)."""
+    """Counts of a recording. `functions` counts instructions by (function, module)."""
 
     streams: list[StreamStatistics] = field(default_factory=list)
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
