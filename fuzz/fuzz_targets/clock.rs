@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, TimingSample, TimeSettings, StreamWindow,
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, StreamWindow, TimeSettings,
+    TimingSample,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
@@ -20,7 +21,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+    fn parse(data: &'a [u8]) -> Option<Case<'a>> {
         let (choices, mut rest) = data.split_first_chunk::<8>()?;
         let &[count, freq, ratio, start, guest, limit, bytes, more] = choices;
         let mut ends = Vec::new();
@@ -72,7 +73,7 @@ const PAD: Packet = Packet {
 };
 
 fuzz_target!(|data: &[u8]| {
-    let Some(case) = Case::of(data) else {
+    let Some(case) = Case::parse(data) else {
         return;
     };
     let packets = packets(case.stream, usize::MAX, usize::MAX);
@@ -186,12 +187,16 @@ fn own_clock(case: &Case, packets: &[Packet]) {
 /// perf's clock tells the same whenever it is asked, and with padding; only what a PSB+ says goes back.
 fn perf_clock(case: &Case, packets: &[Packet]) {
     let mut ends = case.ends.clone();
-    let whole = told(case, packets, ends.clone(), usize::MAX, false);
+    let whole = clock_times(case, packets, ends.clone(), usize::MAX, false);
     ends.reverse();
     ends.extend(case.ends.first());
-    assert_eq!(told(case, packets, ends, usize::MAX, true), whole, "padded");
+    assert_eq!(
+        clock_times(case, packets, ends, usize::MAX, true),
+        whole,
+        "padded"
+    );
 
-    let pieces = told(case, packets, case.ends.clone(), case.limit, false);
+    let pieces = clock_times(case, packets, case.ends.clone(), case.limit, false);
     let mut left = whole.iter().peekable();
     for (at, each) in pieces.iter().enumerate() {
         if left.peek() == Some(&each) {
@@ -201,13 +206,14 @@ fn perf_clock(case: &Case, packets: &[Packet]) {
         // Of those that follow each other the last tells all, unless the first was taken before.
         let following = pieces.get(at + 1);
         assert!(
-            each.kind == PerfTimeKind::Time && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
+            each.kind == PerfTimeKind::Time
+                && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
             "{each:?} in pieces alone"
         );
     }
     assert_eq!(left.next(), None, "missing in pieces");
 
-    // All that waited was told.
+    // All pending samples were reported.
     let of = |kind: Kind| {
         let those = packets.iter().filter(move |packet| packet.kind == kind);
         those.map(|packet| packet.offset)
@@ -242,8 +248,8 @@ fn perf_clock(case: &Case, packets: &[Packet]) {
     }
 }
 
-/// What it told, taken after every `limit` packets.
-fn told(
+/// Returns the times of the clocks, taken after every `limit` packets.
+fn clock_times(
     case: &Case,
     packets: &[Packet],
     ends: Vec<u64>,
@@ -251,7 +257,7 @@ fn told(
     padded: bool,
 ) -> Vec<PerfTime> {
     let mut clock = PerfClock::new(case.settings, ends);
-    let mut told = Vec::new();
+    let mut times = Vec::new();
     for (number, packet) in packets.iter().enumerate() {
         if packet.lost {
             clock.lose_packets();
@@ -262,11 +268,11 @@ fn told(
             clock.process(Kind::Pad, 0, 0, packet.offset);
         }
         if number % limit == limit - 1 {
-            told.extend(clock.take_times());
+            times.extend(clock.take_times());
         }
     }
     clock.end();
-    told.extend(clock.take_times());
+    times.extend(clock.take_times());
     assert!(clock.take_times().is_empty());
-    told
+    times
 }

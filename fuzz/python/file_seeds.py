@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from files import FILES, WORDS
+from files import FILES, OPTION_VALUES
 
 from rtit.perfdata import Writer
 from rtit.trace import Trace
@@ -20,7 +20,7 @@ Seeds = Iterator[tuple[str, str, bytes]]
 """(corpus, name, bytes)."""
 
 
-def of_files(code: bytes, packets: bytes) -> Seeds:
+def support_file_seeds(code: bytes, packets: bytes) -> Seeds:
     """Files of kernels, of code that programs made, of virtual machines and of tests."""
 
     def seed(kind: str, title: str, data: bytes) -> tuple[str, str, bytes]:
@@ -65,7 +65,7 @@ def of_files(code: bytes, packets: bytes) -> Seeds:
     yield seed("griffin", "made", struct.pack("<II", 0x51C0FFEE, 1) + b"".join(items))
 
 
-def of_packs(folder: Path, code: bytes, packets: bytes) -> Seeds:
+def pack_seeds(folder: Path, code: bytes, packets: bytes) -> Seeds:
     """A pack, what it says is in it, and relocatable objects."""
     file, data, packed = folder / "code", folder / "packed.data", folder / "pack.zip"
     file.write_bytes(code * 20)
@@ -92,7 +92,7 @@ def of_packs(folder: Path, code: bytes, packets: bytes) -> Seeds:
         yield "files", "module-made", bytes([numbers.index("module")]) + made.read_bytes()
 
 
-def of_words() -> Seeds:
+def option_value_seeds() -> Seeds:
     """Words after options, and lines of a debugger."""
     rows = {
         "options": (
@@ -122,7 +122,11 @@ def of_words() -> Seeds:
     }
     for name, texts in rows.items():
         for number, text in enumerate(texts):
-            yield "words", f"{name}-{number}", bytes([WORDS.index(name)]) + text.encode()
+            yield (
+                "option_values",
+                f"{name}-{number}",
+                bytes([OPTION_VALUES.index(name)]) + text.encode(),
+            )
     lines = (
         b"qSupported:xmlRegisters=i386\nQStartNoAckMode\nQbtrace:pt\nqXfer:btrace:read:all:0,1000",
         b"Hg7\nHc-1\nT7\ng\np10\nm1000,20\nG00\nP10=00\nZ0,1000,1\nvCont;c\n\t$x#00\n\t\3",

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from made import CODES, Choices, packets, require
+from generated_inputs import CODES, Choices, packets, require
 
 from rtit.errors import RtitError
 
@@ -237,7 +237,7 @@ def _kernel_form(text: str) -> None:
         each.addresses(0x1000, 0, 0x1000, "/bin/true")
 
 
-def _bare(text: str) -> None:
+def _raw_settings(text: str) -> None:
     from rtit.cli import raw_options
     from rtit.image import Image
     from rtit.trace import decode
@@ -266,11 +266,11 @@ def _within(text: str) -> None:
     require(0 <= parse_tolerance(text) < 1e9, "no share")
 
 
-WORDS = ("options", "filters", "window", "kernel-form", "bare", "register", "within")
+OPTION_VALUES = ("options", "filters", "window", "kernel-form", "bare", "register", "within")
 
 
-def read_words(data: bytes, folder: Path) -> None:
-    """What follows one of these options, by the row in `WORDS`."""
+def read_option_values(data: bytes, folder: Path) -> None:
+    """What follows one of these options, by the row in `OPTION_VALUES`."""
     program = folder / "program"
     if not program.exists():
         program.write_bytes(b"no program")
@@ -280,7 +280,7 @@ def read_words(data: bytes, folder: Path) -> None:
         partial(_filters, program=program),
         partial(_window, program=program),
         _kernel_form,
-        _bare,
+        _raw_settings,
         _register,
         _within,
     )
@@ -317,4 +317,4 @@ def read_gdb(data: bytes, folder: Path) -> None:
             break
 
 
-READERS = {"files": read_file, "words": read_words, "gdb": read_gdb}
+READERS = {"files": read_file, "option_values": read_option_values, "gdb": read_gdb}

@@ -92,7 +92,7 @@ def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
         _require([KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns")
     ends = [len(data) // 3, len(data) // 2]
     whole, parted = (
-        _told(native.PacketScan(of, clocks=clocks, perf=ends)) for of in (data, pieces)
+        _scan_results(native.PacketScan(of, clocks=clocks, perf=ends)) for of in (data, pieces)
     )
     _require(whole == parted, f"perf's clock tells otherwise in pieces of {size}")
 
@@ -109,7 +109,7 @@ def _columns(scan: Any, limit: int) -> list[list[Any]]:
     return [*found, *(list(map(repr, each)) for each in scan.points())]
 
 
-def _told(scan: Any) -> list[tuple[int, ...]]:
+def _scan_results(scan: Any) -> list[tuple[int, ...]]:
     while scan.next(1 << 20) is not None:
         pass
     return list(zip(*map(list, scan.perf_times()), strict=True))

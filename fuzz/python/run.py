@@ -23,21 +23,26 @@ from pathlib import Path
 from types import FrameType
 
 import files
-import made
+import generated_inputs
 import readers
 from mutations import Mutator
 
 from rtit.errors import RtitError
 
 HERE = Path(__file__).resolve().parent.parent
-READERS = readers.READERS | made.READERS | files.READERS
-CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "trace": "perfdata"}
+READERS = readers.READERS | generated_inputs.READERS | files.READERS
+SHARED_CORPORA = {
+    "packets": "packet",
+    "events": "events",
+    "perfdata": "perfdata",
+    "trace": "perfdata",
+}
 """Those of others; the rest have one of their own name."""
 LIMIT = 200_000
 MEMORY = 2 << 30
-PATIENCE = 10.0
+MAX_CPU_SECONDS = 10.0
 """Seconds of CPU time: on a busy machine the clock on the wall says little."""
-WAITING = 600.0
+MAX_WALL_SECONDS = 600.0
 """Seconds by the clock, for a reader that waits for something and takes no CPU time."""
 
 
@@ -47,8 +52,8 @@ class Hang(BaseException):
 
 def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
     """Return whether the input was read to its end, and what is wrong, if anything."""
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
+    signal.setitimer(signal.ITIMER_PROF, MAX_CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MAX_WALL_SECONDS)
     try:
         reader(data, folder)
     except RtitError as error:
@@ -65,8 +70,8 @@ def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, st
 
 def complain(number: int, frame: FrameType | None) -> None:
     """Handle an alarm."""
-    limit = {signal.SIGPROF: f"{PATIENCE:.0f} seconds of CPU time"}
-    raise Hang(f"more than {limit.get(number, f'{WAITING:.0f} seconds')}")
+    limit = {signal.SIGPROF: f"{MAX_CPU_SECONDS:.0f} seconds of CPU time"}
+    raise Hang(f"more than {limit.get(number, f'{MAX_WALL_SECONDS:.0f} seconds')}")
 
 
 def kind_of(failure: str) -> str:
@@ -88,7 +93,7 @@ def save(name: str, data: bytes) -> Path:
 def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     """Run until the time is over; return the exit code."""
     reader = READERS[name]
-    folders = (HERE / "corpus" / CORPORA.get(name, name), HERE / "kept" / name)
+    folders = (HERE / "corpus" / SHARED_CORPORA.get(name, name), HERE / "seed_inputs" / name)
     seeds = [path.read_bytes() for each in folders for path in sorted(each.glob("*"))]
     if not seeds:
         print("no seeds: run fuzz/python/seeds.py first", file=sys.stderr)

@@ -63,7 +63,7 @@ def flow_input(options: int, code: bytes, packets: bytes) -> bytes:
     return struct.pack("<BH", options, len(code)) + code + packets
 
 
-def of_packets() -> Seeds:
+def packet_seeds() -> Seeds:
     """Every row of the packet table, alone and behind a PSB and a BBP."""
     rows = [row.header.ljust(row.size + 8, b"\0") for row in DECLARATION_BY_NAME.values()]
     for number, raw in enumerate(rows):
@@ -72,7 +72,7 @@ def of_packets() -> Seeds:
     yield "packet", "block", b"\x02\x63\x04" + b"".join(rows)
 
 
-def of_flow() -> Seeds:
+def flow_seeds() -> Seeds:
     """One stream under all options."""
     for base, bits in BASES.items():
         for options in range(32):
@@ -80,7 +80,7 @@ def of_flow() -> Seeds:
         yield "packet", f"made-{bits}", stream(base)
 
 
-def of_clock() -> Seeds:
+def clock_seeds() -> Seeds:
     """Timing packets behind each other, under settings that differ in one byte."""
     rows = (encode("MTC", ctc=at // 2) + encode("CYC", cycles=at * 40) for at in range(2, 40))
     ratios = encode("CBR", ratio=9) + encode("CYC", cycles=300) + encode("CBR", ratio=12)
@@ -94,7 +94,7 @@ def of_clock() -> Seeds:
             yield "clock", f"made-{at}-{value}", bytes(choices) + ends + packets
 
 
-def of_x86() -> Seeds:
+def x86_seeds() -> Seeds:
     """Some instructions with prefixes, and bytes that are none."""
     others = ("c5f877", "62f17c4858c0", "d5a90000000000000000", "f3480f1efa", "668ed0", "0f0fc190")
     long = ("66" * 14 + "d5009090", "d5" + "3e" * 14 + "0f00" * 4)
@@ -103,7 +103,7 @@ def of_x86() -> Seeds:
         yield "x86", f"high-{number}", struct.pack("<q", -3) + raw
 
 
-def of_persistent() -> Seeds:
+def reusable_decoder_seeds() -> Seeds:
     """Two streams, code before, between and after them; in every combination of options."""
     base = 0x1000
     code, other = (struct.pack("<BB", 0, len(each)) + each for each in (CODE, CODE[::-1]))
@@ -111,13 +111,13 @@ def of_persistent() -> Seeds:
     part = struct.pack("<BB", 1, len(packets) // 4 + 1) + packets + bytes(4 - len(packets) % 4)
     for options in range(16):
         yield (
-            "persistent",
+            "reusable_decoder",
             f"made-{options}",
             bytes([options]) + code + part + other + part + code + part,
         )
 
 
-def of_unit() -> Seeds:
+def unit_seeds() -> Seeds:
     """Each kind of event under settings that differ in one byte."""
     events = b"".join(bytes([kind, 1, 2, kind, 40, 1, 2, 3, 4, 5, 6, 9]) for kind in range(1, 22))
     resumed = bytes([12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) + events + events
@@ -129,7 +129,7 @@ def of_unit() -> Seeds:
             yield "unit", f"made-{at}-{value}", bytes(choices) + resumed
 
 
-def of_names() -> Seeds:
+def symbol_name_seeds() -> Seeds:
     """Names of symbols."""
     for number, name in enumerate(
         (
@@ -143,7 +143,7 @@ def of_names() -> Seeds:
         yield "demangle", f"made-{number}", name.encode()
 
 
-def of_truth() -> Seeds:
+def truth_seeds() -> Seeds:
     """A complete file of one thread with one instruction, and its beginning."""
     mask = (1 << 64) - 1
     x = (0x1000 * 0xBF58476D1CE4E5B9) & mask
@@ -157,7 +157,7 @@ def of_truth() -> Seeds:
     yield "truth", "begun", header + thread + runs
 
 
-def of_elf(folder: Path) -> Seeds:
+def elf_seeds(folder: Path) -> Seeds:
     """Small shared objects with symbols, a linkage table and a build id, of both classes."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -186,7 +186,7 @@ def compressed(inner: bytes) -> Iterator[tuple[str, bytes]]:
     yield "compressed-83", struct.pack("<IHH", 83, 0, 8 + len(padded)) + padded
 
 
-def of_files(folder: Path) -> Seeds:
+def recording_seeds(folder: Path) -> Seeds:
     """A perf.data and a log of events, each with every kind of record that we write."""
     path = folder / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", cmdline=["rtit"]) as out:
@@ -222,7 +222,7 @@ def of_files(folder: Path) -> Seeds:
     yield "events", "made", (folder / "log").read_bytes()
 
 
-def of_traces() -> Seeds:
+def real_trace_seeds() -> Seeds:
     """What other tools and real processors made."""
     cases = TRACES / "libipt-cases"
     index = json.loads((cases / "index.json").read_text()) if cases.is_dir() else []
@@ -247,26 +247,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         makers = (
-            of_packets(),
-            of_flow(),
-            of_clock(),
-            of_x86(),
-            of_names(),
-            of_truth(),
-            of_persistent(),
-            of_unit(),
+            packet_seeds(),
+            flow_seeds(),
+            clock_seeds(),
+            x86_seeds(),
+            symbol_name_seeds(),
+            truth_seeds(),
+            reusable_decoder_seeds(),
+            unit_seeds(),
         )
         counts: dict[str, int] = {}
         others = (
-            of_elf(folder),
-            of_files(folder),
-            file_seeds.of_packs(folder, CODE, stream(0x1000)),
-            of_traces(),
+            elf_seeds(folder),
+            recording_seeds(folder),
+            file_seeds.pack_seeds(folder, CODE, stream(0x1000)),
+            real_trace_seeds(),
         )
         for maker in (
             *makers,
-            file_seeds.of_files(CODE, stream(0x1000)),
-            file_seeds.of_words(),
+            file_seeds.support_file_seeds(CODE, stream(0x1000)),
+            file_seeds.option_value_seeds(),
             *others,
         ):
             for corpus, title, data in maker:
