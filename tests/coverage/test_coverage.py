@@ -123,11 +123,13 @@ def test_cobertura_has_counts_of_source(profiled: ProfiledProgram, tmp_path: Pat
     document = ET.fromstring(written(profiled.data, tmp_path, "cobertura").read_text())
     assert document.tag == "coverage"
     [found] = [each for each in document.iter("class") if each.attrib["name"] == "profiled.c"]
-    hits = {int(each.attrib["number"]): int(each.attrib["hits"]) for each in found.find("lines")}  # type: ignore[union-attr]
+    all_lines = found.find("lines")
+    assert all_lines is not None
+    hits = {int(each.attrib["number"]): int(each.attrib["hits"]) for each in all_lines}
     comparisons, exchanges = sorted_by_hand()
     assert hits[line_of("if (all[j] > all[j + 1])")] == comparisons
     assert hits[line_of("all[j] = all[j + 1];")] == exchanges
-    lines = [each for each in found.find("lines") if each.attrib["branch"] == "true"]  # type: ignore[union-attr]
+    lines = [each for each in all_lines if each.attrib["branch"] == "true"]
     assert lines
     for each in lines:
         share = re.fullmatch(r"(\d+)% \((\d+)/(\d+)\)", each.attrib["condition-coverage"])

@@ -21,7 +21,7 @@ from rtit.trace import Trace
 from support.recordings import require_backend, thread_ends
 
 SpinningRecorder = Callable[[str], Recording]
-UNKNOWN_COUNT = "how often it went round is not known"
+UNKNOWN_COUNT = "the number of iterations is not known"
 
 
 @pytest.fixture(scope="module")

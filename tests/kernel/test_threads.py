@@ -164,7 +164,8 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
         stream.counts()
         reported = [span.error for span in stream.ledger()]
         assert any(
-            "another process's than the one that has the processor" in each for each in reported
+            "belongs to another process than the one that has the processor" in each
+            for each in reported
         )
 
 

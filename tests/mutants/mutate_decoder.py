@@ -67,7 +67,7 @@ class Change:
 def read_changes() -> list[Change]:
     """Return the changes of native.txt."""
     entry = re.compile(r"^(\S+) (\S+)\n- (.*)«(.*)»(.*)\n\+ ?(.*)$", re.M)
-    text = (HERE / "native.txt").read_text()
+    text = re.sub(r"\n *(?=\\n)", "", (HERE / "native.txt").read_text())
     found = []
     for number, match in enumerate(entry.finditer(text), 1):
         row, file, *parts = match.groups()

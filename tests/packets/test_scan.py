@@ -18,7 +18,7 @@ def shown(data: Any, start: int = 0) -> Any:
     ]
 
 
-def test_scan_goes_on_at_the_next_psb() -> None:
+def test_scan_continues_at_the_next_psb() -> None:
     data = b"\x06\x09\x04\x04" + PSB + b"\x06"
     assert shown(data) == [(0, "TNT"), (1, "bad 3"), (4, "PSB"), (20, "TNT")]
 
@@ -56,7 +56,7 @@ def test_packets_ends_quietly_inside_a_packet() -> None:
 
 
 @pytest.mark.spec("PSB-020")
-def test_payload_that_looks_like_the_beginning_of_a_psb() -> None:
+def test_payload_like_the_start_of_a_psb_is_a_payload() -> None:
     data = encode("PTW", ip=0, payload_bytes=1, payload=0x8202820282028202) + PSB + b"\x06"
     assert find_psb(data) == 10
     assert shown(data) == [(0, "PTW"), (10, "PSB"), (26, "TNT")]
@@ -65,8 +65,10 @@ def test_payload_that_looks_like_the_beginning_of_a_psb() -> None:
 
 @pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("pairs", range(10))
-def test_a_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
-    """So many pairs more than one PSB: the last eight are it, unless that makes two whole ones."""
+def test_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
+    """`extra` pairs more than one PSB: the last eight are the PSB, unless there are two whole
+    ones.
+    """
     run = PSB + PSB[:2] * pairs + b"\x06"
     begin = 2 * pairs
     before = {0: [], 8: [(0, "PSB")], 9: [(0, "PSB"), (16, "bad 2")]}
@@ -84,8 +86,8 @@ WHOLE = (
 
 
 @pytest.mark.parametrize("packet", WHOLE, ids=lambda packet: packet[:2].hex())
-def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
-    """The PSB is found although the beginning of it looks like the rest of the packet."""
+def test_psb_that_truncates_a_packet_is_found(packet: bytes) -> None:
+    """The start of the PSB looks like the rest of the packet."""
     for kept in range(2 if packet[0] == 2 else 1, len(packet)):
         data = b"\x06" + packet[:kept] + PSB + b"\x06"
         found = shown(data)
@@ -97,8 +99,10 @@ def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", [0x02825566778899, 0x02820282028202])
-def test_a_payload_that_a_tnt_joins_to_a_psb(payload: int) -> None:
-    """02H at the end of the payload, a TNT of 82H, and the PSB: a run that ends with it."""
+def test_payload_and_tnt_before_a_psb_are_not_part_of_it(payload: int) -> None:
+    """02H at the end of the payload, a TNT of 82H, and the PSB form a run that ends with the
+    PSB.
+    """
     data = encode("TSC", tsc=payload) + b"\x82" + PSB + b"\x06"
     assert shown(data) == [(0, "TSC"), (8, "TNT"), (9, "PSB"), (25, "TNT")]
 

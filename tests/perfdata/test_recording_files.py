@@ -24,12 +24,12 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 
 
 def repeated(byte: int, count: int) -> bytes:
-    """A block of one byte, `count` times (section 3.1.1.2.2)."""
+    """Encode a block of one byte, `count` times (section 3.1.1.2.2)."""
     return (1 << 1 | count << 3).to_bytes(3, "little") + bytes([byte])
 
 
 def plain(path: Path) -> bytes:
-    """A small file of ours, and the bytes of its kernel records."""
+    """Return a small file of rtit, and the bytes of its kernel records."""
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.flush()
         begin = out.size
@@ -42,7 +42,7 @@ def plain(path: Path) -> bytes:
 
 
 def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
-    """The same file with these pieces of a stream in the place of its kernel records."""
+    """Return the file with these pieces of a stream in place of its kernel records."""
     source = path.with_suffix(".plain")
     body = plain(source)
     data = source.read_bytes()
@@ -56,7 +56,7 @@ def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
     changed = bytearray(data[:at] + made + data[at + len(body) :])
     (size,) = struct.unpack_from("<Q", data, 48)
     struct.pack_into("<Q", changed, 48, size + len(made) - len(body))
-    changed[72:104] = bytes(32)  # no features: their places are others now
+    changed[72:104] = bytes(32)  # no features: their offsets changed
     path.write_bytes(changed)
     return path
 
@@ -111,7 +111,7 @@ def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
             [ZSTD_FRAME_HEADER + (3 << 1 | 8 << 3).to_bytes(3, "little") + bytes(8)],
             "compressed records",
         ),
-        # blocks of four bytes that become 128 KB each: 32 MB in a record, a gigabyte in all
+        # blocks of four bytes that expand to 128 KB each: 32 MB in a record, a gigabyte in all
         ([ZSTD_FRAME_HEADER + repeated(0x41, 1 << 17) * 15000], "come out of it"),
     ],
 )
@@ -156,8 +156,8 @@ def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
 
 
 def test_directory_with_large_chunks_uses_little_memory(tmp_path: Path) -> None:
-    """Longer than the file with the header: that is not let go of behind its end, and what was read
-    of them does not stay in memory.
+    """The chunks are longer than the file with the header; the header's file is not unmapped past
+    its end, and read chunks do not stay in memory.
     """
     plain(tmp_path / "data")
     size = 96 << 20
@@ -183,7 +183,7 @@ def test_directory_without_data_file_raises(tmp_path: Path) -> None:
 @pytest.mark.skipif(PERF is None, reason="needs stock perf")
 @pytest.mark.parametrize("options", [["-z"], ["-z9", "--threads"], []])
 def test_directories_and_compression_of_real_perf(tmp_path: Path, options: list[str]) -> None:
-    """As many of each as `perf script -D` lists."""
+    """The number of records of each kind is that of `perf script -D`."""
     path = tmp_path / "perf.data"
     work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do /bin/true; done"]
     environment = {**os.environ, "HOME": str(tmp_path), "LC_ALL": "C"}

@@ -3,7 +3,8 @@
 
 void write_there(void), stop_there(void), divide_there(void), far_there(void), jump_there(void);
 void illegal_there(void), page_there(void);
-__asm__(".type write_there, @function\n.type stop_there, @function\n.type divide_there, @function\n.type far_there, @function\n"
+__asm__(".type write_there, @function\n.type stop_there, @function\n.type divide_there, @function\n"
+        ".type far_there, @function\n"
         "do_write: mov $0xdead0010, %eax\n.globl write_there\nwrite_there: movl $1, (%rax)\nret\n"
         "do_stop: nop\n.globl stop_there\nstop_there: hlt\nret\n"
         "do_divide: xor %edx, %edx\nxor %ecx, %ecx\nmov $5, %eax\n.globl divide_there\ndivide_there: div %ecx\nret\n"

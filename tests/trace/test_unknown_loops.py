@@ -81,7 +81,7 @@ def test_pipe_reports_loop_without_ticks(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert main(["instructions", "--raw", "-", "--image", f"{tmp_path / 'code'}@1000"]) == 3
     said = capsys.readouterr().err
-    assert "how often it went round is not known" in said
+    assert "the number of iterations is not known" in said
     assert said.count("\n") == 1
 
 

@@ -281,19 +281,22 @@ impl fmt::Display for Cause {
             Cause::TwoTurns { since } => {
                 write!(
                     out,
-                    "another thread had the processor from TSC {since:#x} on, yet user code went on: whose it was is not certain"
+                    "another thread had the processor from TSC {since:#x} on, yet user code \
+                     continued: its thread is not certain"
                 )
             }
             Cause::AmbiguousThread { since, from } => {
                 write!(
                     out,
-                    "what ran from offset {from:#x} on ran before or after TSC {since:#x}, when another thread had the processor: no packet tells the time between"
+                    "code from offset {from:#x} on ran before or after TSC {since:#x}, when another \
+                     thread got the processor: no packet gives the time in between"
                 )
             }
             Cause::OtherProcess { cr3 } => {
                 write!(
                     out,
-                    "CR3 {cr3:#x} was another process's than the one that has the processor: whose code this is is not certain"
+                    "CR3 {cr3:#x} belongs to another process than the one that has the processor: \
+                     the process of this code is not certain"
                 )
             }
             Cause::OffUnannounced => {
@@ -302,7 +305,8 @@ impl fmt::Display for Cause {
             Cause::Repeats { ip, instructions } => {
                 write!(
                     out,
-                    "a loop of {instructions} instructions without a packet was left at {ip:#x}: how often it went round is not known"
+                    "a loop of {instructions} instructions without a packet was left at {ip:#x}: \
+                     the number of iterations is not known"
                 )
             }
             Cause::UnexpectedPacket { name } => write!(out, "{name} has no place here"),

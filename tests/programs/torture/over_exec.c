@@ -223,7 +223,8 @@ static int last_signals(void) {
     return 0;
 }
 
-// A child that runs itself as the signal comes: its handler is called, or it dies of it. After the exec nothing is blocked.
+// A child that runs itself as the signal comes: its handler is called, or it dies of it. After the exec nothing is
+// blocked.
 static int child_of_exec(int number) {
     char end[12];
     struct sigaction action = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO};
@@ -277,7 +278,8 @@ static void *changes(void *number) {
     return 0;
 }
 
-// Ignores a signal and handles it again, while another thread does so with another: what runs after an exec ignores neither.
+// Ignores a signal and handles it again, while another thread does so with another: what runs after an exec ignores
+// neither.
 static int actions_at_once(void) {
     int number = SIGRTMIN + 20, others = SIGRTMIN + 9, wrong = 0;
     if (arguments[2]) return look(number), ignored != 0;
@@ -299,7 +301,8 @@ static int actions_at_once(void) {
 // Actions that the kernel refuses change nothing.
 static int refused_actions(void) {
     if (!arguments[2]) {
-        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } ignore = {SIG_IGN, 0, 0, 0};
+        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } ignore =
+            {SIG_IGN, 0, 0, 0};
         long refused = 0;
         refused += syscall(SYS_rt_sigaction, SIGUSR1, &ignore, 0, 4) < 0;
         refused += syscall(SYS_rt_sigaction, SIGUSR2, &ignore, 8, 8) < 0 && errno == EFAULT;

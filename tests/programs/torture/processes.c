@@ -285,7 +285,8 @@ static int stopped_and_continued(void) {
 }
 
 MODES(MODE(family), MODE(many_at_once), MODE(many_threads), MODE(vfork_without_exec), MODE(group_killed),
-      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again), MODE(runs_itself), MODE(killed_in_exec),
-      MODE(exec_among_threads), MODE(exec_from_memory), MODE(large_environment), MODE(orphans), MODE(daemonised), MODE(any_child),
-      MODE(clone_vfork), MODE(clone_vm), MODE(wants_a_tracer), MODE(asks_to_trace), MODE(stopped_and_continued));
+      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again),
+      MODE(runs_itself), MODE(killed_in_exec), MODE(exec_among_threads), MODE(exec_from_memory),
+      MODE(large_environment), MODE(orphans), MODE(daemonised), MODE(any_child), MODE(clone_vfork), MODE(clone_vm),
+      MODE(wants_a_tracer), MODE(asks_to_trace), MODE(stopped_and_continued));
 MAIN

@@ -465,8 +465,8 @@ static int aborts(void) {
 }
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
-      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
-      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long), MODE(breakpoint_while_ignored),
-      MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
-      MODE(broken_pipe), MODE(aborts));
+      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over),
+      MODE(breakpoints), MODE(breakpoint_of_ice), MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for),
+      MODE(trap_that_waits_long), MODE(breakpoint_while_ignored), MODE(traps_of_the_process), MODE(traps_ignored),
+      MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines), MODE(broken_pipe), MODE(aborts));
 MAIN

@@ -196,7 +196,8 @@ static int told_by_a_filter(void) {
     return 0;
 }
 
-MODES(MODE(closes_all), MODE(over_all_files), MODE(uses_all_numbers), MODE(no_bytes_in_files), MODE(no_more_files), MODE(no_more_memory),
-      MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces), MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls),
-      MODE(filtered_calls), MODE(killed_by_a_filter), MODE(told_by_a_filter));
+MODES(MODE(closes_all), MODE(over_all_files), MODE(uses_all_numbers), MODE(no_bytes_in_files), MODE(no_more_files),
+      MODE(no_more_memory), MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces),
+      MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls), MODE(filtered_calls),
+      MODE(killed_by_a_filter), MODE(told_by_a_filter));
 MAIN

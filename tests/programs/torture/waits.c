@@ -41,20 +41,22 @@ static int sleeps(int tid) {
 
 // The calls of this program that wait, and what QEMU makes of them.
 static int waits_by(const char *call) {
-    static const long those[] = {SYS_epoll_wait, SYS_epoll_pwait, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop, SYS_recvfrom,
+    static const long those[] = {SYS_epoll_wait, SYS_epoll_pwait, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop,
+        SYS_recvfrom,
                                  SYS_poll, SYS_ppoll, SYS_rt_sigsuspend, SYS_select, SYS_pselect6, SYS_restart_syscall};
     for (unsigned i = 0; i < sizeof those / sizeof *those; i++)
         if (*call != 'r' && strtol(call, 0, 10) == those[i]) return 1;  // not "running"
     return 0;
 }
 
-// Until the thread sleeps in one of those calls: QEMU and a recorder sleep elsewhere, too. Where that may not be seen, until it
-// has slept for a while.
+// Until the thread sleeps in one of those calls: QEMU and a recorder sleep elsewhere, too. Where that may not be seen,
+// until it has slept for a while.
 static void until_it_sleeps(int tid) {
     char before[256], after[256];
     for (int often = 0; often < 5; sleep_ms(3)) {
         int seen = of_thread(tid, "syscall", before, sizeof before), slept = sleeps(tid);
-        if (seen && slept && waits_by(before) && of_thread(tid, "syscall", after, sizeof after) && !strcmp(before, after)) return;
+        if (seen && slept && waits_by(before) && of_thread(tid, "syscall", after, sizeof after)
+            && !strcmp(before, after)) return;
         often = !seen && slept ? often + 1 : 0;
     }
 }
