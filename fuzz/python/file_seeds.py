@@ -1,4 +1,4 @@
-"""Seeds for `files.py`: files and words beside a recording."""
+"""Seeds for `files.py`: files used with a recording, and option values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Seeds = Iterator[tuple[str, str, bytes]]
 
 
 def support_file_seeds(code: bytes, packets: bytes) -> Seeds:
-    """Files of kernels, of code that programs made, of virtual machines and of tests."""
+    """Yield files of kernels, JIT-compiled code, virtual machines and tests."""
 
     def seed(kind: str, title: str, data: bytes) -> tuple[str, str, bytes]:
         return "files", f"{kind}-{title}", bytes([list(FILES).index(kind)]) + data
@@ -66,7 +66,7 @@ def support_file_seeds(code: bytes, packets: bytes) -> Seeds:
 
 
 def pack_seeds(folder: Path, code: bytes, packets: bytes) -> Seeds:
-    """A pack, what it says is in it, and relocatable objects."""
+    """Yield a pack, its manifest, and relocatable objects."""
     file, data, packed = folder / "code", folder / "packed.data", folder / "pack.zip"
     file.write_bytes(code * 20)
     with Writer(data, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
@@ -93,7 +93,7 @@ def pack_seeds(folder: Path, code: bytes, packets: bytes) -> Seeds:
 
 
 def option_value_seeds() -> Seeds:
-    """Words after options, and lines of a debugger."""
+    """Yield option values, and requests of a debugger."""
     rows = {
         "options": (
             "intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u",

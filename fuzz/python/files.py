@@ -1,7 +1,7 @@
-"""Files and words beside a recording: what a user copies, names or types.
+"""Readers of files used with a recording, of option values, and of debugger requests.
 
-Each reader takes the input and a folder for its files; the first byte says which file or word it
-is, the rest is that.
+Each reader takes the input and a folder for its files; the first byte selects the kind of file or
+option, the rest is the content.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _packets(folder: Path) -> Path:
 
 
 def _convert(*words: str) -> None:
-    """`rtit convert`: what it wrote can be read."""
+    """Run `rtit convert`; its output must be readable."""
     from rtit.cli.commands import command_parser
     from rtit.cli.move import convert
     from rtit.trace import Trace
@@ -197,11 +197,11 @@ FILES: dict[str, Callable[[Path], None]] = {
     "maps": _maps,
     "raw": _raw,
 }
-"""By the number of the row: new ones come last, or inputs that are kept mean others."""
+"""By the number of the row: add new rows at the end, or the meaning of seed inputs changes."""
 
 
 def read_file(data: bytes, folder: Path) -> None:
-    """One of `FILES`."""
+    """Read one of `FILES`."""
     path = folder / "file"
     path.write_bytes(data[1:])
     list(FILES.values())[(data or b"\0")[0] % len(FILES)](path)
@@ -270,7 +270,7 @@ OPTION_VALUES = ("options", "filters", "window", "kernel-form", "bare", "registe
 
 
 def read_option_values(data: bytes, folder: Path) -> None:
-    """What follows one of these options, by the row in `OPTION_VALUES`."""
+    """Parse the value of one of `OPTION_VALUES`."""
     program = folder / "program"
     if not program.exists():
         program.write_bytes(b"no program")
@@ -304,7 +304,7 @@ def _target(folder: Path) -> Target:
 
 
 def read_gdb(data: bytes, folder: Path) -> None:
-    """Lines that a debugger sends, framed but for those that begin with a tab: each is answered."""
+    """Serve requests of a debugger, framed unless they begin with a tab; each must have a reply."""
     from rtit.gdb.protocol import GdbSession, frame_packet
 
     session = GdbSession(_target(folder))

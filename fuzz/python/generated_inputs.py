@@ -1,8 +1,8 @@
-"""Readers of what is made from an input, choice by choice: files that are nearly right, settings,
-code that changes, calls of the interface in any order.
+"""Readers of inputs as choices that build nearly valid files, settings, changing code, or API
+calls.
 
-Each takes the input and a folder for its files, as those of `readers`; what it does with a choice
-is a plain function of the bytes, so that an input can be replayed.
+Each takes the input and a folder for its files, like those of `readers`. The built data depends on
+the bytes alone, so that an input can be replayed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _MOST = 40
 
 
 class WrongError(Exception):
-    """A result that cannot be."""
+    """An impossible result."""
 
 
 def require(condition: bool, what: str) -> None:
-    """Raise unless it holds."""
+    """Raise WrongError unless the condition holds."""
     if not condition:
         raise WrongError(what)
 
 
 class Choices:
-    """The bytes of an input as choices; at its end all are the first."""
+    """The bytes of an input as choices; after its end every choice is the first."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -48,16 +48,16 @@ class Choices:
 
     @property
     def left(self) -> bool:
-        """Whether there are more."""
+        """Return whether bytes are left."""
         return self._at < len(self._data)
 
     def byte(self) -> int:
-        """One."""
+        """Return the next byte."""
         self._at += 1
         return self._data[self._at - 1] if self._at <= len(self._data) else 0
 
     def number(self) -> int:
-        """Small, at a border of some width, or anything of 64 bits."""
+        """Return a number: small, at the limit of some width, or any of 64 bits."""
         kind = self.byte()
         if kind < 128:
             return kind
@@ -70,12 +70,12 @@ class Choices:
         return values[self.byte() % len(values)]
 
     def some(self) -> range:
-        """Numbers from 0 on, a few."""
+        """Return a small range from 0 on."""
         return range(self.byte() % _MOST)
 
 
 def packets(choose: Choices, base: int) -> bytes:
-    """Packets with addresses near `base`, begun by a PSB+."""
+    """Return packets with addresses near `base`, after a PSB+."""
 
     def ip() -> dict[str, int]:
         size = choose.pick((2, 1, 6, 3, 4, 0))
@@ -105,7 +105,7 @@ _WIDTHS = {1: 0xFFFF, 2: 0xFFFF_FFFF, 3: (1 << 48) - 1, 4: (1 << 48) - 1, 6: (1 
 
 
 def read_recording(data: bytes, folder: Path) -> None:
-    """A perf.data with sideband, files that are there or change, and streams that go with them."""
+    """Read a perf.data file with sideband, existing or changing files, and matching streams."""
     from rtit.trace import Trace
 
     choose = Choices(data)
@@ -166,7 +166,7 @@ def _damage(path: Path, choose: Choices) -> None:
 
 
 def _whole(stream: Any) -> int:
-    """All results of a stream tell the same; how many instructions."""
+    """Check that all results of a stream agree; return the number of instructions."""
     found = sum(int(rows.instructions.sum()) for rows in stream.rows())
     ledger = stream.ledger()
     at = 0
@@ -182,7 +182,7 @@ def _whole(stream: Any) -> int:
 
 
 def read_settings(data: bytes, folder: Path) -> None:
-    """`rtit.decode` with settings that are in range, at its border, or nonsense."""
+    """Call `rtit.decode` with settings that are in range, at a limit, or invalid."""
     from rtit.trace import decode
 
     choose = Choices(data)
@@ -217,7 +217,7 @@ def _setting(name: str, choose: Choices) -> object:
 
 
 def read_scenario(data: bytes, folder: Path) -> None:
-    """A scenario as text: what is wrong has a line; what is right runs."""
+    """Run a scenario from text: errors name a line; valid scenarios run."""
     from rtit.scenario.parser import parse
     from rtit.scenario.runner import run_steps
 
@@ -229,7 +229,7 @@ def read_scenario(data: bytes, folder: Path) -> None:
 
 
 def read_reused_decoder(data: bytes, folder: Path) -> None:
-    """A `Decoder` whose code changes gives what a new one gives."""
+    """Check that a `Decoder` with changing code gives the results of a new one."""
     from rtit.trace import Decoder
 
     choose = Choices(data)
@@ -258,7 +258,7 @@ def read_reused_decoder(data: bytes, folder: Path) -> None:
 
 
 def read_api_calls(data: bytes, folder: Path) -> None:
-    """Calls of the interface in any order, with any arguments."""
+    """Call functions of the API in any order, with any arguments."""
     from rtit.trace import Selection, decode
 
     choose = Choices(data)

@@ -3,9 +3,9 @@
     python fuzz/python/run.py READER SECONDS [--seed N]
     python fuzz/python/run.py READER --replay FILE
 
-An input that makes the reader raise what it may not, or take more than 10 seconds of CPU time, or
-wait for 10 minutes, is saved in fuzz/artifacts/python-READER. The exit code is 1 if there was one.
-Ctrl-C ends it early, with what was found until then.
+An input is saved in fuzz/artifacts/python-READER if the reader raises an undocumented error, takes
+more than 10 seconds of CPU time, or waits for 10 minutes. The exit code is 1 if there was one.
+Ctrl-C ends the run early with the findings so far.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ SHARED_CORPORA = {
     "perfdata": "perfdata",
     "trace": "perfdata",
 }
-"""Those of others; the rest have one of their own name."""
+"""Readers with the corpus of another target; others have one of their own name."""
 LIMIT = 200_000
 MEMORY = 2 << 30
 MAX_CPU_SECONDS = 10.0
-"""Seconds of CPU time: on a busy machine the clock on the wall says little."""
+"""Seconds of CPU time: on a busy machine wall time says little."""
 MAX_WALL_SECONDS = 600.0
-"""Seconds by the clock, for a reader that waits for something and takes no CPU time."""
+"""Wall seconds, for a reader that waits without CPU time."""
 
 
 class Hang(BaseException):
-    """A reader ran longer than it may; no `except Exception` may hide it."""
+    """A reader exceeded its time; no `except Exception` hides this."""
 
 
 def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
-    """Return whether the input was read to its end, and what is wrong, if anything."""
+    """Return whether the input was read to its end, and the failure, if any."""
     signal.setitimer(signal.ITIMER_PROF, MAX_CPU_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, MAX_WALL_SECONDS)
     try:

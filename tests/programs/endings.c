@@ -1,4 +1,4 @@
-// Ends in the way that its argument says, without one with exit code 3. What fails is at a label of its own.
+// Ends as its argument says; without one with exit code 3. Each failing instruction has a label.
 #include "start.h"
 
 void write_there(void), stop_there(void), divide_there(void), far_there(void), jump_there(void);
@@ -39,7 +39,7 @@ static void on_segv(int number) {
     __builtin_longjmp(place, 1);
 }
 
-// A handler survives the first failure; the second comes as many blocks after a system call.
+// A handler survives the first failure; the second is the same number of blocks after a system call.
 static void do_both(void) {
     void (*volatile each[])(void) = {do_write, do_stop};
     on_signal(SIGSEGV, on_segv, SA_RESETHAND | SA_NODEFER);

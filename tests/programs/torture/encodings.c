@@ -172,7 +172,7 @@ static int returns(void) {
     return tell((int)sum);
 }
 
-// More calls than a return stack has places.
+// More calls than a return stack has entries.
 static int deep_calls(void) {
     static const uint8_t bytes[] = {0xff, 0xcf, 0x78, 5, 0xe8, 0xf7, 0xff, 0xff, 0xff, 0xc3};
     uint8_t *code = pages(ALL);

@@ -31,7 +31,7 @@ static int values(void) {
     return tell(sum);
 }
 
-// Stores into the branch right behind the store.
+// Stores into the branch right after the store.
 static int next_instruction(void) {
     static const uint8_t code[] = {0x31, 0xc0, 0x85, 0xff, 0xc6, 0x05, 0, 0, 0, 0, 0x75, 0x74, 3, 0x83, 0xc0, 5, 0xff,
         0xc0, 0xc3};
@@ -174,7 +174,7 @@ static int by_a_thread(void) {
     return tell(sum);
 }
 
-// Back to what the file has.
+// Restores the contents of the file.
 static int thrown_away(void) {
     int file = unlinked_file(PAGE), sum = 0;
     uint8_t code[ODD_SIZE];
@@ -241,7 +241,7 @@ static int unmapped(void) {
     return tell(sum);
 }
 
-// Runs a copy of itself whose file goes away, or becomes another, while it runs.
+// Runs a copy of itself whose file is deleted or replaced meanwhile.
 static int copied(int replaced) {
     char name[64];
     snprintf(name, sizeof name, "/tmp/torture-%d", (int)getpid());

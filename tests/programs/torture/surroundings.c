@@ -1,4 +1,4 @@
-// What a process does to its own surroundings: files, limits, names, namespaces, filters of system calls.
+// A process changes its own environment: files, limits, names, namespaces, system call filters.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -143,7 +143,7 @@ static int another_root(void) {
     return 0;
 }
 
-// Runs as user nobody, who may not read the files of the user who records.
+// Runs as user `nobody`, without access to the files of the recording user.
 static int another_user(void) {
     int made = setgid(65534) == 0 && setuid(65534) == 0;
     counted = work(6);
