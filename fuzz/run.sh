@@ -30,7 +30,7 @@ for target in "${targets[@]}"; do
         command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is not installed: left out"; continue; }
         mkdir -p "corpus/$target"
         # No address sanitizer: it needs a nightly toolchain, and there is no unsafe code to watch.
-        cargo fuzz run --fuzz-dir . --sanitizer none "$target" "corpus/$target" "seed_inputs/$target" -- \
+        cargo fuzz run --fuzz-dir . --sanitizer none "$target" "corpus/$target" "kept/$target" -- \
             -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0
         ;;
     esac || failed+=("$target")

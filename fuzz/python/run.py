@@ -93,7 +93,7 @@ def save(name: str, data: bytes) -> Path:
 def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     """Run until the time is over; return the exit code."""
     reader = READERS[name]
-    folders = (HERE / "corpus" / SHARED_CORPORA.get(name, name), HERE / "seed_inputs" / name)
+    folders = (HERE / "corpus" / SHARED_CORPORA.get(name, name), HERE / "kept" / name)
     seeds = [path.read_bytes() for each in folders for path in sorted(each.glob("*"))]
     if not seeds:
         print("no seeds: run fuzz/python/seeds.py first", file=sys.stderr)

@@ -16,7 +16,7 @@ EXCEPTIONS = {
 """Ends of paths, with the reason for longer lines."""
 TABLE_ROW = "//! |"
 """A row of a Markdown table in Rust documentation cannot be wrapped."""
-BINARY_FOLDERS = ("fuzz/seed_inputs/",)
+BINARY_FOLDERS = ("fuzz/kept/",)
 
 
 def tracked_files() -> list[str]:

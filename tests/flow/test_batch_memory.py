@@ -49,7 +49,7 @@ def views(batch: Any) -> list[memoryview]:
     return [memoryview(column).cast("B") for column in columns]
 
 
-def whole(trace: bytes, kind: str) -> list[bytes]:
+def decode_in_one_batch(trace: bytes, kind: str) -> list[bytes]:
     """Return the result of all packets in one batch."""
     take = batch_reader(trace, kind, walk=True)
     batch = take(1 << 30)
@@ -80,7 +80,7 @@ def test_held_columns_do_not_change(seed: int, kind: str, most: int, threads: in
         for columns, copies in held:
             assert [bytes(column) for column in columns] == copies
     if kind != "block_ids":  # the ids depend on the thread that meets a block first
-        expected = whole(trace, kind)
+        expected = decode_in_one_batch(trace, kind)
         assert [b"".join(parts) for parts in zip(*together, strict=True)] == expected
 
 
@@ -91,5 +91,5 @@ def test_batch_has_the_requested_length() -> None:
     while (batch := take(20_000)) is not None:
         lengths.append(len(batch[0]))
         assert len(batch[0]) == len(batch[1])
-    assert sum(lengths) * 8 == len(whole(trace, "ips")[0])
+    assert sum(lengths) * 8 == len(decode_in_one_batch(trace, "ips")[0])
     assert all(20_000 <= length < 21_000 for length in lengths[:-1])

@@ -14,7 +14,7 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
@@ -26,7 +26,7 @@ from rtit.views.statistics import compute_statistics
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return busy(Machine())
+    return run_kernel_code(Machine())
 
 
 @pytest.fixture(scope="module")

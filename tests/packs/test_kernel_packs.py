@@ -15,8 +15,7 @@ from kernel import made, recording
 from kernel.machine import BPF, Machine
 from kernel.test_guests import GUEST, HOST, core
 from kernel.test_guests import recorded as guests
-from kernel.test_jit import DUMP, PID
-from kernel.test_jit import recorded as with_jit
+from kernel.test_jit import DUMP, PID, write_jit_recording
 from rtit.cli.main import main
 from rtit.image.jit import DUMP_NAME as DUMPS
 from rtit.image.kernel.kcore import Kcore
@@ -192,7 +191,7 @@ def test_pack_has_jit_compiled_code(
     """Files beside the recording or given by option; a truncated file has the same message."""
     folder = tmp_path / "here"
     (folder / "there").mkdir(parents=True)
-    with_jit(folder)
+    write_jit_recording(folder)
     location = folder / "there" if named else folder
     (location / f"jit-{PID}.dump").write_bytes(DUMP[: len(DUMP) - cut])
     (location / f"perf-{PID}.map").write_text("7f0000001020 10 of the map\n")
@@ -207,7 +206,7 @@ def test_pack_has_jit_compiled_code(
 
 
 def test_jit_files_beside_a_pack_are_ignored(tmp_path: Path) -> None:
-    data, pack = with_jit(tmp_path), tmp_path / "there" / "pack"
+    data, pack = write_jit_recording(tmp_path), tmp_path / "there" / "pack"
     pack.parent.mkdir()
     assert main(["pack", str(data), "-o", str(pack)]) == 0
     (pack.parent / f"jit-{PID}.dump").write_bytes(DUMP)
@@ -222,7 +221,7 @@ def test_jit_files_beside_a_pack_are_ignored(tmp_path: Path) -> None:
 def test_invalid_kernel_members_are_rejected(
     member: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data, pack = with_jit(tmp_path), tmp_path / "pack"
+    data, pack = write_jit_recording(tmp_path), tmp_path / "pack"
     assert main(["pack", str(data), "-o", str(pack)]) == 0
     with zipfile.ZipFile(pack) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}

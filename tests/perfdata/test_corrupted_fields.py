@@ -14,7 +14,7 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.capture.ptrace.session import replay
 from rtit.errors import RtitError
 from rtit.packets import encode
@@ -140,7 +140,7 @@ def write_layout(mode: str, program: ProgramBuilder, record: Recorder, folder: P
     if mode == "every kind":
         return every_kind(good)
     if mode == "kernel":
-        return recording.write(busy(Machine()), good) / "data"
+        return recording.write(run_kernel_code(Machine()), good) / "data"
     log = record([program("fork" if mode != "samples" else "returns")]).log
     whole = folder / "whole"
     replay(

@@ -118,24 +118,24 @@ def test_file_cut_at_any_offset_is_read_or_raises(tmp_path: Path) -> None:
         assert found == names[: sum(end <= length for end in ends)]
 
 
-def patched(offset: int, value: int, kind: str = "<Q") -> Callable[[bytearray], None]:
+def patch_header(offset: int, value: int, kind: str = "<Q") -> Callable[[bytearray], None]:
     return lambda data: struct.pack_into(kind, data, offset, value)
 
 
 @pytest.mark.parametrize(
     ("change", "offset", "value"),
     [
-        (patched(8, 17), 8, 17),
-        (patched(16, 8), 16, 8),
-        (patched(16, 1 << 40), 16, 1 << 40),
-        (patched(24, 1 << 63), 24, 1 << 63),
-        (patched(32, 145), 32, 145),
-        (patched(40, 8), 40, 8),
-        (patched(120 + 128, 1 << 62), 248, 8),
-        (patched(120 + 136, 12), 248, 12),
-        (patched(408 + 6, 7, "<H"), 408, 7),
-        (patched(408 + 6, 0, "<H"), 408, 0),
-        (patched(408 + 6, 0xFFFF, "<H"), 408, 0xFFFF),
+        (patch_header(8, 17), 8, 17),
+        (patch_header(16, 8), 16, 8),
+        (patch_header(16, 1 << 40), 16, 1 << 40),
+        (patch_header(24, 1 << 63), 24, 1 << 63),
+        (patch_header(32, 145), 32, 145),
+        (patch_header(40, 8), 40, 8),
+        (patch_header(120 + 128, 1 << 62), 248, 8),
+        (patch_header(120 + 136, 12), 248, 12),
+        (patch_header(408 + 6, 7, "<H"), 408, 7),
+        (patch_header(408 + 6, 0, "<H"), 408, 0),
+        (patch_header(408 + 6, 0xFFFF, "<H"), 408, 0xFFFF),
     ],
 )
 def test_contradictory_header_raises(

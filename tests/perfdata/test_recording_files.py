@@ -23,12 +23,12 @@ PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def repeated(byte: int, count: int) -> bytes:
+def encode_repeated_byte(byte: int, count: int) -> bytes:
     """Encode a block of one byte, `count` times (section 3.1.1.2.2)."""
     return (1 << 1 | count << 3).to_bytes(3, "little") + bytes([byte])
 
 
-def plain(path: Path) -> bytes:
+def write_plain_file(path: Path) -> bytes:
     """Return a small file of rtit, and the bytes of its kernel records."""
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.flush()
@@ -44,7 +44,7 @@ def plain(path: Path) -> bytes:
 def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
     """Return the file with these pieces of a stream in place of its kernel records."""
     source = path.with_suffix(".plain")
-    body = plain(source)
+    body = write_plain_file(source)
     data = source.read_bytes()
     at = data.index(body)
     head = b"" if number == 81 else b"size"
@@ -71,7 +71,7 @@ TYPE_NAMES = [f"name {number}" for number in range(50)]
 
 @pytest.mark.parametrize("number", [81, 83])
 def test_compressed_stream_spans_records(tmp_path: Path, number: int) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     stream = ZSTD_FRAME_HEADER + b"".join(
         zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)
     )
@@ -83,7 +83,7 @@ def test_compressed_stream_spans_records(tmp_path: Path, number: int) -> None:
 @pytest.mark.skipif(ZSTD is None, reason="needs the zstd program")
 @pytest.mark.parametrize("options", [["-1"], ["-19", "--no-check"], ["-3", "--check"]])
 def test_zstd_output_is_decompressed(tmp_path: Path, options: list[str]) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     stream = subprocess.run(
         [ZSTD or "zstd", *options, "-c"], input=body, capture_output=True, check=True
     ).stdout
@@ -92,7 +92,7 @@ def test_zstd_output_is_decompressed(tmp_path: Path, options: list[str]) -> None
 
 
 def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     blocks = [zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)]
     stream = ZSTD_FRAME_HEADER + b"".join(blocks)
     path = compressed(tmp_path / "b", [stream[: len(ZSTD_FRAME_HEADER) + 2 * len(blocks[0]) + 50]])
@@ -112,7 +112,7 @@ def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
             "compressed records",
         ),
         # blocks of four bytes that expand to 128 KB each: 32 MB in a record, a gigabyte in all
-        ([ZSTD_FRAME_HEADER + repeated(0x41, 1 << 17) * 15000], "come out of it"),
+        ([ZSTD_FRAME_HEADER + encode_repeated_byte(0x41, 1 << 17) * 15000], "come out of it"),
     ],
 )
 def test_invalid_compressed_records_raise(
@@ -138,7 +138,7 @@ def test_compressed2_with_bad_size_raises(tmp_path: Path, size: int) -> None:
 def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
     folder = tmp_path / "dir"
     folder.mkdir()
-    body = plain(folder / "data")
+    body = write_plain_file(folder / "data")
     (folder / "data.1").write_bytes(body[: len(body) // 2 // 8 * 8])
     stream = ZSTD_FRAME_HEADER + zstd_raw_block(body)
     (folder / "data.0").write_bytes(RECORD_HEADER.pack(81, 0, 8 + len(stream)) + stream)
@@ -159,7 +159,7 @@ def test_directory_with_large_chunks_uses_little_memory(tmp_path: Path) -> None:
     """The chunks are longer than the file with the header; the header's file is not unmapped past
     its end, and read chunks do not stay in memory.
     """
-    plain(tmp_path / "data")
+    write_plain_file(tmp_path / "data")
     size = 96 << 20
     fixed = Auxtrace.layout.fixed
     head = RECORD_HEADER.pack(71, 0, RECORD_HEADER.size + fixed.size) + fixed.pack(

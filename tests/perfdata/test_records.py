@@ -46,7 +46,7 @@ def read(tmp_path: Path, data: bytes, *attrs: tuple[bytes, tuple[int, ...]]) -> 
         return list(file.records())
 
 
-def one(tmp_path: Path, number: int, body: bytes, misc: int = 0) -> Record:
+def read_one_record(tmp_path: Path, number: int, body: bytes, misc: int = 0) -> Record:
     """Read a record with the body and a common sample_id."""
     tail = struct.pack("<IIQIIQ", 7, 8, 99, 3, 0, 5) if number < 64 else b""
     (found,) = read(tmp_path, record(number, body + tail, misc), (attr(EVERYDAY), (5,)))
@@ -59,39 +59,41 @@ def test_mmap_fields_are_read(tmp_path: Path) -> None:
     body = struct.pack(
         "<IIQQQ", 0xFFFFFFFF, 0, 0xFFFFFFFF81000000, 0x1000, 5
     ) + b"[kernel]\0".ljust(16, b"\0")
-    found = one(tmp_path, 1, body, 1)
+    found = read_one_record(tmp_path, 1, body, 1)
     assert isinstance(found, records.Mmap)
     assert (found.pid, found.tid, found.address) == (-1, 0, 0xFFFFFFFF81000000)
     assert (found.length, found.pgoff, found.path) == (0x1000, 5, "[kernel]")
 
 
 def test_lost_fields_are_read(tmp_path: Path) -> None:
-    found = one(tmp_path, 2, struct.pack("<QQ", 5, 1000))
+    found = read_one_record(tmp_path, 2, struct.pack("<QQ", 5, 1000))
     assert isinstance(found, records.Lost)
     assert (found.id, found.lost) == (5, 1000)
 
 
 def test_lost_samples_fields_are_read(tmp_path: Path) -> None:
-    found = one(tmp_path, 13, struct.pack("<Q", 17))
+    found = read_one_record(tmp_path, 13, struct.pack("<Q", 17))
     assert isinstance(found, records.LostSamples)
     assert found.lost == 17
 
 
 @pytest.mark.parametrize("misc", [0, 1 << 13])
 def test_switch_fields_are_read(tmp_path: Path, misc: int) -> None:
-    found = one(tmp_path, 14, b"", misc)
+    found = read_one_record(tmp_path, 14, b"", misc)
     assert isinstance(found, records.Switch)
     assert found.is_out == bool(misc)
 
 
 def test_switch_cpu_wide_fields_are_read(tmp_path: Path) -> None:
-    found = one(tmp_path, 15, struct.pack("<II", 20, 21), 1 << 13)
+    found = read_one_record(tmp_path, 15, struct.pack("<II", 20, 21), 1 << 13)
     assert isinstance(found, records.SwitchCpuWide)
     assert (found.other_pid, found.other_tid, found.is_out) == (20, 21, True)
 
 
 def test_ksymbol_fields_are_read(tmp_path: Path) -> None:
-    found = one(tmp_path, 17, struct.pack("<QIHH", 0xFFFFFFFFC0000000, 0x40, 1, 1) + b"bpf_prog")
+    found = read_one_record(
+        tmp_path, 17, struct.pack("<QIHH", 0xFFFFFFFFC0000000, 0x40, 1, 1) + b"bpf_prog"
+    )
     assert isinstance(found, records.Ksymbol)
     assert (found.address, found.length, found.kind, found.flags) == (
         0xFFFFFFFFC0000000,
@@ -103,14 +105,14 @@ def test_ksymbol_fields_are_read(tmp_path: Path) -> None:
 
 
 def test_aux_output_hw_id_fields_are_read(tmp_path: Path) -> None:
-    found = one(tmp_path, 21, struct.pack("<Q", 3))
+    found = read_one_record(tmp_path, 21, struct.pack("<Q", 3))
     assert isinstance(found, records.AuxOutputHwId)
     assert found.hw_id == 3
 
 
 def test_id_index_fields_are_read(tmp_path: Path) -> None:
     body = struct.pack("<Q", 2) + struct.pack("<QQqqQQqq", 1, 0, 2, -1, 2, 1, -1, 77)
-    found = one(tmp_path, 69, body)
+    found = read_one_record(tmp_path, 69, body)
     assert isinstance(found, records.IdIndex)
     assert found.entries == [(1, 0, 2, -1), (2, 1, -1, 77)]
 
@@ -122,10 +124,10 @@ def test_time_conv_fields_are_read(tmp_path: Path) -> None:
 
 
 def test_unknown_type_is_raw_record(tmp_path: Path) -> None:
-    found = one(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
+    found = read_one_record(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
     assert isinstance(found, records.RawRecord)
     assert (found.name, found.body) == ("CGROUP", struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
-    unknown = one(tmp_path, 4711, b"12345678")
+    unknown = read_one_record(tmp_path, 4711, b"12345678")
     assert (unknown.name, unknown.type) == ("TYPE_4711", 4711)
 
 

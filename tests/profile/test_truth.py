@@ -36,7 +36,7 @@ NEAR_BRANCHES = {
 Edge = tuple[int, int, End]
 
 
-def executed(live: RecordedProgram) -> Counter[Edge]:
+def executed_edges(live: RecordedProgram) -> Counter[Edge]:
     """Return the edges that the tracer saw, by single steps."""
     found: Counter[Edge] = Counter()
     for event in live.log.events():
@@ -77,7 +77,7 @@ def addresses(found: Profile) -> Counter[Edge]:
     )
 
 
-def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
+def record_once(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
     live = record([program(name), *PROGRAMS[name].arguments])
     if live.status in PROGRAMS[name].may_exit:
         pytest.skip("this machine cannot show the situation")
@@ -88,14 +88,14 @@ def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedPr
 def test_every_edge_has_its_executed_count(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    live = recorded(name, program, record)
+    live = record_once(name, program, record)
     exe = program(name)
     found = build(live)
     assert found.main is not None
     assert found.main.path == str(exe)
     elf = found.main.symbols.elf
     (low, high) = min(row[1] for row in elf.segments), max(row[1] + row[3] for row in elf.segments)
-    wanted = executed(live)
+    wanted = executed_edges(live)
     # For code in no file the profile has the edges from and to files.
     here = {edge for edge in wanted if any(low <= end < high for end in edge[:2])}
     assert addresses(found) == Counter({edge: wanted[edge] for edge in here})
@@ -106,7 +106,7 @@ def test_every_edge_has_its_executed_count(
 def test_every_instruction_has_its_executed_count(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    live = recorded(name, program, record)
+    live = record_once(name, program, record)
     found = build(live)
     ran: Counter[int] = Counter()
     with Trace(live.data) as trace:
@@ -127,7 +127,7 @@ def test_every_instruction_has_its_executed_count(
 def test_executed_ranges_cover_all_instructions(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    main = build(recorded(name, program, record)).main
+    main = build(record_once(name, program, record)).main
     assert main is not None
     stretches = ExecutedRanges(main)
     counts = np.zeros(len(main.offset), np.uint64)
