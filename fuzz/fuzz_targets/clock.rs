@@ -19,7 +19,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+    fn parse(data: &'a [u8]) -> Option<Case<'a>> {
         let (choices, stream) = data.split_first_chunk::<8>()?;
         let &[count, freq, ratio, start, guest, limit, bytes, more] = choices;
         let settings = TimeSettings {
@@ -64,7 +64,7 @@ const PAD: Packet = Packet {
 };
 
 fuzz_target!(|data: &[u8]| {
-    let Some(case) = Case::of(data) else {
+    let Some(case) = Case::parse(data) else {
         return;
     };
     let packets = packets(case.stream, usize::MAX, usize::MAX);

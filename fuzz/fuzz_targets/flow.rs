@@ -24,7 +24,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+    fn parse(data: &'a [u8]) -> Option<Case<'a>> {
         let (&[options, low, high], rest) = data.split_first_chunk::<3>()?;
         let size = usize::from(u16::from_le_bytes([low, high]));
         let (code, stream) = rest.split_at(size.min(rest.len()).min(MAX_CODE));
@@ -95,7 +95,7 @@ impl<'a> Case<'a> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some(case) = Case::of(data) else {
+    let Some(case) = Case::parse(data) else {
         return;
     };
     let (rows, counts, spans) = columns(&case);

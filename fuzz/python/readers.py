@@ -80,7 +80,7 @@ def _scan_natively(native: ModuleType, data: bytes) -> list[tuple[int, int, str,
 
 
 def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
-    """Columns, and what the clocks tell, are the same of pieces of any size."""
+    """Check that columns and times do not depend on the size of pieces."""
     from rtit.trace.tables.packets import KINDS
 
     clocks = 3, (80, 2), 10, 0, (0, 1 << 48)
@@ -93,11 +93,11 @@ def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
 
 
 def _columns(scan: Any, limit: int) -> list[list[Any]]:
-    """Columns of packets, what is none, the times of packets, and what timing packets told."""
+    """Return columns of packets and bad bytes, times of packets, and timing samples."""
     found: list[list[Any]] = [[] for _ in range(8)]
     while (batch := scan.next(limit)) is not None:
         *columns, _, bad, times = batch
-        # as text: a frequency that is not known is not equal to itself
+        # as text: an unknown frequency (NaN) is not equal to itself
         told = *columns, [bad] if bad else [], *(times or ())
         for at, more in enumerate(told):
             found[at] += map(repr, more)

@@ -18,21 +18,21 @@ SIZE = 1 << 21
 LINES = 1 << 15
 INCOMPLETE = {("dwarf-names", "coverage"), ("dwarf-names", "callgrind")}
 """Paths of all source files take more than 16 MB; pprof needs fewer of them."""
-VERBS = {
+SUBCOMMANDS = {
     "coverage": ["coverage", "--format", "lcov"],
     "callgrind": ["profile", "--for", "callgrind"],
     "pprof": ["profile", "--for", "pprof"],
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 @pytest.mark.parametrize("kind", DWARF_KINDS)
 def test_hostile_dwarf_takes_bounded_memory(
-    kind: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, subcommand: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    words = [*VERBS[verb], "-o", str(tmp_path / "out")]
+    words = [*SUBCOMMANDS[subcommand], "-o", str(tmp_path / "out")]
     # libraries that it loads are not counted
     assert main([*words, str(write_oversized(small, "elf-little", 1 << 14))]) == 0
     path = write_oversized(tmp_path, kind, SIZE)

@@ -19,7 +19,7 @@ MOST = {"elf-little": 56, "elf-whole": 84}
 """Megabytes, with the file and the columns of executed code."""
 
 
-def covered(path: Path) -> Coverage:
+def compute_coverage(path: Path) -> Coverage:
     with Trace(path) as trace:
         return coverage([(trace, trace.streams)])
 
@@ -41,7 +41,7 @@ def test_lines_and_branches_of_generated_file(tmp_path: Path) -> None:
     """A line has 8 bytes; every function has a branch, alternately taken."""
     size = 1 << 17
     functions = size // FUNCTION_SIZE
-    found = covered(write_oversized(tmp_path, "elf-whole", size))
+    found = compute_coverage(write_oversized(tmp_path, "elf-whole", size))
     one, other = source_files(found)
     assert [one.path, other.path] == ["/nowhere/source0.c", "/nowhere/source1.c"]
     assert list(one.lines) == list(range(1, size // 16 + 1))

@@ -11,7 +11,7 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.capture.ptrace.session import replay
 from rtit.capture.request import SizeLimits
 from rtit.perfdata import SwitchRecords
@@ -68,7 +68,7 @@ class ModeRecorder(NamedTuple):
             write_compressed_recording(self._replace(folder=plain)(COMPRESSED_MODES[mode]), data)
         elif mode in KERNEL_MODES:
             machine, does = KERNEL_MODES[mode]
-            recording.write(busy(Machine(**machine), **does), data)
+            recording.write(run_kernel_code(Machine(**machine), **does), data)
         else:
             unsampled = self.folder / "whole"
             log = self.record([self.program("exceptions")]).log

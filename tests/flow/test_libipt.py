@@ -81,7 +81,7 @@ def ips_of(stream: Stream) -> list[int]:
     return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
-def listed(path: Path) -> list[int]:
+def listed_ips(path: Path) -> list[int]:
     lines = path.read_text().splitlines()
     # "? " marks instructions in a transaction
     return [int(line[-16:], 16) for line in lines if re.fullmatch(r"(\? )?[0-9a-f]{16}", line)]
@@ -102,7 +102,7 @@ def test_instructions_equal_those_of_libipt(
         if name in DIFFERENT:
             assert classes == DIFFERENT[name]
             continue
-        assert ips == listed(folder / run["expected"])
+        assert ips == listed_ips(folder / run["expected"])
         assert classes == ERRORS.get(name, [])
 
 

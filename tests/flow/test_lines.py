@@ -27,7 +27,7 @@ def space(code: str, base: int = BASE) -> Any:
     return made
 
 
-def listed(stream: bytes, code: Any, fields: str, **options: Any) -> Any:
+def list_stream(stream: bytes, code: Any, fields: str, **options: Any) -> Any:
     flow = core.Flow(stream, code)
     names = core.Names(options.pop("regions", []))
     flow.list(core.Listing(fields.split(","), code, names, tid=7, **options))
@@ -35,7 +35,7 @@ def listed(stream: bytes, code: Any, fields: str, **options: Any) -> Any:
 
 
 def lines(stream: bytes, code: Any, fields: str = "asm", **options: Any) -> list[str]:
-    flow = listed(stream, code, fields, **options)
+    flow = list_stream(stream, code, fields, **options)
     text = b""
     while (part := flow.lines(1)) is not None:
         assert part[0].count(b"\n") == part[1]
@@ -93,14 +93,14 @@ def test_symbol_changes_with_time() -> None:
 def test_lines_have_fields_in_the_requested_order() -> None:
     code = space("90ffe0")
     stream = psb(tsc=0x1234) + ip_packet("TIP.PGE", BASE) + ip_packet("TIP", BASE)
-    flow = listed(stream, code, "time,tid,ip,asm")
+    flow = list_stream(stream, code, "time,tid,ip,asm")
     text, count = flow.lines(1 << 20)
     assert count == 2
     expected = ["nop", "jmp rax"]
     wanted = [f"{0x1234:15} {7:7} {BASE + i:16x} {asm}\n" for i, asm in enumerate(expected)]
     assert text.decode() == "".join(wanted)
     # only bits of the product above `shift` count
-    flow = listed(stream, code, "ip,time", clock=(2, 6, 1000))
+    flow = list_stream(stream, code, "ip,time", clock=(2, 6, 1000))
     assert flow.lines(1)[0].decode().splitlines()[0] == f"{BASE:16x} {1000 + 0x1234 * 6 // 4:15}"
 
 
@@ -108,7 +108,7 @@ def test_packet_of_many_instructions_is_split_into_batches() -> None:
     # 3000 nops and a jump back: 47 rounds in one packet, again and again
     code = space("90" * 3000 + "0f8542f4ffff")
     stream = psb() + ip_packet("TIP.PGE", BASE) + encode_tnt(47, (1 << 47) - 1, long=True) * 40
-    flow = listed(stream, code, "tid,ip,sym,asm")
+    flow = list_stream(stream, code, "tid,ip,sym,asm")
     count = 0
     most = 1 << 16
     while (part := flow.lines(most)) is not None:
@@ -135,7 +135,7 @@ def test_head_tail_and_ranges_limit_lines() -> None:
     # code decoded before the third TSC ran before 250
     assert found == ["1003", "1001", "1001"]
     assert lines(stream, code, "ip", places=[some]).count("1003") == 2
-    flow = listed(stream, code, "time,ip")
+    flow = list_stream(stream, code, "time,ip")
     assert flow.next_time() == 0
     head = flow.lines(1 << 20, 5)
     assert head == flow_text(every[:5])
@@ -149,7 +149,7 @@ def flow_text(rows: list[str]) -> tuple[bytes, int]:
 
 def test_flow_cannot_mix_lines_and_rows() -> None:
     code = space("90")
-    flow = listed(psb(), code, "ip")
+    flow = list_stream(psb(), code, "ip")
     with pytest.raises(ValueError, match="another way"):
         flow.next(1)
     with pytest.raises(ValueError, match="another way"):

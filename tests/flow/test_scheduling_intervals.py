@@ -39,14 +39,14 @@ def space(code: str) -> Any:
     return made
 
 
-def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
-    return core.Flow(stream, space(default), turns=native_intervals(turns), walk=walk)
+def flow(stream: bytes, intervals: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
+    return core.Flow(stream, space(default), turns=native_intervals(intervals), walk=walk)
 
 
-def native_intervals(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
+def native_intervals(intervals: list[Any], idle: tuple[int, ...] = ()) -> Any:
     """Return (since, code) pairs in the form of the native decoder."""
-    since, whose = array("Q", [time for time, _ in turns]), array("I", range(len(turns)))
-    return since, whose, [(code, time in idle, None, None) for time, code in turns]
+    since, numbers = array("Q", [time for time, _ in intervals]), array("I", range(len(intervals)))
+    return since, numbers, [(code, time in idle, None, None) for time, code in intervals]
 
 
 def ips(made: Any) -> list[int]:
@@ -191,13 +191,13 @@ def mtc(ctc: int) -> bytes:
 
 
 def ambiguous_starts(
-    stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()
+    stream: bytes, intervals: list[Any], idle: tuple[int, ...] = ()
 ) -> list[tuple[int, int]]:
     """Return (offset of the report, start of the ambiguous bytes) of each ambiguous interval
     start.
     """
     made = core.Flow(
-        stream, space(ONE), turns=native_intervals(turns, idle), mtc_freq=0, tsc_ctc=(10, 1)
+        stream, space(ONE), turns=native_intervals(intervals, idle), mtc_freq=0, tsc_ctc=(10, 1)
     )
     while made.ips(100) is not None:
         pass

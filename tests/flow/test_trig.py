@@ -15,7 +15,7 @@ TRIG = re.compile(r"\[trig ([0-9a-f]{2})(?:, ip: ([0-9a-f]{16}))?(, mult)?\]")
 NEXT = re.compile(r"(?:\[disabled, at: )?([0-9a-f]{16})\]?")
 
 
-def listed(text: str) -> list[tuple[int, int, bool]]:
+def parse_trigs(text: str) -> list[tuple[int, int, bool]]:
     """Return value, address and MULT of each TRIG; without an address, that of the next line with
     one.
     """
@@ -55,7 +55,7 @@ CASES = ["exstop-trig", "fup-tip-trig", "mode-trig-trig", "psb-fup-ptw-trig"]
 @pytest.mark.parametrize("name", [*CASES, "tnt-trig", "trig-fup"])
 def test_trig_events_equal_those_of_libipt(name: str, traces: Path) -> None:
     folder = traces / "libipt-cases"
-    expected = listed((folder / f"{name}.instructions.txt").read_text())
+    expected = parse_trigs((folder / f"{name}.instructions.txt").read_text())
     assert expected
     assert events(name, folder) == [
         (value, UNLISTED.get((name, value), ip), mult) for value, ip, mult in expected

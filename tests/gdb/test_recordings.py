@@ -134,10 +134,10 @@ def test_threads_have_their_own_paths_and_frames(program: ProgramBuilder, tmp_pa
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
-def test_threads_that_share_cpus(
+def test_threads_that_share_cpus_are_replayed_from_branches(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, cpus: int
 ) -> None:
-    """No packets are a thread's own: gdb gets what was decoded."""
+    """Packets of a CPU belong to no single thread: gdb gets decoded branches."""
     live = record([program("threads")])
     data = tmp_path / "data"
     replay(live.log, data, cpus=cpus)
@@ -219,7 +219,9 @@ def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
-def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
+def test_snapshot_before_a_crash_is_replayed(
+    program: ProgramBuilder, tmp_path: Path, form: str
+) -> None:
     extent = SizeLimits(snapshot=4096)
     data = record_program(
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", size_limits=extent

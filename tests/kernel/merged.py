@@ -221,7 +221,7 @@ def _copies(folder: Path, code: bytes, name: str) -> None:
     (folder / "modules").write_text("")
 
 
-def merged(host: Path, guest: Path, pid: int, out: Path) -> Path:
+def merge_recordings(host: Path, guest: Path, pid: int, out: Path) -> Path:
     """Return the recording merged by perf; skip the test if perf has no --guest-data."""
     said = subprocess.run(["perf", "inject", "-h"], capture_output=True, check=False, timeout=60)
     if b"--guest-data" not in said.stdout + said.stderr:

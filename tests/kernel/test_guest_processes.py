@@ -29,7 +29,7 @@ USER = made.USER_AT
 Ran = list[tuple[str, int]]
 
 
-def traced(programs: list[str]) -> tuple[bytes, Ran]:
+def trace_guest_programs(programs: list[str]) -> tuple[bytes, Ran]:
     """Run each program in a guest; return packets and path.
 
     The host enters the guest, its process makes a system call, and its kernel leaves the guest. The
@@ -106,7 +106,7 @@ def instructions(
 def test_each_guest_process_has_its_code(
     programs: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    packets, ran = traced(programs)
+    packets, ran = trace_guest_programs(programs)
     data = write(folder / "perf.data", packets)
     words = options(folder, ONE, TWO)
     assert instructions(data, words, capsys) == [ip for _, ip in ran]
@@ -116,7 +116,7 @@ def test_each_guest_process_has_its_code(
 
 
 def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packets, ran = traced(["two", "one"])
+    packets, ran = trace_guest_programs(["two", "one"])
     data, pack = write(folder / "perf.data", packets), folder / "pack"
     assert main(["pack", str(data), *options(folder, ONE, TWO), "-o", str(pack)]) == 0
     shutil.rmtree(folder / "mount")
@@ -136,7 +136,7 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
 
 def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The owner of the guest controls the file system."""
-    packets, _ = traced(["one"])
+    packets, _ = trace_guest_programs(["one"])
     data = write(folder / "perf.data", packets)
     (folder / "mount" / "500" / "one").unlink()
     (folder / "mount" / "500" / "one").symlink_to(made.user("one").path)
@@ -152,7 +152,7 @@ def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixtur
 def test_invalid_guest_process_option_raises(
     text: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     assert main(["report", str(data), *options(folder, text)]) == 2
     assert "--guest-process" in capsys.readouterr().err
 
@@ -160,14 +160,14 @@ def test_invalid_guest_process_option_raises(
 def test_guest_processes_with_same_cr3_raise(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     again = f"{CR3['one']}=500/8"
     assert main(["report", str(data), *options(folder, ONE, again)]) == 2
     assert "another one has this CR3" in capsys.readouterr().err
 
 
 def test_info_reports_missing_guest_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     (folder / "mount" / "500" / "one").unlink()
     assert main(["info", str(data), *options(folder, ONE)]) == 3
     assert f"{folder / 'mount' / '500' / 'one'} does not exist" in capsys.readouterr().out

@@ -184,11 +184,11 @@ def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_symbols_are_of_running_kernel(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lines(verb: str, *more: str) -> list[list[str]]:
+    def lines(subcommand: str, *more: str) -> list[list[str]]:
         words = [str(recorded), "--kcore", str(tmp_path / "host")]
         words += ["--guest-kcore", str(tmp_path / "guest")]
         words += ["--guestkallsyms", str(tmp_path / "names")]
-        assert main([verb, *words, *more]) == 0
+        assert main([subcommand, *words, *more]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
     found = lines("instructions", "--fields", "ip,dso,sym,insn")

@@ -58,7 +58,7 @@ def function_bytes(end: int) -> bytes:
     return begin + encode("TIP.PGD", ip_bytes=0)
 
 
-def recorded(folder: Path) -> Path:
+def write_jit_recording(folder: Path) -> Path:
     """Write a recording that runs the same addresses twice, the second time with other code."""
     psb = encode("PSB") + encode("TSC", tsc=20) + b"\x99\x01" + encode("PSBEND")
     trace = psb + function_bytes(AT + 2) + encode("TSC", tsc=2_000) + function_bytes(AT + 2)
@@ -79,7 +79,7 @@ def ips(data: Path, **options: object) -> list[int]:
 
 
 def test_jit_code_applies_at_its_time(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     assert ips(data) == []
     (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
     with Trace(data) as trace:
@@ -96,7 +96,7 @@ def test_functions_at_one_address_are_counted_separately(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two functions were at one address; a profile of one binary has neither, and says so."""
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
     assert main(["stat", "--json", str(data)]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -116,7 +116,7 @@ def test_functions_at_one_address_are_counted_separately(
 
 def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there").mkdir()
-    data, dump = recorded(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
+    data, dump = write_jit_recording(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)
     for location in (dump, dump.parent):
         words = ["instructions", str(data), "--jit", str(location), "--fields", "sym"]
@@ -138,7 +138,7 @@ def test_moved_jit_code_applies_at_its_new_address(tmp_path: Path) -> None:
 
 
 def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(header(0) + DUMP[40:])
     with Trace(data) as trace:
         (problem,) = trace.image_problems
@@ -147,7 +147,7 @@ def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
 
 def test_perf_map_names_memory(tmp_path: Path) -> None:
     """A map names memory without known code; a jitdump takes precedence."""
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     path = tmp_path / f"perf-{PID}.map"
     path.write_text(f"{AT:x} 10 of the map\nodd\n{AT + 0x20:x} 0 empty\n{AT + 0x40:x} 8 b\n")
     assert [row[2] for row in read_map(str(path))] == ["of the map", "b"]
@@ -160,7 +160,7 @@ def test_perf_map_names_memory(tmp_path: Path) -> None:
 
 
 def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     (tmp_path / "jit-78.dump").write_bytes(b"none")
     (tmp_path / "jit-077.dump.old").write_bytes(b"none")
     with Trace(data) as trace:
@@ -168,7 +168,7 @@ def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
 
 
 def test_jit_pipe_is_ignored(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     os.mkfifo(tmp_path / f"jit-{PID}.dump")
     os.mkfifo(tmp_path / f"perf-{PID}.map")
     assert ips(data) == []
@@ -177,7 +177,7 @@ def test_jit_pipe_is_ignored(tmp_path: Path) -> None:
 
 
 def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     path = tmp_path / f"jit-{PID}.dump"
     whole = [AT, AT + 1, AT]
     for size in range(0, len(DUMP), 3):
@@ -203,7 +203,7 @@ def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
 
 def test_moved_functions_count_against_limit(tmp_path: Path) -> None:
     """Each move is another copy, which counts like code in a file."""
-    data, size = recorded(tmp_path), 1 << 20
+    data, size = write_jit_recording(tmp_path), 1 << 20
     moves = b"".join(move(15, AT + at * size, AT + (at + 1) * size, size) for at in range(600))
     (tmp_path / f"jit-{PID}.dump").write_bytes(header() + load(10, AT, bytes(size), "big") + moves)
     with Trace(data) as trace:
@@ -265,7 +265,7 @@ def test_dump_beyond_function_limit_is_ignored(
     """A file with more functions is ignored as a whole, so that its code does not replace later
     code.
     """
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
@@ -286,7 +286,7 @@ def test_dump_beyond_function_limit_is_ignored(
 @pytest.mark.parametrize("step", [0, 16, 8192])
 def test_jit_functions_use_little_memory(tmp_path: Path, step: int) -> None:
     """50,000 functions at one address, adjacent, or far apart."""
-    data, path = recorded(tmp_path), tmp_path / f"jit-{PID}.dump"
+    data, path = write_jit_recording(tmp_path), tmp_path / f"jit-{PID}.dump"
     made = (load(at, AT + at * step, b"\x90", f"f{at}") for at in range(50_000))
     path.write_bytes(header() + b"".join(made))
     with assert_peak_memory(60), Trace(data) as trace:

@@ -14,7 +14,7 @@ from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
 
-def busy(machine: Machine, *, patches: bool = True) -> Machine:
+def run_kernel_code(machine: Machine, *, patches: bool = True) -> Machine:
     """Run system calls, interrupts, a module, switches, and with `patches` flips of a static
     key.
     """
@@ -46,7 +46,7 @@ def path(trace: Trace) -> list[int]:
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return busy(Machine())
+    return run_kernel_code(Machine())
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +65,22 @@ def copies(recorded: Path) -> Path:
     return recorded / "kcore_dir"
 
 
-def ran(machine: Machine) -> list[int]:
+def executed_ips(machine: Machine) -> list[int]:
     return [ip for _, ip in machine.ran]
 
 
 def test_kcore_in_recording_directory(recorded: Path, machine: Machine) -> None:
     with Trace(recorded) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
         assert trace.image_problems == []
 
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_path_is_independent_of_page_table_isolation(isolated: bool, tmp_path: Path) -> None:
     """The CR3 of kernel code does not matter."""
-    machine = busy(Machine(isolated=isolated))
+    machine = run_kernel_code(Machine(isolated=isolated))
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
 
 
 def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
@@ -92,13 +92,13 @@ def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
         (stream,) = trace.streams
         assert isinstance(stream.settings, Settings)
         slow = replace(stream, settings=replace(stream.settings, walk=True))
-        assert [int(ip) for part in slow.instructions() for ip in part.ip] == ran(machine)
+        assert [int(ip) for part in slow.instructions() for ip in part.ip] == executed_ips(machine)
 
 
 def test_kcore_by_option(alone: Path, copies: Path, machine: Machine) -> None:
     files = KernelFiles(kcore=str(copies / "kcore"), kallsyms=str(copies / "kallsyms"))
     with Trace(alone, kernel=files) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
 
 
 def test_vmlinux_and_module_files(alone: Path, copies: Path, machine: Machine) -> None:
@@ -109,7 +109,7 @@ def test_vmlinux_and_module_files(alone: Path, copies: Path, machine: Machine) -
         modules=str(made.module().parent),
     )
     with Trace(alone, kernel=files) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
         assert trace.image_problems == []
         symbols = trace.symbols
         assert str(symbols.lookup(100, 0, machine.at["schedule"] + 1)) == "schedule+0x1"
@@ -179,7 +179,7 @@ def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> Non
     with Trace(alone) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        user = [ip for ip in ran(machine) if ip < 1 << 63]
+        user = [ip for ip in executed_ips(machine) if ip < 1 << 63]
         assert ips == user
         kernel, module = trace.image_problems
         assert kernel.path == "[kernel.kallsyms]_text"
@@ -203,7 +203,7 @@ def test_text_poke_of_static_key(tmp_path: Path) -> None:
     late = KernelFiles(kcore=str(tmp_path / "late" / "kcore"))
     for kernel in (None, late):
         with Trace(data, kernel=kernel) as trace:
-            assert path(trace) == ran(machine)
+            assert path(trace) == executed_ips(machine)
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -223,7 +223,7 @@ def test_bpf_program_in_kcore(later: bool, tmp_path: Path) -> None:
         assert (BPF in ips) is not later
         assert any(span.is_gap for span in stream.ledger()) is later
         if not later:
-            assert ips == ran(machine)
+            assert ips == executed_ips(machine)
         name = trace.symbols.lookup(KERNEL_PID, machine.time, BPF + 1)
         assert str(name) == f"{recording.BPF_NAME}+0x1"
 
@@ -238,5 +238,5 @@ def test_unloaded_bpf_program_is_unknown(tmp_path: Path) -> None:
     with Trace(data) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        assert ips.count(BPF) == 1 < ran(machine).count(BPF)
+        assert ips.count(BPF) == 1 < executed_ips(machine).count(BPF)
         assert any(span.is_gap for span in stream.ledger())

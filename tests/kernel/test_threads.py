@@ -12,7 +12,7 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
@@ -24,7 +24,7 @@ from rtit.views.statistics import compute_statistics
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return busy(Machine())
+    return run_kernel_code(Machine())
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +141,8 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
         (stream,) = trace.streams
         stream.counts()
-        told = [span.error for span in stream.ledger()]
-        assert any("another process than the one that has the processor" in each for each in told)
+        reported = [span.error for span in stream.ledger()]
+        assert any("another process than the one that has the processor" in each for each in reported)
 
 
 def test_rows_have_thread_names(

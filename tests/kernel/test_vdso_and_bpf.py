@@ -186,14 +186,14 @@ def program(address: int, code: bytes) -> bytes:
 SECTION = struct.pack("<I", 1) + program(BPF, BPF_CODE)
 
 
-def found(section: bytes) -> list[tuple[int, bytes]]:
+def read_bpf_functions(section: bytes) -> list[tuple[int, bytes]]:
     return list(bpf_code(Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")))
 
 
 def test_bpf_programs_of_file() -> None:
-    assert found(SECTION) == [(BPF, BPF_CODE)]
+    assert read_bpf_functions(SECTION) == [(BPF, BPF_CODE)]
     two = struct.pack("<I", 2) + program(BPF, BPF_CODE) + program(BPF + 64, b"\xc3")
-    assert found(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
+    assert read_bpf_functions(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
 
 
 def test_bpf_functions_are_yielded_one_by_one() -> None:
@@ -218,14 +218,14 @@ def test_bpf_functions_are_yielded_one_by_one() -> None:
 def test_truncated_bpf_programs_raise() -> None:
     for size in range(len(SECTION)):
         with pytest.raises(PerfDataError, match="ends within a field"):
-            found(SECTION[:size])
+            read_bpf_functions(SECTION[:size])
     with pytest.raises(PerfDataError, match="more than 65536 BPF programs"):
-        found(b"\xff" * 8)
+        read_bpf_functions(b"\xff" * 8)
     for offset in range(4, len(SECTION), 3):
         changed = bytearray(SECTION)
         changed[offset] ^= 0xFF
         try:
-            assert sum(len(code) for _, code in found(bytes(changed))) <= len(SECTION)
+            assert sum(len(code) for _, code in read_bpf_functions(bytes(changed))) <= len(SECTION)
         except PerfDataError:
             continue
 

@@ -1,4 +1,4 @@
-"""What the Rust scanner makes of bytes, in the words of the Python one."""
+"""Results of the Rust scanner in the form of the Python scanner."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rtit.packets import Packet
 
 
 def first(data: bytes, block: int | None = None) -> tuple[str, dict[str, Any]] | str | None:
-    """Name and fields of the first packet, "truncated", or None for bytes that are none. `block`:
-    bytes of the items of an open block. Skips the test if the native module is not built.
+    """Return name and fields of the first packet, "truncated", or None for bytes that are no
+    packet.
+
+    `block`: bytes of the items of an open block. Skips the test if the native module is not built.
     """
     try:
         core: Any = import_module("rtit._core")
@@ -26,5 +28,5 @@ def first(data: bytes, block: int | None = None) -> tuple[str, dict[str, Any]] |
 
 
 def said(packet: Packet) -> tuple[str, dict[str, Any]]:
-    """Of a packet what `first` gives."""
+    """Return a packet in the form of `first`."""
     return packet.name, dict(packet.fields)

@@ -16,7 +16,7 @@ if not hasattr(core, "scan_packets"):
 
 
 def native(data: Any, start: int = 0, limit: int = 3) -> Any:
-    """All packets and bad bytes, read in small pieces to exercise going on."""
+    """Return all packets and bad bytes, read in small pieces to exercise continuation."""
     items, offset, block = [], start, 0
     while True:
         found, offset, block, error = core.scan_packets(data, offset, limit, block)

@@ -1,4 +1,4 @@
-"""A pack answers as the recording did, of whatever mode that was."""
+"""A pack gives the results of the recording in every recording mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READERS = (
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_each_mode(
+def test_pack_of_each_mode_equals_its_recording(
     mode: str,
     program: ProgramBuilder,
     tmp_path: Path,

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def with_hole(path: Path, feature: Feature, begin: bytes) -> None:
-    """The feature's section is `begin` and a gigabyte that is not on disk."""
+    """Return a file whose feature section is `begin` and a hole of a gigabyte."""
     with PerfData(path) as file:
         order = sorted(file.header.features).index(feature)
         table = file.header.data.end
@@ -138,7 +138,7 @@ def test_aux_buffers_beyond_limit_are_dropped(
     path = with_buffers(tmp_path / "perf.data", 5, 2)
     size = path.stat().st_size
     monkeypatch.setattr(aux, "_MIN_BUFFERS", 2)
-    # one more for all bytes but a few
+    # one more buffer for the remaining bytes
     monkeypatch.setattr(aux, "_BYTES_PER_BUFFER", size - 100)
     with Trace(path) as trace:
         assert [stream.tid for stream in trace.streams] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""The writer: a file that is valid after each flush, and errors in one sentence."""
+"""The writer: files are valid after each flush, and errors are one message."""
 
 from __future__ import annotations
 
@@ -220,6 +220,6 @@ def test_rotate_leaves_devices_and_refuses_directories(tmp_path: Path) -> None:
         rotate_recording(tmp_path / "perf.data")
 
 
-def test_writes_to_dev_null() -> None:
+def test_dev_null_is_a_valid_output() -> None:
     with new("/dev/null") as out:
         out.auxtrace(7, 7, bytes(64), None, 1)

@@ -1,8 +1,8 @@
-"""Generates a program whose instructions fail everywhere in blocks of every kind.
+"""Generates a program whose instructions fault at every position of blocks of every kind.
 
-Its arguments are the flags of its handlers (a number) and what they do: `s` goes on behind the
-case, `l` goes there without returning, `m` mends the registers and returns to the instruction, up
-to five times a case. A third argument, whatever it is, has another thread begin first.
+Its arguments are the flags of its handlers (a number) and their action: `s` continues after the
+case, `l` jumps there without returning, `m` repairs the registers and returns to the instruction,
+up to five times a case. With any third argument another thread starts first.
 """
 
 from __future__ import annotations

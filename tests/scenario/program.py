@@ -144,7 +144,7 @@ def program(scenario: Scenario) -> Program:
         made.filter_range = ranges.filter[0]
     for step in steps:
         made.packets |= step.packets
-        _place(made, step)
+        _add_instruction(made, step)
     for step in steps:
         _walk(made, step)
     for address in (at for step in steps for at in step.reached):
@@ -209,7 +209,7 @@ def _entered(machine: ScenarioMachine, start: int, ip: int) -> int | None:
     return next(filter(configuration.ranges.filter_en, range(start, ip + 1)), None)
 
 
-def _place(made: Program, step: _Step) -> None:
+def _add_instruction(made: Program, step: _Step) -> None:
     name, ip = step.event.name, step.ip
     if ip is None or not step.retires or not (step.traced or step.entered is not None):
         return

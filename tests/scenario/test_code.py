@@ -11,7 +11,7 @@ from rtit.scenario import LIBRARY, load, parse, run
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def decoded(name: str) -> list[int]:
+def decode_scenario(name: str) -> list[int]:
     """Return the instructions that the decoder finds in the trace of a shipped scenario."""
     scenario = load(LIBRARY / f"{name}.scenario")
     space = core.Space()
@@ -41,7 +41,7 @@ def test_trace_of_table_33_19_decodes_to_its_program(name: str) -> None:
     """The comments of the table give the path: the taken branches, and the target of JMP. A NOP
     fills each instruction of the table to 4 bytes.
     """
-    assert decoded(name) == [
+    assert decode_scenario(name) == [
         *(0x1000, 0x1004, 0x1006, 0x1008),
         *(0x1308, 0x130C, 0x130E, 0x1310, 0x1314),
         *(0x1500, 0x1504, 0x1506, 0x1508),

@@ -14,12 +14,12 @@ from scenario.program import Program, Segment
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def decode(of: Program) -> tuple[list[int], bool]:
+def decode(scenario_program: Program) -> tuple[list[int], bool]:
     """Decode a trace; see `paths.Decode`."""
     space = core.Space()
-    for address, data in of.sections():
+    for address, data in scenario_program.sections():
         space.map(0, address, data)
-    flow = core.Flow(of.raw, space)
+    flow = core.Flow(scenario_program.raw, space)
     ips = array("Q")
     while (part := flow.ips(1000)) is not None:
         ips.extend(part[0])

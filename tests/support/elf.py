@@ -1,4 +1,4 @@
-"""Small ELF files made of sections: `build_elf` and what is commonly built with it."""
+"""Small ELF files from sections: `build_elf`, and common files built with it."""
 
 from __future__ import annotations
 

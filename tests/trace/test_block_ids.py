@@ -31,8 +31,8 @@ def runs_from_block_ids(numbered: BlockIdTable) -> list[list[int]]:
     return found
 
 
-def runs_from_rows(of: Stream) -> list[list[int]]:
-    columns = of.blocks().columns()
+def runs_from_rows(stream: Stream) -> list[list[int]]:
+    columns = stream.blocks().columns()
     return [columns[name].tolist() for name in COLUMNS]
 
 

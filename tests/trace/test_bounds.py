@@ -129,17 +129,17 @@ class Clocks:
         self.threshold = threshold
         self.time = Fraction(START)
         self.rate = Fraction(20, 10)
-        self.cycles = self.told = self.edges = 0
+        self.cycles = self.reported_cycles = self.edges = 0
         self.packets = b""
         self.ran: list[int] = []
         self.losing = False
 
     def eligible(self, packet: bytes) -> None:
         """Send a CYC-eligible packet in the current cycle."""
-        passed = self.cycles - self.told
+        passed = self.cycles - self.reported_cycles
         if passed and passed >= self.threshold:
             self.send(cyc(passed))
-            self.told = self.cycles
+            self.reported_cycles = self.cycles
         self.send(packet)
 
     def send(self, packet: bytes) -> None:
@@ -186,7 +186,7 @@ class Clocks:
             self.losing = True
             self.run(value)
             self.losing = False
-            self.told = self.cycles
+            self.reported_cycles = self.cycles
             self.send(encode("OVF") + encode("FUP", ip_bytes=3, payload=0x1000) + self.now())
 
 

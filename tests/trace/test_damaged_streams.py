@@ -80,10 +80,10 @@ def drain(take: Callable[[], object]) -> None:
         pass
 
 
-@pytest.mark.parametrize("way", ["next", "runs", "ips", "instructions", "branches", "count"])
-def test_source_error_is_raised_again(way: str) -> None:
+@pytest.mark.parametrize("method", ["next", "runs", "ips", "instructions", "branches", "count"])
+def test_source_error_is_raised_again(method: str) -> None:
     flow = _core.Flow(failing_source(3), _core.Space())
-    take = flow.count if way == "count" else lambda: getattr(flow, way)(1 << 16)
+    take = flow.count if method == "count" else lambda: getattr(flow, method)(1 << 16)
     for _ in range(3):
         with pytest.raises(FailedError):
             drain(take)

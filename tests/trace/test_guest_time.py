@@ -73,26 +73,26 @@ class Cut:
         yield memoryview(self._data)[at:]
 
 
-def rewritten(source: ByteSource, guests: dict[int, tuple[int, int]]) -> bytes:
+def convert_stream(source: ByteSource, guests: dict[int, tuple[int, int]]) -> bytes:
     return b"".join(bytes(part) for part in HostTimeSource(source, guests).chunks())
 
 
 @given(st.lists(st.integers(1, 70), max_size=30))
 def test_chunk_sizes_do_not_change_converted_times(sizes: list[int]) -> None:
     assert PLAIN != MOVED
-    assert rewritten(Cut(MOVED, sizes), GUESTS) == PLAIN
+    assert convert_stream(Cut(MOVED, sizes), GUESTS) == PLAIN
 
 
 def test_each_vmcs_has_its_own_offset() -> None:
     only = machines("tsc_offset=-123456", "tsc_offset=0")
-    assert rewritten(MemorySource(only), {FIRST: GUESTS[FIRST]}) == PLAIN
-    assert rewritten(MemorySource(only), {SECOND: GUESTS[FIRST]}) != PLAIN
-    assert rewritten(MemorySource(only), {}) == only
+    assert convert_stream(MemorySource(only), {FIRST: GUESTS[FIRST]}) == PLAIN
+    assert convert_stream(MemorySource(only), {SECOND: GUESTS[FIRST]}) != PLAIN
+    assert convert_stream(MemorySource(only), {}) == only
 
 
 def test_multiplier_scales_guest_tsc() -> None:
     half = machines("tsc_offset=5 tsc_multiplier=0x800000000000", "tsc_offset=0")
-    found = rewritten(MemorySource(half), {FIRST: (5, NO_SCALING // 2)})
+    found = convert_stream(MemorySource(half), {FIRST: (5, NO_SCALING // 2)})
     # half a tick is lost
     assert len(found) == len(PLAIN)
     assert sum(a != b for a, b in zip(found, PLAIN, strict=True)) <= found.count(b"\x02\x82" * 8)
@@ -133,8 +133,8 @@ def test_tsc_outside_of_psb_is_converted() -> None:
         host = encode("PIP", nr=0, cr3=0x7000) + encode("TSC", tsc=900)
         return begin + encode("TSC", tsc=60) + entry + encode("TSC", tsc=tsc) + host
 
-    assert rewritten(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
-    wrapped = rewritten(MemorySource(stream(70)), {SECOND: (100, NO_SCALING)})
+    assert convert_stream(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
+    wrapped = convert_stream(MemorySource(stream(70)), {SECOND: (100, NO_SCALING)})
     assert wrapped == stream((1 << 56) - 30)
 
 
@@ -148,7 +148,7 @@ def test_guest_offset_is_computed_from_tma() -> None:
     assert guest_offsets(MemorySource(MOVED), (0, 0)) == {}
 
 
-def recorded(path: Path, packets: bytes) -> Path:
+def write_recording(path: Path, packets: bytes) -> Path:
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", tsc_ctc=TSC_CTC) as out:
         out.auxtrace(-1, -1, packets, None, 1_000_000_000, cpu=0)
     return path
@@ -165,7 +165,8 @@ def test_recording_with_guest_tsc_has_host_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain, moved = (
-        recorded(tmp_path / name, data) for name, data in (("plain", PLAIN), ("moved", MOVED))
+        write_recording(tmp_path / name, data)
+        for name, data in (("plain", PLAIN), ("moved", MOVED))
     )
     truth = times(plain, (0, NO_SCALING))
     assert times(moved, GUESTS) == truth
@@ -185,7 +186,7 @@ def test_recording_with_guest_tsc_has_host_times(
 def test_invalid_guest_tsc_raises_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = recorded(tmp_path / "perf.data", PLAIN)
+    data = write_recording(tmp_path / "perf.data", PLAIN)
     wrong: tuple[Any, ...] = (
         {FIRST: (0, 0)},
         {-1: (0, 1)},
@@ -216,7 +217,7 @@ def test_stream_that_starts_in_guest_is_converted() -> None:
         identity = encode("PIP", nr=1, cr3=0x7000) + encode("VMCS", pointer=SECOND)
         return encode("PSB") + encode("TSC", tsc=tsc) + identity + encode("PSBEND")
 
-    assert rewritten(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
+    assert convert_stream(MemorySource(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
 
 
 def test_computed_offsets_equal_true_offsets() -> None:

@@ -32,7 +32,7 @@ def tsx(in_tx: int, abort: int = 0) -> bytes:
     return encode("MODE.TSX", in_tx=in_tx, tx_abort=abort)
 
 
-def ran(stream: Stream) -> list[tuple[int, int]]:
+def executed_modes(stream: Stream) -> list[tuple[int, int]]:
     columns = stream.instructions().columns()
     return list(zip(columns["ip"].tolist(), columns["in_tx"].tolist(), strict=True))
 
@@ -44,7 +44,7 @@ def test_rows_between_begin_and_commit_are_in_tx() -> None:
     stream = rtit.decode(SYNC + packets, CODE).streams[0]
     inside = [0x1002, 0x1003, 0x1004, 0x1000]
     expected = [(0x1000, 0), (0x1001, 0), *((ip, 1) for ip in inside), (0x1001, 0), (0x1002, 0)]
-    assert ran(stream) == expected
+    assert executed_modes(stream) == expected
     assert [
         (row.start, row.instructions, row.end, row.in_tx) for row in stream.blocks().rows()
     ] == [
@@ -60,13 +60,19 @@ def test_abort_ends_transaction() -> None:
         tsx(1) + fup(0x1002) + tsx(0, 1) + fup(0x1004) + tip(0x1000) + fup(0x1001) + tip(0x1000)
     )
     stream = rtit.decode(SYNC + packets, CODE).streams[0]
-    assert ran(stream) == [(0x1000, 0), (0x1001, 0), (0x1002, 1), (0x1003, 1), (0x1000, 0)]
+    assert executed_modes(stream) == [
+        (0x1000, 0),
+        (0x1001, 0),
+        (0x1002, 1),
+        (0x1003, 1),
+        (0x1000, 0),
+    ]
 
 
 def test_psb_reports_open_transaction() -> None:
     begun = SYNC.replace(fup(0x1000), tsx(1) + fup(0x1000))
     stream = rtit.decode(begun + fup(0x1002) + tip(0x1000), CODE).streams[0]
-    assert ran(stream) == [(0x1000, 1), (0x1001, 1)]
+    assert executed_modes(stream) == [(0x1000, 1), (0x1001, 1)]
 
 
 @given(transactions=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))

@@ -58,7 +58,7 @@ def images(program: Path) -> Images:
     return images
 
 
-def found(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
+def find_ranges(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
     ranges = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
     assert ranges is not None
     return ranges
@@ -72,11 +72,11 @@ def test_function_has_range_in_each_mapping(
         SelectedRange(BASE + start, BASE + end, 100, 500),
         SelectedRange(2 * BASE + start, 2 * BASE + end, 500, LATEST),
     ]
-    assert found(images, "plain") == expected
-    assert found(images, "plain@program") == expected
-    assert found(images, "same") == expected
-    assert found(images, "plain@other") == []
-    assert found(images, "plain", pid=8) == []
+    assert find_ranges(images, "plain") == expected
+    assert find_ranges(images, "plain@program") == expected
+    assert find_ranges(images, "same") == expected
+    assert find_ranges(images, "plain@other") == []
+    assert find_ranges(images, "plain", pid=8) == []
 
 
 def test_cpp_names_match_mangled_and_demangled(
@@ -84,7 +84,7 @@ def test_cpp_names_match_mangled_and_demangled(
 ) -> None:
     start, end = nm_ranges["_ZN6shapes4areaEi"]
     for name in ("shapes::area", "_ZN6shapes4areaEi", f"shapes::area@{program}"):
-        assert found(images, name)[0] == (BASE + start, BASE + end, 100, 500)
+        assert find_ranges(images, name)[0] == (BASE + start, BASE + end, 100, 500)
 
 
 def test_several_functions_and_ranges(
@@ -104,9 +104,9 @@ def test_several_functions_and_ranges(
 def test_file_name_selects_code_outside_functions(
     images: Images, nm_ranges: dict[str, tuple[int, int]], program: Path
 ) -> None:
-    nameless = [one_range for one_range in found(images, "program") if one_range.since == 100]
+    nameless = [one_range for one_range in find_ranges(images, "program") if one_range.since == 100]
     assert nameless == [
-        one_range for one_range in found(images, str(program)) if one_range.since == 100
+        one_range for one_range in find_ranges(images, str(program)) if one_range.since == 100
     ]
     assert nameless
     for start, end in nm_ranges.values():
@@ -117,7 +117,7 @@ def test_file_name_selects_code_outside_functions(
 
 def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
     images.mmap(600, 7, 7, 0x1000, 0x1000, 0, "[vdso]")
-    assert found(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
+    assert find_ranges(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
 
 
 def test_unknown_function_raises_usage_error(images: Images) -> None:

@@ -60,7 +60,7 @@ def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> 
         decode(b"", **settings)
 
 
-@pytest.mark.parametrize("of", [decode, lambda _, **given: Decoder(Image(), **given)])
+@pytest.mark.parametrize("consumer", [decode, lambda _, **given: Decoder(Image(), **given)])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -70,7 +70,7 @@ def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> 
     ],
 )
 def test_endless_settings_raise_usage_error(
-    of: Callable[..., object], settings: dict[str, Any], message: str
+    consumer: Callable[..., object], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        of(b"", **settings)
+        consumer(b"", **settings)

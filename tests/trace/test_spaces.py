@@ -175,7 +175,7 @@ def test_single_space_has_no_space_column() -> None:
     )
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+def printed_fields(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
     assert main(list(words)) == 0
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
@@ -189,14 +189,14 @@ def test_symbols_are_those_of_the_space(
         return found if address == start else f"{found}+{address - start:#x}"
 
     ends = [(name(row[0], row[3]), name(row[1], row[4])) for row in BRANCHES]
-    lines = printed(capsys, "branches", *words)
+    lines = printed_fields(capsys, "branches", *words)
     assert [(line[1], line[3]) for line in lines] == ends * ROUNDS
-    lines = printed(capsys, "edges", *words)
+    lines = printed_fields(capsys, "edges", *words)
     assert sorted((line[2], line[4]) for line in lines) == sorted(ends)
-    lines = printed(capsys, "blocks", *words, "--function", "two_second")
+    lines = printed_fields(capsys, "blocks", *words, "--function", "two_second")
     assert [line[1] for line in lines] == ["two_first+0x3", "two_second+0x2"] * ROUNDS
     for fields, offset in (("ip,sym", 1), ("ip,dso,sym", 2)):
-        lines = printed(capsys, "instructions", *words, "--fields", fields)
+        lines = printed_fields(capsys, "instructions", *words, "--fields", fields)
         assert [line[offset] for line in lines] == [name(*each) for each in PATH] * ROUNDS
 
 
@@ -204,7 +204,7 @@ def test_code_and_files_are_those_of_the_space(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = ["--fields", "ip,dso,insn", "--range", f"{AT + 6:x}-{AT + 7:x}", "--head", "2"]
-    lines = printed(capsys, "instructions", *words, *shown)
+    lines = printed_fields(capsys, "instructions", *words, *shown)
     assert [(Path(line[1]).name, line[2:]) for line in lines] == [
         ("one", ["0f", "01", "c2"]),
         ("two", ["74", "00"]),
@@ -216,7 +216,9 @@ def test_function_selects_lines_of_one_space(
     fields: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, expected in IN.items():
-        lines = printed(capsys, "instructions", *words, "--fields", fields, "--function", name)
+        lines = printed_fields(
+            capsys, "instructions", *words, "--fields", fields, "--function", name
+        )
         assert [int(line[0], 16) for line in lines] == [at for at, _ in expected] * ROUNDS
 
 

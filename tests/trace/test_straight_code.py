@@ -30,7 +30,7 @@ def packets(code: bytes) -> bytes:
     return SYNC + encode("FUP", ip_bytes=6, payload=last) + encode("TIP.PGD", ip_bytes=0)
 
 
-def opened(code: bytes, threads: int) -> Trace:
+def open_code(code: bytes, threads: int) -> Trace:
     image = rtit.Image().add(0x1000, code * (size(code) // len(code)))
     return decode(packets(code), image, jobs=threads)
 
@@ -49,7 +49,7 @@ def instructions(stream: Stream) -> Iterator[int]:
         yield len(batch)
 
 
-def timed(stream: Stream) -> Iterator[int]:
+def count_with_times(stream: Stream) -> Iterator[int]:
     for batch in stream.instructions(timing=True):
         yield len(batch)
 
@@ -65,25 +65,28 @@ def hashed(stream: Stream) -> Iterator[int]:
         yield int(np.asarray(counts).sum())
 
 
-def counted(stream: Stream) -> Iterator[int]:
+def count_instructions(stream: Stream) -> Iterator[int]:
     yield stream.counts().instructions
 
 
 @pytest.mark.parametrize(
     ("code", "take", "threads"),
     [
-        *((NOP, take, 1) for take in (rows, instructions, timed, hashed, counted)),
-        *((JUMP, take, 1) for take in (rows, instructions, timed, hashed, branches)),
-        *((NOP, take, 2) for take in (instructions, counted)),
+        *(
+            (NOP, take, 1)
+            for take in (rows, instructions, count_with_times, hashed, count_instructions)
+        ),
+        *((JUMP, take, 1) for take in (rows, instructions, count_with_times, hashed, branches)),
+        *((NOP, take, 2) for take in (instructions, count_instructions)),
         *((JUMP, take, 2) for take in (rows, branches)),
     ],
 )
 def test_packetless_code_does_not_grow_memory(
     code: bytes, take: Callable[[Stream], Iterator[int]], threads: int
 ) -> None:
-    (stream,) = opened(code, threads).streams
+    (stream,) = open_code(code, threads).streams
     # the code cache, once: a byte for a NOP, a node for a jump
-    jumps = 370 if take is timed else 310
+    jumps = 370 if take is count_with_times else 310
     with assert_peak_memory(260 if code == NOP else jumps):
         assert sum(take(stream)) == size(code) // len(code) - 1
 

@@ -23,7 +23,7 @@ EACH = 2000
 """Ticks of the TSC."""
 
 
-def many(path: Path, count: int, *, processes: bool = False) -> Path:
+def write_many_threads(path: Path, count: int, *, processes: bool = False) -> Path:
     """Write a recording of many threads of one process, or of many processes, with two instructions
     each.
     """
@@ -75,7 +75,7 @@ def test_work_does_not_grow_with_threads(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
     monkeypatch.setattr(split, "MAX_WORK", 1 << 15)
-    with Trace(many(tmp_path / "perf.data", count)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", count)) as trace:
         found = stat(trace, trace.by_thread())
         assert found.counts["instructions"] == 2 * count
         assert found.counts["threads"] == len(found.threads) == count
@@ -93,7 +93,7 @@ def test_work_does_not_grow_with_threads(
 def test_split_depends_on_thread_count_and_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
-    with Trace(many(tmp_path / "perf.data", 40)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", 40)) as trace:
         (cpu,) = trace.streams
         work = 40 * (cpu.size + 8 * interval_count(cpu))
         monkeypatch.setattr(split, "MAX_WORK", work)
@@ -169,7 +169,7 @@ def test_edges_by_process_equal_split_threads(
 def test_work_limit_applies_to_all_cpus_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = many(tmp_path / "perf.data", 20)
+    path = write_many_threads(tmp_path / "perf.data", 20)
     with Trace(path) as trace:
         (cpu,) = trace.streams
         work = 20 * (cpu.size + 8 * interval_count(cpu))
@@ -179,7 +179,7 @@ def test_work_limit_applies_to_all_cpus_together(
 
 
 def test_memory_of_many_processes_is_bounded(tmp_path: Path) -> None:
-    with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", 8000, processes=True)) as trace:
         (cpu,) = trace.streams
         cpu.executed_threads()
         with assert_peak_memory(140):
@@ -190,7 +190,7 @@ def test_memory_of_many_processes_is_bounded(tmp_path: Path) -> None:
 def test_excessive_forced_split_raises_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = many(tmp_path / "perf.data", 40)
+    path = write_many_threads(tmp_path / "perf.data", 40)
     monkeypatch.setattr(split, "MAX_WORK", 0)
     monkeypatch.setattr(split, "MAX_FORCED_WORK", 1 << 13)
     monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 40)
@@ -214,7 +214,7 @@ def test_excessive_forced_split_raises_error(
 
 def test_jobs_do_not_change_thread_attribution(tmp_path: Path) -> None:
     """One thread decodes a stream with scheduling intervals, for any number of jobs."""
-    with Trace(many(tmp_path / "perf.data", 12), jobs=4) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", 12), jobs=4) as trace:
         (cpu,) = trace.streams
         columns = cpu.blocks().columns()
         assert columns["tid"].tolist() == [tid for tid in range(3, 15) for _ in range(2)]

@@ -47,7 +47,7 @@ def stream(packets: bytes, **settings: Any) -> Stream:
     return rtit.decode(head + packets, IMAGE, **known).streams[0]
 
 
-def listed(table: Any, *names: str) -> list[tuple[int, ...]]:
+def list_columns(table: Any, *names: str) -> list[tuple[int, ...]]:
     columns = table.columns()
     return list(zip(*(columns[name].tolist() for name in names), strict=True))
 
@@ -57,7 +57,7 @@ def test_rows_lie_between_known_times() -> None:
     # an MTC is 10 ticks, a cycle 2
     packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
     rows = stream(packets).blocks(timing=True)
-    assert listed(rows, "start", "time", "earliest", "latest", "cycles") == [
+    assert list_columns(rows, "start", "time", "earliest", "latest", "cycles") == [
         (0x1000, START, START, START + 10, 0),
         (0x1004, START, START, START + 10, 0),
         # begins with the branch of the first TNT, and ends in the second
@@ -73,8 +73,8 @@ def test_rows_lie_between_known_times() -> None:
 
 def test_estimate_is_not_later_than_next_mtc() -> None:
     packets = TAKEN + cyc(100) + TAKEN + TAKEN + mtc(1)
-    assert listed(stream(packets).blocks(), "time")[-1] == (START + 10,)
-    assert listed(stream(packets).blocks(timing=True), "time", "latest")[-1] == (
+    assert list_columns(stream(packets).blocks(), "time")[-1] == (START + 10,)
+    assert list_columns(stream(packets).blocks(timing=True), "time", "latest")[-1] == (
         START + 10,
         START + 10,
     )
@@ -84,7 +84,7 @@ def test_estimate_is_not_later_than_next_mtc() -> None:
 def test_frequency_is_from_cbr_and_then_measured() -> None:
     # by CBR half the TSC's frequency; then measured: 8 cycles in 10 ticks
     packets = TAKEN + cyc(8) + mtc(1) + TAKEN + TAKEN
-    assert listed(stream(packets).blocks(timing=True), "frequency", "cycles") == [
+    assert list_columns(stream(packets).blocks(timing=True), "frequency", "cycles") == [
         *[(0.5, 0)] * 3,
         *[(0.8, 8)] * 3,
     ]
@@ -96,21 +96,25 @@ def test_unknown_times_have_no_bounds() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
     (untimed,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
     assert set(
-        listed(untimed.instructions(timing=True), "time", "earliest", "latest", "cycles")
+        list_columns(untimed.instructions(timing=True), "time", "earliest", "latest", "cycles")
     ) == {(0, 0, UNKNOWN, 0)}
 
 
 def test_events_and_branches_have_bounds() -> None:
     packets = mtc(1) + TAKEN + encode("PTW", ip=0, payload_bytes=0, payload=5) + mtc(2)
     one = stream(packets)
-    assert listed(one.branches(timing=True), "source", "earliest", "latest") == [
+    assert list_columns(one.branches(timing=True), "source", "earliest", "latest") == [
         (0x1000, START, START + 20),
         (0x1004, START + 10, START + 20),
     ]
     events = one.raw_events(timing=True)
-    assert listed(events, "time", "earliest", "latest")[-1] == (START + 10, START + 10, START + 20)
+    assert list_columns(events, "time", "earliest", "latest")[-1] == (
+        START + 10,
+        START + 10,
+        START + 20,
+    )
     # a PSB+ has its own TSC
-    assert listed(one.sync_points(timing=True), "earliest", "latest") == [(START, START)]
+    assert list_columns(one.sync_points(timing=True), "earliest", "latest") == [(START, START)]
 
 
 packet = st.one_of(
@@ -199,10 +203,10 @@ def test_packets_have_bounds() -> None:
     one = stream(packets)
     table = one.packets(timing=True)
     names = [row.name for row in table.rows()]
-    times = dict(zip(names, listed(table, "time", "cycles", "frequency"), strict=True))
+    times = dict(zip(names, list_columns(table, "time", "cycles", "frequency"), strict=True))
     assert times["CYC"] == (START + 10, 4, 0.5)
     assert times["MTC"] == times["TNT"] == (START + 10, 4, 0.4)
-    assert listed(table, "time")[-1] == (START + 50,)
+    assert list_columns(table, "time")[-1] == (START + 50,)
     where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
     assert [row.name for row in one.packets(where).rows()] == ["CYC", "MTC", "TNT"]
 
@@ -213,7 +217,7 @@ def test_packets_lie_between_known_times() -> None:
     assert repr(table).endswith("payload, time, earliest, latest, cycles, frequency>")
     names = [row.name for row in table.rows()]
     first = names.index("PSBEND") + 1
-    found = listed(table, "earliest", "latest", "cycles")
+    found = list_columns(table, "earliest", "latest", "cycles")
     assert dict(zip(names[first:], found[first:], strict=True)) == {
         "CYC": (START, START + 10, 4),
         "TNT": (START + 10, START + 50, 4),
@@ -250,7 +254,7 @@ def test_row_ends_before_its_packet(items: list[Any]) -> None:
     names = [row.name for row in one.packets().rows()]
     until = dict(zip(packets["offset"].tolist(), packets["latest"].tolist(), strict=True))
     results = {at for at, name in zip(until, names, strict=True) if name == "TNT"}
-    found = listed(one.blocks(timing=True), "offset", "latest")
+    found = list_columns(one.blocks(timing=True), "offset", "latest")
     assert [latest for at, latest in found if at in results] == [
         until[at] for at, _ in found if at in results
     ]
@@ -264,7 +268,7 @@ def test_ipc_of_rows_is_that_between_cycs() -> None:
     packets = cyc(8) + TAKEN + TAKEN + encode("TNT", bits="N") + cyc(10)
     packets += encode("TNT", bits="T") + TAKEN + cyc(4) + TAKEN
     one = stream(packets)
-    rows = listed(one.blocks(timing=True), "instructions", "cycles")
+    rows = list_columns(one.blocks(timing=True), "instructions", "cycles")
     ratios = one.blocks(timing=True).columns()["ipc"].tolist()
     sums = {cycles: sum(n for n, of in rows if of == cycles) for _, cycles in rows}
     assert list(sums) == [0, 8, 18, 22]

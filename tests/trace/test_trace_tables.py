@@ -98,7 +98,8 @@ def test_tables_of_a_recording_have_functions_and_times(traces: Path) -> None:
 
 
 def _stream(settings: dict[str, int], packets: bytes) -> Stream:
-    return rtit.decode(SYNC + packets, rtit.Image().add(0x1000, b"\xff\xe0"), **settings).streams[0]  # type: ignore[arg-type]
+    image = rtit.Image().add(0x1000, b"\xff\xe0")
+    return rtit.decode(SYNC + packets, image, **settings).streams[0]  # type: ignore[arg-type]
 
 
 def test_counts_have_cycles_and_frequency() -> None:

@@ -27,7 +27,7 @@ INTO_A_LOOP = 100
 """Largest number of instructions from the packet before the loop to the end of one iteration."""
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
@@ -35,11 +35,11 @@ def time(ticks: int) -> bytes:
     return encode("TSC", tsc=ticks)
 
 
-def decoded(begin: int, *parts: bytes) -> tuple[Stream, int]:
+def decode_loop(begin: int, *parts: bytes) -> tuple[Stream, int]:
     """Return the stream, and the offset of the packet that leaves the loop."""
-    before = encode("PSB") + time(1000) + b"\x99\x01" + full("FUP", begin) + encode("PSBEND")
+    before = encode("PSB") + time(1000) + b"\x99\x01" + ip_packet("FUP", begin) + encode("PSBEND")
     before += b"".join(parts)
-    end = full("FUP", LEFT) + encode("TIP.PGD", ip_bytes=0)
+    end = ip_packet("FUP", LEFT) + encode("TIP.PGD", ip_bytes=0)
     image = rtit.Image().add(0x1000, CODE)
     trace = rtit.decode(before + end + time(6000), image)
     return trace.streams[0], len(before)
@@ -50,25 +50,25 @@ def test_loop_has_ticks_between_known_times(between: int) -> None:
     """The loop may have begun with the PSB, or right before the next time; also with packets in
     several batches.
     """
-    stream, at = decoded(0x1000, time(1500), encode("PAD") * between, time(5000))
+    stream, at = decode_loop(0x1000, time(1500), encode("PAD") * between, time(5000))
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 1500, 6000 - 1000)]
 
 
 def test_first_tnt_result_may_be_older_than_packet() -> None:
-    stream, at = decoded(0x1005, time(1200), TAKEN, time(2000), time(5000))
+    stream, at = decode_loop(0x1005, time(1200), TAKEN, time(2000), time(5000))
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 5000 - 2000, 6000 - 1000)]
 
 
 def test_loop_without_later_time_has_no_maximum() -> None:
-    stream, at = decoded(0x1000)
-    data = stream.read()[: at + len(full("FUP", LEFT)) + 1]
+    stream, at = decode_loop(0x1000)
+    data = stream.read()[: at + len(ip_packet("FUP", LEFT)) + 1]
     (cut,) = rtit.decode(data, rtit.Image().add(0x1000, CODE)).streams
     assert unknown_loops(cut) == [UnknownLoop(at, LEFT, 0, None)]
 
 
 def test_loop_with_decreasing_time_has_no_maximum() -> None:
     """A negative number of ticks is impossible."""
-    stream, at = decoded(0x1005, time(9000), NOT_TAKEN, TAKEN, time(500))
+    stream, at = decode_loop(0x1005, time(9000), NOT_TAKEN, TAKEN, time(500))
     assert unknown_loops(stream) == [UnknownLoop(at, LEFT, 0, None)]
 
 
@@ -77,7 +77,7 @@ def test_pipe_reports_loop_without_ticks(
 ) -> None:
     """The loop is still reported, without an error."""
     (tmp_path / "code").write_bytes(CODE)
-    data = decoded(0x1000, time(1500))[0].read()
+    data = decode_loop(0x1000, time(1500))[0].read()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert main(["instructions", "--raw", "-", "--image", f"{tmp_path / 'code'}@1000"]) == 3
     said = capsys.readouterr().err

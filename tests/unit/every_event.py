@@ -36,10 +36,10 @@ class Case:
 
 
 def case(
-    event: str, of: ArchState = USER, before: Any = lambda unit: None, /, **arguments: Any
+    event: str, arch: ArchState = USER, before: Any = lambda unit: None, /, **arguments: Any
 ) -> Case:
     """Return a case; positional arguments are the event, its state, and the events before it."""
-    return Case(event, of, arguments, before)
+    return Case(event, arch, arguments, before)
 
 
 def leave_enclave(unit: TraceUnit) -> None:

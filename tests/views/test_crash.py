@@ -70,7 +70,7 @@ def test_fault_is_last_line_of_listing_and_in_report(
 @pytest.mark.parametrize(
     "stop", [{"stop_at": "main"}, {"size_limits": SizeLimits(max_size=16 << 10)}]
 )
-def test_a_trace_that_ends_before_has_no_last_calls(
+def test_trace_that_ends_before_the_crash_has_no_last_calls(
     stop: dict[str, Any],
     program: ProgramBuilder,
     tmp_path: Path,

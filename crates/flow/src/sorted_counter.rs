@@ -354,7 +354,9 @@ mod tests {
 
         #[test]
         fn smallest_keys_have_counters_and_others_are_summed(
-            parts in prop::collection::vec(prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60), 1..6),
+            parts in prop::collection::vec(
+                prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60), 1..6,
+            ),
             max_keys in 1..60usize,
             looks in prop::array::uniform7(any::<bool>()),
             discarded in prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60),
@@ -396,7 +398,9 @@ mod tests {
         #[test]
         fn merging_keeps_order_and_limit(
             some in prop::collection::btree_map((0..99u64, 0..2u32), 1..3u64, 0..150),
-            more in prop::collection::btree_map((0..99u64, 0..2u32), prop::sample::select(vec![1, 2, u64::MAX]), 0..150),
+            more in prop::collection::btree_map(
+                (0..99u64, 0..2u32), prop::sample::select(vec![1, 2, u64::MAX]), 0..150,
+            ),
             max_keys in prop::option::of(0..200usize),
         ) {
             // With a limit no key vanishes.

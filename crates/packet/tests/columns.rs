@@ -6,7 +6,8 @@ use rtit_packet::{Columns, Scanner};
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![
         4 => (0u8..=255).prop_map(|byte| vec![byte & 0xfe]),
-        2 => prop::sample::select(vec![0x2du8, 0x4d, 0x6d, 0x8d, 0xcd, 0x0d, 0x59, 0x19, 0x99, 0x03]).prop_map(|byte| vec![byte]),
+        2 => prop::sample::select(vec![0x2du8, 0x4d, 0x6d, 0x8d, 0xcd, 0x0d, 0x59, 0x19, 0x99, 0x03])
+            .prop_map(|byte| vec![byte]),
         1 => any::<u8>().prop_map(|byte| vec![2, byte]),
         1 => Just(vec![2, 0x63, 4]),
     ];

@@ -117,7 +117,9 @@ impl TruthFile {
     /// truth in rounds of loops that the decoded path leaves open), unchecked. With False: instructions (up to the last
     /// agreement), truth_index, decoded_index, truth and decoded (the runs that follow there as (start, instructions),
     /// or None), until (the instruction count by which they have parted, or None), reason.
-    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, behind = 0))]
+    #[pyo3(signature = (
+        tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, behind = 0
+    ))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
         &self,

@@ -209,7 +209,8 @@ impl Settings {
     /// # Errors `Error::Setting` for the first value that a unit cannot use.
     pub fn check(&self) -> Result<(), Error> {
         let unsupported = self.ctl & !ctl::SUPPORTED;
-        let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and what user mode does not have";
+        let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
+                        does not have";
         check(
             "ctl",
             &format!("{unsupported:#x}"),

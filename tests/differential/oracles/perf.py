@@ -63,7 +63,9 @@ def instructions(
     return _samples(recording, "i0nse", symfs)
 
 
-def sampled(recording: Path, period: int) -> tuple[dict[int, list[int]], list[TraceError]]:
+def sampled_instructions(
+    recording: Path, period: int
+) -> tuple[dict[int, list[int]], list[TraceError]]:
     """As `instructions`, but of every `period` instructions of a thread the last."""
     return _samples(recording, f"i{period}ie", None)
 

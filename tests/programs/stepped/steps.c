@@ -24,7 +24,8 @@ int main(int count, char **arguments)
     __asm__ volatile("mov %%ss, %%ecx; mov $39, %%eax; mov %%ecx, %%ss; syscall; mov %%r11, %0"
                      : "=r"(r11)::"rax", "rcx", "r11");
     printf("shadowed syscall %d\n", (int)(r11 >> 8 & 1));
-    __asm__ volatile("mov %%ss, %%eax; mov %%eax, %%ss; jmp 1f; ud2; 1: mov %%eax, %%ss; mov %%eax, %%ss; nop" ::: "rax");
+    __asm__ volatile("mov %%ss, %%eax; mov %%eax, %%ss; jmp 1f; ud2; 1: mov %%eax, %%ss; mov %%eax, %%ss; nop"
+        ::: "rax");
     __asm__ volatile("mov %%ss, %%eax; cmp %%eax, %%eax; mov %%eax, %%ss; je 1f; ud2; 1:" ::: "rax", "cc");
     __asm__ volatile("1: loop 1b" ::"c"(3L));
     __asm__ volatile("lea 1f(%%rip), %%rax; push %%rax; ret; 1:" ::: "rax", "memory");
@@ -51,7 +52,8 @@ int main(int count, char **arguments)
         long seconds = 0;
         vsyscall(&seconds);
         printf("vsyscall %d\n", seconds > 1000000000);
-        __asm__ volatile("mov $0xffffffffff600400, %%rax; xor %%edi, %%edi; lea 1f(%%rip), %%rcx; push %%rcx; jmp *%%rax;"
+        __asm__ volatile("mov $0xffffffffff600400, %%rax; xor %%edi, %%edi; lea 1f(%%rip), %%rcx; "
+            "push %%rcx; jmp *%%rax;"
                          "1: jmp 2f; ud2; 2:" ::: "rax", "rdi", "rcx", "r11", "memory");
         printf("%s\n", arguments[1]);
     }

@@ -44,10 +44,14 @@ def item(number: int, value: int) -> bytes:
 
 def decode_events(packets: bytes) -> list[TraceEvent]:
     """Return the events of the packets, without those of the start of the stream."""
-    return [each for each in decoded(packets).events() if each.offset >= len(decoded(b"").read())]
+    return [
+        each
+        for each in decode_stream(packets).events()
+        if each.offset >= len(decode_stream(b"").read())
+    ]
 
 
-def decoded(packets: bytes) -> Stream:
+def decode_stream(packets: bytes) -> Stream:
     return make_stream(packets, CODE)
 
 
@@ -77,7 +81,7 @@ def test_page_fault_has_its_address() -> None:
     )
     assert isinstance(fault, Interrupt)
     assert (fault.vector, fault.cr2) == (14, 0x1234)
-    assert fault.offset == len(decoded(b"").read())
+    assert fault.offset == len(decode_stream(b"").read())
 
 
 def test_vm_exit_has_reason_and_qualification_in_either_order() -> None:
@@ -142,7 +146,7 @@ def test_pebs_record_has_named_registers() -> None:
     (record,) = decode_events(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
     assert isinstance(record, PebsRecord)
     assert (record.at, record.whole) == (0x1002, True)
-    assert record.offset == len(decoded(b"").read())
+    assert record.offset == len(decode_stream(b"").read())
     assert record.registers == {
         "Instruction Pointer": 0x1002,
         "Timestamp": 77,
@@ -159,7 +163,7 @@ def test_pebs_record_names_its_counters() -> None:
     both, none = begin + item(1, 1 << 3 | 1 << 33) + end, begin + item(0, 0x1004) + end
 
     def events(packets: bytes, counters: dict[int, str]) -> list[tuple[str, ...] | None]:
-        happened = replace(decoded(packets), pebs_counters=counters).events()
+        happened = replace(decode_stream(packets), pebs_counters=counters).events()
         return [each.events for each in happened if isinstance(each, PebsRecord)]
 
     counters = {0: "branches:pp", 3: "cycles:ppp", 33: "loads:P"}
@@ -167,9 +171,10 @@ def test_pebs_record_names_its_counters() -> None:
     assert events(both + none, {0: "branches:pp"}) == [None, ("branches:pp",)]
     assert events(both + none, {}) == [None, None]
     assert events(both, {3: "cycles:ppp", 1 << 63: "wrong"}) == [("cycles:ppp",)]
-    record = next(replace(decoded(both), pebs_counters=counters).events(), None)
+    record = next(replace(decode_stream(both), pebs_counters=counters).events(), None)
     shown = [
-        describe_event(each) for each in replace(decoded(both), pebs_counters=counters).events()
+        describe_event(each)
+        for each in replace(decode_stream(both), pebs_counters=counters).events()
     ]
     assert record is not None
     assert any("events=cycles:ppp,loads:P" in line for line in shown)
@@ -231,7 +236,7 @@ def test_pending_events_at_the_end_are_reported() -> None:
 
 
 def test_memory_does_not_grow_with_events() -> None:
-    found = decoded(1000 * (encode_cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
+    found = decode_stream(1000 * (encode_cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
     kinds = [describe_event(each) for each in found]
     assert kinds.count("interrupt vector=9") == kinds.count("paging cr3=0x3000") == 1000
 
@@ -255,7 +260,7 @@ def test_events_are_selected_by_address_time_and_number() -> None:
     later = encode("TSC", tsc=(1 << 20) + 500)
     packets = encode_cfe(1, 32) + ip("FUP", 0x1004) + ip("TIP", 0x2000) + later
     packets += encode_cfe(1, 33) + ip("FUP", 0x2008) + ip("TIP", 0x1000)
-    whole = decoded(packets)
+    whole = decode_stream(packets)
 
     def vectors(where: Selection) -> list[int | None]:
         found = whole.events(where)
@@ -282,7 +287,7 @@ def test_events_without_address_match_no_range() -> None:
     """A CBR has no address; an overflow has the address where tracing resumes."""
     packets = packet("CBR", ratio=20) + packet("OVF") + ip("FUP", 0x2004)
     whole = Selection(ranges=((0, 1 << 64),))
-    found = list(decoded(packets).events(whole))
+    found = list(decode_stream(packets).events(whole))
     assert [type(each) for each in found if not isinstance(each, Overflow)] == []
     assert [each.address for each in found] == [0x2004]
-    assert Frequency in [type(each) for each in decoded(packets).events()]
+    assert Frequency in [type(each) for each in decode_stream(packets).events()]

@@ -74,20 +74,20 @@ def libipt_events(text: str, *, modes: bool) -> Counter[str]:
     return found
 
 
-def format_event(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
+def format_event(event: of.TraceEvent, *, flags: bool) -> Iterator[str]:
     """Yield an event in libipt's format. An event with a CFE occurs twice if it has a target."""
-    match happening:
+    match event:
         case of.Enabled() | of.Disabled() | of.Overflow() | of.Stopped():
-            yield happening.event_name
+            yield event.event_name
         case of.Interrupt(vector=None):
             yield "interrupt"
         case of.Interrupt(user=True):
-            yield f"uintr {happening.vector}"
+            yield f"uintr {event.vector}"
         case of.Interrupt():
-            cr2 = f", cr2: {happening.cr2:x}" if happening.cr2 is not None else ""
-            yield f"interrupt {happening.vector}{cr2}"
+            cr2 = f", cr2: {event.cr2:x}" if event.cr2 is not None else ""
+            yield f"interrupt {event.vector}{cr2}"
         case of.Paging():
-            yield f"paging, cr3: {happening.cr3:x}" + ", nr" * happening.nonroot
+            yield f"paging, cr3: {event.cr3:x}" + ", nr" * event.nonroot
         case of.Transaction(step="begin"):
             yield "begin transaction"
         case of.Transaction(step="commit"):
@@ -96,34 +96,34 @@ def format_event(happening: of.TraceEvent, *, flags: bool) -> Iterator[str]:
             yield "aborted"
         case of.VmExit():
             fields = {
-                "intr": happening.vector and f"{happening.vector}",
-                "vmxr": happening.reason is not None and f"{happening.reason:x}",
-                "vmxq": happening.qualification is not None and f"{happening.qualification:x}",
+                "intr": event.vector and f"{event.vector}",
+                "vmxr": event.reason is not None and f"{event.reason:x}",
+                "vmxq": event.qualification is not None and f"{event.qualification:x}",
             }
             yield "".join(["vmexit", *(f", {key}: {text}" for key, text in fields.items() if text)])
         case of.ControlEvent(name="SIPI"):
-            yield f"sipi: {happening.vector:x}"
+            yield f"sipi: {event.vector:x}"
         case of.ControlEvent(name="SWINTR"):
-            yield f"swintr {happening.vector}"
+            yield f"swintr {event.vector}"
         case of.ControlEvent():
-            yield happening.name.lower()
+            yield event.name.lower()
         case of.PtWrite():
-            yield f"ptwrite: {happening.value:x}"
+            yield f"ptwrite: {event.value:x}"
         case of.Vmcs():
-            yield f"vmcs, base: {happening.pointer:x}"
+            yield f"vmcs, base: {event.pointer:x}"
         case of.Maintenance():
-            yield f"mnt: {happening.payload:x}"
+            yield f"mnt: {event.payload:x}"
         case of.Trigger():
-            yield f"trig {happening.triggers:02x}" + ", mult" * happening.multiple
+            yield f"trig {event.triggers:02x}" + ", mult" * event.multiple
         case of.Frequency():
-            yield f"cbr: {happening.ratio:x}"
+            yield f"cbr: {event.ratio:x}"
         case of.Mode() if flags:
-            yield "interrupts enabled" if happening.interrupts else "interrupts disabled"
+            yield "interrupts enabled" if event.interrupts else "interrupts disabled"
         case of.Mode():
-            yield f"exec mode: {happening.bits}-bit"
-    named = isinstance(happening, of.ControlEvent | of.VmExit)
-    named |= isinstance(happening, of.Interrupt) and happening.vector is not None
-    if named and getattr(happening, "to", None) is not None:
+            yield f"exec mode: {event.bits}-bit"
+    named = isinstance(event, of.ControlEvent | of.VmExit)
+    named |= isinstance(event, of.Interrupt) and event.vector is not None
+    if named and getattr(event, "to", None) is not None:
         yield "interrupt"
 
 

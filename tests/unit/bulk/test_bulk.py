@@ -180,7 +180,7 @@ class Case:
             if isinstance(step, bytes):
                 recorder.process_events(step, ())
             elif isinstance(step, Overflow):
-                lose(recorder, step)
+                skip_overflow(recorder, step)
             elif step is not None:
                 number, first, last = step
                 size = last - first + 1
@@ -232,7 +232,7 @@ def record(
     return EVENT_RECORD.pack(kind, flags, length, TID, ip, target, clock, 0)
 
 
-def lose(recorder: PtraceRecorder, step: Overflow) -> None:
+def skip_overflow(recorder: PtraceRecorder, step: Overflow) -> None:
     """Events between the start and the end of an overflow have no effect."""
     cpu = recorder._threads[TID].cpu
     cpu.at(step.clock)

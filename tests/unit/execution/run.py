@@ -209,7 +209,9 @@ class Run:
             self.step()
 
 
-def traced(chosen: Settings, regions: tuple[int, ...] = ()) -> tuple[Run, list[Packet], bytes]:
+def trace_program(
+    chosen: Settings, regions: tuple[int, ...] = ()
+) -> tuple[Run, list[Packet], bytes]:
     out = bytearray()
     run = Run(chosen, out.extend, regions)
     run.enable()

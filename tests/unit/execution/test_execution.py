@@ -14,13 +14,13 @@ from rtit.registers import STATUS, Msr
 from rtit.unit.memory import Memory
 from support.properties import examples
 from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, region_address
-from unit.execution.run import Run, traced
+from unit.execution.run import Run, trace_program
 from unit.pairs.reader import FilterReader
 
 
 @given(all_settings())
 def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     reader = FilterReader(run.program)
     reader.feed(stream)
     assert reader.path == run.truth
@@ -30,7 +30,7 @@ def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     whole = FilterReader(run.program)
     whole.feed(stream)
     psb_indexes = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
@@ -44,7 +44,7 @@ def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_trace_has_no_ip_of_a_filtered_level(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     reader = FilterReader(run.program)
     for packet in stream:
         if packet.name == "PSB":
@@ -59,7 +59,7 @@ def test_trace_has_no_ip_of_a_filtered_level(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     cycles = [int(str(p.fields["cycles"])) for p in stream if p.name == "CYC"]
     total = sum(cycles)
     # A second CYC in the same cycle would say 0; the first of a trace may.
@@ -76,7 +76,7 @@ def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_packet_byte_count_gives_the_psb_period(chosen: Settings) -> None:
-    run, stream, out = traced(chosen)
+    run, stream, out = trace_program(chosen)
     count = STATUS.decode(run.cpu.get_msr(Msr.STATUS)).PacketByteCnt
     assert count % 2048 == len(out) % 2048
     # At least one PSB for each period before the last event, with any delay.
@@ -94,7 +94,7 @@ def test_packet_byte_count_gives_the_psb_period(chosen: Settings) -> None:
 @examples(20)
 @given(all_settings())
 def test_memory_has_the_stream(chosen: Settings) -> None:
-    run, _, out = traced(chosen)
+    run, _, out = trace_program(chosen)
     assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
 
@@ -105,7 +105,7 @@ def test_memory_has_the_stream(chosen: Settings) -> None:
 def test_regions_have_the_stream(chosen: Settings, sizes: list[int]) -> None:
     chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
     chosen.steps *= 3
-    run, _, out = traced(chosen, tuple(sizes))
+    run, _, out = trace_program(chosen, tuple(sizes))
     image = [bytearray(size) for size in sizes]
     number = offset = 0
     for byte in out:
@@ -122,7 +122,7 @@ def test_regions_have_the_stream(chosen: Settings, sizes: list[int]) -> None:
 @examples(40)
 @given(all_settings())
 def test_every_fup_belongs_to_another_packet(chosen: Settings) -> None:
-    _, stream, _ = traced(chosen)
+    _, stream, _ = trace_program(chosen)
     in_psb = pending = False
     for packet in stream:
         if packet.name in ("PSB", "PSBEND"):
@@ -175,8 +175,8 @@ def test_filter_over_all_addresses_changes_no_packet(chosen: Settings) -> None:
     for number in range(4):
         chosen.ctl.pop(f"ADDR{number}_CFG", None)
     chosen.ranges = []
-    _, _, plain = traced(chosen)
+    _, _, plain = trace_program(chosen)
     chosen.ctl |= {"ADDR0_CFG": 1, "ADDR1_CFG": 1}
     chosen.ranges = [(1, 0, (1 << 47) - 1), (1, 0x1FFFF << 47, (1 << 64) - 1)]
-    _, _, filtered = traced(chosen)
+    _, _, filtered = trace_program(chosen)
     assert filtered == plain

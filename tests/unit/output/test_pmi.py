@@ -33,7 +33,8 @@ class Traced:
     def __init__(self, *, interrupts: int = 1, stop: bool = False, **parameters: int) -> None:
         self.stream = bytearray()
         memory = Memory(observer=lambda _, data: self.stream.extend(data))
-        self.cpu = Processor(checked=False, memory=memory, parameters=Parameters(**parameters))  # type: ignore[arg-type]
+        values = Parameters(**parameters)  # type: ignore[arg-type]
+        self.cpu = Processor(checked=False, memory=memory, parameters=values)
         entries = [
             TopaEntry(base, interrupt=n < interrupts, stop=stop and n == 1)
             for n, base in enumerate(REGIONS)

@@ -22,7 +22,7 @@ from rtit.unit.overflow import emit_overflow_packets, start_overflow
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
 from unit.execution.program import Settings, all_settings
-from unit.execution.run import Run, traced
+from unit.execution.run import Run, trace_program
 from unit.pairs.reader import FilterReader
 from unit.world.reader import split
 
@@ -159,9 +159,9 @@ def barriers(stream: list[Packet]) -> list[tuple[str, list[int], list[bytes]]]:
 @given(all_settings(), st.integers(1, 64))
 def test_deferral_does_not_change_tips_and_results(chosen: Settings, limit: int) -> None:
     chosen.ctl |= {"CYCEn": 0, "PSBFreq": 5}
-    _, plain, _ = traced(chosen)
+    _, plain, _ = trace_program(chosen)
     chosen.parameters = replace(chosen.parameters, deferred_tips=limit)
-    _, deferred, _ = traced(chosen)
+    _, deferred, _ = trace_program(chosen)
     assert barriers(deferred) == barriers(plain)
 
 

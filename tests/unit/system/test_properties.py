@@ -157,13 +157,13 @@ class RandomContexts:
             if name in ("TIP.PGE", "TIP.PGD"):
                 enabled = name == "TIP.PGE"
             if name in ("TIP", "TIP.PGE", "TIP.PGD", "FUP") and fields["ip_bytes"]:
-                last_ip = whole(fields["ip_bytes"], fields["payload"], last_ip)
+                last_ip = decompress_ip(fields["ip_bytes"], fields["payload"], last_ip)
                 seen.add(context_of(last_ip))
                 assert name != "FUP" or enabled or self.ctl["EventEn"] or in_psb
         return seen
 
 
-def whole(ip_bytes: int, payload: int, last_ip: int) -> int:
+def decompress_ip(ip_bytes: int, payload: int, last_ip: int) -> int:
     """Return the full IP (Table 33-18), for addresses below 2^47."""
     kept = {1: 16, 2: 32, 3: 48, 4: 48, 6: 64}[ip_bytes]
     return last_ip >> kept << kept | payload

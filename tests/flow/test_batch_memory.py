@@ -34,10 +34,10 @@ def stream(seed: int) -> bytes:
     return b"".join(parts)
 
 
-def batch_reader(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
+def batch_reader(trace: bytes, kind: str, **options: Any) -> Callable[[int], Any]:
     space = core.Space()
     space.map(0, 0x1000, CODE)
-    take: Callable[[int], Any] = getattr(core.Flow(trace, space, **options), way)
+    take: Callable[[int], Any] = getattr(core.Flow(trace, space, **options), kind)
     return take
 
 
@@ -49,9 +49,9 @@ def views(batch: Any) -> list[memoryview]:
     return [memoryview(column).cast("B") for column in columns]
 
 
-def whole(trace: bytes, way: str) -> list[bytes]:
+def decode_in_one_batch(trace: bytes, kind: str) -> list[bytes]:
     """Return the result of all packets in one batch."""
-    take = batch_reader(trace, way, walk=True)
+    take = batch_reader(trace, kind, walk=True)
     batch = take(1 << 30)
     assert take(1) is None
     return [bytes(view) for view in views(batch)]
@@ -59,14 +59,14 @@ def whole(trace: bytes, way: str) -> list[bytes]:
 
 @given(
     seed=st.integers(0, 1 << 32),
-    way=st.sampled_from(KINDS),
+    kind=st.sampled_from(KINDS),
     most=st.sampled_from([700, 6000, 20_000, 65_536]),
     threads=st.sampled_from([1, 1, 2]),
 )
 @examples(40)
-def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int) -> None:
+def test_held_columns_do_not_change(seed: int, kind: str, most: int, threads: int) -> None:
     trace, chosen = stream(seed), random.Random(seed)
-    take = batch_reader(trace, way, threads=threads)
+    take = batch_reader(trace, kind, threads=threads)
     held: list[tuple[list[memoryview], list[bytes]]] = []
     together: list[list[bytes]] = []
     while (batch := take(most)) is not None:
@@ -79,8 +79,8 @@ def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int
             del held[chosen.randrange(len(held))]
         for columns, copies in held:
             assert [bytes(column) for column in columns] == copies
-    if way != "block_ids":  # the ids depend on the thread that meets a block first
-        expected = whole(trace, way)
+    if kind != "block_ids":  # the ids depend on the thread that meets a block first
+        expected = decode_in_one_batch(trace, kind)
         assert [b"".join(parts) for parts in zip(*together, strict=True)] == expected
 
 
@@ -91,5 +91,5 @@ def test_batch_has_the_requested_length() -> None:
     while (batch := take(20_000)) is not None:
         lengths.append(len(batch[0]))
         assert len(batch[0]) == len(batch[1])
-    assert sum(lengths) * 8 == len(whole(trace, "ips")[0])
+    assert sum(lengths) * 8 == len(decode_in_one_batch(trace, "ips")[0])
     assert all(20_000 <= length < 21_000 for length in lengths[:-1])

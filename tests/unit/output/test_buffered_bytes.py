@@ -30,7 +30,7 @@ def start(*entries: TopaEntry | int, arch: ArchState | None = None, **parameters
     return cpu
 
 
-def written(cpu: Processor) -> int:
+def region_bytes(cpu: Processor) -> int:
     """Return the number of bytes in the current region."""
     return cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
 
@@ -47,13 +47,13 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
     memory = cpu.unit.output.memory
     for index in range(300):
         tips(cpu, 1)
-        assert written(cpu) <= max(0, 29 + 3 * (index + 1) - 64)
+        assert region_bytes(cpu) <= max(0, 29 + 3 * (index + 1) - 64)
     content = memory.read(A, 4096)
     assert content[29 + 900 - 64 :] == bytes(4096 - 29 - 900 + 64)
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
     cpu.set_msr(Msr.CTL, 0, ip=0x1000)
-    assert written(cpu) == 29 + 900 + 4
-    names = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
+    assert region_bytes(cpu) == 29 + 900 + 4
+    names = [packet.name for packet in iterate_packets(memory.read(A, region_bytes(cpu)))]
     assert names.count("TIP") == 300
     assert names[-2:] == ["FUP", "TIP.PGD"]
 
@@ -72,11 +72,11 @@ def test_tracestop_does_not_flush_buffered_bytes(held: int) -> None:
     cpu.indirect_jump(0x1000, 0x4000)
     assert cpu.unit.stopped
     memory = cpu.unit.output.memory
-    seen = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
+    seen = [packet.name for packet in iterate_packets(memory.read(A, region_bytes(cpu)))]
     assert ("TraceStop" in seen) == (held == 0)
-    assert 0 < written(cpu) == 29 + 120 + 5 - held
+    assert 0 < region_bytes(cpu) == 29 + 120 + 5 - held
     cpu.set_msr(Msr.CTL, 0)
-    seen = [packet.name for packet in iterate_packets(memory.read(A, written(cpu)))]
+    seen = [packet.name for packet in iterate_packets(memory.read(A, region_bytes(cpu)))]
     assert seen[-2:] == ["TIP.PGD", "TraceStop"]
     assert seen.count("TIP") == 40
 
@@ -101,9 +101,9 @@ def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
 def test_senter_loses_buffered_bytes() -> None:
     cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
-    before = written(cpu)
+    before = region_bytes(cpu)
     cpu.getsec(0x1000, 0x1004)
-    assert written(cpu) == before
+    assert region_bytes(cpu) == before
 
 
 @pytest.mark.spec("MSRCTL-002")
@@ -112,7 +112,7 @@ def test_acm_loses_no_buffered_bytes() -> None:
     cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
     cpu.acm_begin(0x1000)
-    assert written(cpu) == 29 + 300
+    assert region_bytes(cpu) == 29 + 300
 
 
 @pytest.mark.spec("TOPA-010", "TRCEN-008")
@@ -127,7 +127,7 @@ def test_changed_table_is_read_by_the_cache_policy(policy: str, regions: tuple[i
     cpu = start(TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True), topa_cache=policy)
     memory = cpu.unit.output.memory
     tips(cpu, 100)
-    at = written(cpu)
+    at = region_bytes(cpu)
     assert cpu.unit.output.state.region_base == A
     write_topa_table(memory, TABLE, [TopaEntry(C), TopaEntry(D), TopaEntry(TABLE, end=True)])
     tips(cpu, 1)
@@ -207,7 +207,7 @@ def test_smm_code_can_trace_itself_but_not_into_smram() -> None:
         cpu.set_msr(Msr.CTL, ctl, next_ip=0x8000)
         cpu.indirect_jump(0x8000, 0x8100)
         cpu.set_msr(Msr.CTL, 0, ip=0x8100)
-        assert written(cpu) > 0
+        assert region_bytes(cpu) > 0
     assert {number << 12 for number in cpu.unit.output.memory.snapshot()} == {A}
     cpu.rsm()
     assert cpu.get_msr(Msr.CTL) & 1 == 0

@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let expected = walked(part, &code, &settings);
         decoder.run(part, &mut hits);
-        let found = Found {
+        let found = DecodedStream {
             counts: format!("{:?}", decoder.counts()),
             spans: decoder.ledger().spans().to_vec(),
             edges: hits.take(),
@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// What one stream gives.
 #[derive(PartialEq, Debug)]
-struct Found {
+struct DecodedStream {
     counts: String,
     spans: Vec<Span>,
     edges: Vec<EdgeTotal>,
@@ -102,21 +102,21 @@ fn view(code: &[u8]) -> View {
     space.view()
 }
 
-fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> Found {
+fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> DecodedStream {
     let settings = Settings {
         transitions: TransitionLimits::NONE,
         ..*settings
     };
     let mut flow = StreamDecoder::adding_up(stream, view(code), &settings);
     while flow.advance() {}
-    Found {
+    DecodedStream {
         counts: format!("{:?}", flow.counts()),
         spans: flow.ledger().spans().to_vec(),
         edges: flow.totals().edges(),
     }
 }
 
-fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
+fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> DecodedStream {
     let division = ParallelConfig {
         segment_bytes: 16 + usize::from(kind),
         max_lead_in: 1000,
@@ -126,7 +126,7 @@ fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
     let mut all: AdditiveDecoder<&[u8], Totals> =
         AdditiveDecoder::new(stream, view(code), settings, division);
     while all.advance() {}
-    Found {
+    DecodedStream {
         counts: format!("{:?}", all.counts()),
         spans: all.ledger().spans().to_vec(),
         edges: all.result().edges(),

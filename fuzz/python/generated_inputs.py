@@ -1,8 +1,8 @@
-"""Readers of what is made from an input, choice by choice: files that are nearly right, settings,
-code that changes, calls of the interface in any order.
+"""Readers of inputs as choices that build nearly valid files, settings, changing code, or API
+calls.
 
-Each takes the input and a folder for its files, as those of `readers`; what it does with a choice
-is a plain function of the bytes, so that an input can be replayed.
+Each takes the input and a folder for its files, like those of `readers`. The built data depends on
+the bytes alone, so that an input can be replayed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _MOST = 40
 
 
 class WrongError(Exception):
-    """A result that cannot be."""
+    """An impossible result."""
 
 
 def require(condition: bool, what: str) -> None:
-    """Raise unless it holds."""
+    """Raise WrongError unless the condition holds."""
     if not condition:
         raise WrongError(what)
 
 
 class Choices:
-    """The bytes of an input as choices; at its end all are the first."""
+    """The bytes of an input as choices; after its end every choice is the first."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -48,16 +48,16 @@ class Choices:
 
     @property
     def left(self) -> bool:
-        """Whether there are more."""
+        """Return whether bytes are left."""
         return self._at < len(self._data)
 
     def byte(self) -> int:
-        """One."""
+        """Return the next byte."""
         self._at += 1
         return self._data[self._at - 1] if self._at <= len(self._data) else 0
 
     def number(self) -> int:
-        """Small, at a border of some width, or anything of 64 bits."""
+        """Return a number: small, at the limit of some width, or any of 64 bits."""
         kind = self.byte()
         if kind < 128:
             return kind
@@ -65,20 +65,20 @@ class Choices:
             return (1 << kind - 128) - (kind & 1)
         return int.from_bytes(bytes(self.byte() for _ in range(8)), "little")
 
-    def of(self, values: Sequence[T]) -> T:
-        """One of these."""
+    def pick(self, values: Sequence[T]) -> T:
+        """Return one of `values`."""
         return values[self.byte() % len(values)]
 
     def some(self) -> range:
-        """Numbers from 0 on, a few."""
+        """Return a small range from 0 on."""
         return range(self.byte() % _MOST)
 
 
 def packets(choose: Choices, base: int) -> bytes:
-    """Packets with addresses near `base`, begun by a PSB+."""
+    """Return packets with addresses near `base`, after a PSB+."""
 
     def ip() -> dict[str, int]:
-        size = choose.of((2, 1, 6, 3, 4, 0))
+        size = choose.pick((2, 1, 6, 3, 4, 0))
         address = base + choose.byte() % 64
         return {"ip_bytes": size} | ({"payload": address & _WIDTHS[size]} if size else {})
 
@@ -93,7 +93,7 @@ def packets(choose: Choices, base: int) -> bytes:
         elif kind == 8:
             parts.append(encode("TSC", tsc=choose.number() & (1 << 56) - 1))
         elif kind == 9:
-            parts.append(choose.of((encode("OVF"), encode("PAD"), encode("CYC", cycles=9))))
+            parts.append(choose.pick((encode("OVF"), encode("PAD"), encode("CYC", cycles=9))))
         elif kind == 10:
             parts.append(encode("PSB") + encode("FUP", **ip()) + encode("PSBEND"))
         else:
@@ -105,7 +105,7 @@ _WIDTHS = {1: 0xFFFF, 2: 0xFFFF_FFFF, 3: (1 << 48) - 1, 4: (1 << 48) - 1, 6: (1 
 
 
 def read_recording(data: bytes, folder: Path) -> None:
-    """A perf.data with sideband, files that are there or change, and streams that go with them."""
+    """Read a perf.data file with sideband, existing or changing files, and matching streams."""
     from rtit.trace import Trace
 
     choose = Choices(data)
@@ -132,27 +132,27 @@ def read_recording(data: bytes, folder: Path) -> None:
 def _record(out: Writer, choose: Choices, files: list[Path]) -> None:
     pid, tid = choose.byte() % 4, choose.byte() % 4
     now = choose.number() & (1 << 62) - 1
-    base = choose.of(BASES)
+    base = choose.pick(BASES)
     kind = choose.byte() % 9
     if kind == 0:
-        out.comm(pid, tid, now, choose.of(("name", "", "\x1b[31m", "x" * 40)), choose.byte() & 1)
+        out.comm(pid, tid, now, choose.pick(("name", "", "\x1b[31m", "x" * 40)), choose.byte() & 1)
     elif kind in (1, 2):
-        size = choose.of((0x1000, 0, 1, 1 << 40, choose.number() & (1 << 50) - 1))
-        offset = choose.of((0, 0x1000, choose.number() & (1 << 62) - 1))
-        name = str(choose.of(files)) if kind == 1 else choose.of(("//anon", "[vdso]", ""))
-        out.mmap2(pid, tid, now, base, size, offset, choose.of((5, 7, 1)), 2, 8, 1, 4711, 0, name)
+        size = choose.pick((0x1000, 0, 1, 1 << 40, choose.number() & (1 << 50) - 1))
+        offset = choose.pick((0, 0x1000, choose.number() & (1 << 62) - 1))
+        name = str(choose.pick(files)) if kind == 1 else choose.pick(("//anon", "[vdso]", ""))
+        out.mmap2(pid, tid, now, base, size, offset, choose.pick((5, 7, 1)), 2, 8, 1, 4711, 0, name)
     elif kind == 3:
         out.fork(pid, choose.byte() % 4, tid, choose.byte() % 4, now)
     elif kind == 4:
         out.exit(pid, pid, tid, tid, now)
     elif kind == 5:
-        code = choose.of(CODES)[: 1 + choose.byte()]
+        code = choose.pick(CODES)[: 1 + choose.byte()]
         out.text_poke(pid, tid, now, base + choose.byte(), code)
     elif kind == 6:
         out.itrace_start(pid, tid, now)
     else:
-        cpu = choose.of((-1, -1, 0, 1))
-        offset = choose.of((None, None, choose.number() & (1 << 40) - 1))
+        cpu = choose.pick((-1, -1, 0, 1))
+        offset = choose.pick((None, None, choose.number() & (1 << 40) - 1))
         out.auxtrace(tid, pid, packets(choose, base), offset, 1 + now, cpu)
 
 
@@ -166,7 +166,7 @@ def _damage(path: Path, choose: Choices) -> None:
 
 
 def _whole(stream: Any) -> int:
-    """All results of a stream tell the same; how many instructions."""
+    """Check that all results of a stream agree; return the number of instructions."""
     found = sum(int(rows.instructions.sum()) for rows in stream.rows())
     ledger = stream.ledger()
     at = 0
@@ -182,12 +182,12 @@ def _whole(stream: Any) -> int:
 
 
 def read_settings(data: bytes, folder: Path) -> None:
-    """`rtit.decode` with settings that are in range, at its border, or nonsense."""
+    """Call `rtit.decode` with settings that are in range, at a limit, or invalid."""
     from rtit.trace import decode
 
     choose = Choices(data)
-    base = choose.of(BASES)
-    image = Image().add(base, choose.of(CODES))
+    base = choose.pick(BASES)
+    image = Image().add(base, choose.pick(CODES))
     numbers = ("mtc_freq", "nom_freq", "start_time", "threads")
     settings: dict[str, Any] = {}
     for name in (*numbers, "cpu", "cpuid_15", "guest_tsc", "ranges", "no_tnt", "no_retcomp"):
@@ -203,9 +203,9 @@ def read_settings(data: bytes, folder: Path) -> None:
 
 def _setting(name: str, choose: Choices) -> object:
     if choose.byte() % 16 == 0:
-        return choose.of((None, "", -1, 1.5, (), [1], {}, "x/y/z", 1 << 70, b"\xff"))
+        return choose.pick((None, "", -1, 1.5, (), [1], {}, "x/y/z", 1 << 70, b"\xff"))
     if name == "cpu":
-        return choose.of(("6/94/3", "6/61/4", "6/92/9", (6, 85, 4), (0, 0, 0), (6, 999, 99)))
+        return choose.pick(("6/94/3", "6/61/4", "6/92/9", (6, 85, 4), (0, 0, 0), (6, 999, 99)))
     if name in ("cpuid_15", "guest_tsc"):
         return choose.number(), choose.number()
     if name == "ranges":
@@ -217,7 +217,7 @@ def _setting(name: str, choose: Choices) -> object:
 
 
 def read_scenario(data: bytes, folder: Path) -> None:
-    """A scenario as text: what is wrong has a line; what is right runs."""
+    """Run a scenario from text: errors name a line; valid scenarios run."""
     from rtit.scenario.parser import parse
     from rtit.scenario.runner import run_steps
 
@@ -228,19 +228,19 @@ def read_scenario(data: bytes, folder: Path) -> None:
             break
 
 
-def read_again(data: bytes, folder: Path) -> None:
-    """A `Decoder` whose code changes gives what a new one gives."""
+def read_reused_decoder(data: bytes, folder: Path) -> None:
+    """Check that a `Decoder` with changing code gives the results of a new one."""
     from rtit.trace import Decoder
 
     choose = Choices(data)
     image = Image()
-    code = {base: bytearray(choose.of(CODES)) for base in BASES[:2]}
+    code = {base: bytearray(choose.pick(CODES)) for base in BASES[:2]}
     for base, bytes_now in code.items():
         image.add(base, bytes(bytes_now))
-    most = choose.of((1 << 22, 100, 1))
+    most = choose.pick((1 << 22, 100, 1))
     decoder = Decoder(image, max_instructions=most)
     for _ in range(1 + choose.byte() % 8):
-        base = choose.of(BASES[:2])
+        base = choose.pick(BASES[:2])
         if choose.byte() & 1:
             at = choose.byte() % len(code[base])
             code[base][at] = choose.byte()
@@ -257,21 +257,21 @@ def read_again(data: bytes, folder: Path) -> None:
         require(list(decoder.ledger()) == list(fresh.ledger()), "another ledger")
 
 
-def read_calls(data: bytes, folder: Path) -> None:
-    """Calls of the interface in any order, with any arguments."""
+def read_api_calls(data: bytes, folder: Path) -> None:
+    """Call functions of the API in any order, with any arguments."""
     from rtit.trace import Selection, decode
 
     choose = Choices(data)
-    base = choose.of(BASES)
+    base = choose.pick(BASES)
     image = Image()
-    trace = decode(packets(choose, base), image.add(base, choose.of(CODES)))
+    trace = decode(packets(choose, base), image.add(base, choose.pick(CODES)))
     running: list[Any] = []
     for _ in choose.some():
         stream = trace.streams[0]
         kind = choose.byte() % 14
         try:
             if kind == 0:
-                image.add(choose.number(), choose.of(CODES), time=choose.number())
+                image.add(choose.number(), choose.pick(CODES), time=choose.number())
             elif kind == 1:
                 image.remove(choose.number(), choose.number(), time=choose.number())
             elif kind == 2:
@@ -307,6 +307,6 @@ READERS = {
     "recording": read_recording,
     "settings": read_settings,
     "scenario": read_scenario,
-    "again": read_again,
-    "calls": read_calls,
+    "reused_decoder": read_reused_decoder,
+    "api_calls": read_api_calls,
 }

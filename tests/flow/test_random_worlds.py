@@ -15,7 +15,7 @@ from hypothesis import given
 from scenario.encoding import PREFIX, encode
 from support.properties import examples
 from unit.execution import program as execution
-from unit.execution.run import traced
+from unit.execution.run import trace_program
 from unit.world import program as world
 from unit.world.plans import plans
 from unit.world.world import World
@@ -41,7 +41,7 @@ def code(program: dict[int, tuple[str, int]], step: int) -> Any:
     return made
 
 
-def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
+def decode_stream(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
     flow = core.Flow(stream, space, cpu=CPU, **more)
     ips = array("Q")
     while (part := flow.ips(1 << 16)) is not None:
@@ -53,9 +53,9 @@ def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any
 @examples(40)
 @given(execution.all_settings())
 def test_filtered_path_of_a_random_program_is_decoded(chosen: execution.Settings) -> None:
-    run, _, stream = traced(chosen)
+    run, _, stream = trace_program(chosen)
     space = code(run.program, execution.STEP)
-    ips, ledger = decoded(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
+    ips, ledger = decode_stream(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
     missing = len(run.truth) - len(ips)
     assert missing >= 0
     assert ips == run.truth[missing:]
@@ -70,7 +70,7 @@ def test_filtered_path_of_a_random_program_is_decoded(chosen: execution.Settings
 def test_events_of_a_random_program_are_decoded(plan: world.Plan) -> None:
     run = World(plan)
     stream = run.run()
-    ips, ledger = decoded(
+    ips, ledger = decode_stream(
         stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
     )
     # A FUP at ENCLU ends the path before it.
@@ -86,7 +86,7 @@ def test_path_around_overflows_of_a_random_program_is_decoded(plan: world.Plan) 
     """A prefix of each piece between two overflows is decoded, and all of the last."""
     run = World(plan)
     stream = run.run()
-    ips, ledger = decoded(
+    ips, ledger = decode_stream(
         stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
     )
     assert {row[3] for row in ledger} <= {None, "incomplete", LOSS}
