@@ -142,7 +142,9 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
         (stream,) = trace.streams
         stream.counts()
         reported = [span.error for span in stream.ledger()]
-        assert any("another process than the one that has the processor" in each for each in reported)
+        assert any(
+            "another process than the one that has the processor" in each for each in reported
+        )
 
 
 def test_rows_have_thread_names(
