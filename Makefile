@@ -16,7 +16,8 @@ SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Carg
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
 
-# Some tests wait for a program or a time: one process more than there are cores. The tests of a file share fixtures and stay together.
+# Some tests wait for a program or a time: one process more than there are cores. The tests of a file share fixtures and
+# run in one process.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 
@@ -40,7 +41,8 @@ lint: $(DEV)
 	cargo fmt --all --check
 	cargo clippy --profile tests --workspace --all-targets --quiet -- -D warnings
 	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target
-	RUSTDOCFLAGS='-D warnings' cargo doc --profile tests --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
+	RUSTDOCFLAGS='-D warnings' cargo doc --profile tests --no-deps --quiet \
+	  -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
 
 # The documentation as a website, in build/docs.
 docs: $(BUILT) $(DOCS)
@@ -60,13 +62,14 @@ mutants: $(TESTED)
 mutants-whole: $(TESTED)
 	$(BIN)/python tests/mutants/run_all.py
 
-# Miri runs the code and watches every access: with nightly Rust, miri and rust-src, and without what makes system calls. Minutes.
+# Miri checks every memory access: needs nightly Rust, miri and rust-src; no code with system calls. Slow.
 miri:
-	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || { echo "nightly Rust with miri is not installed"; exit 0; }; \
+	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || \
+	  { echo "nightly Rust with miri is not installed"; exit 0; }; \
 	export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri; set -ex; \
 	PROPTEST_CASES=2 cargo +nightly miri test -q -p rtit-packet --test columns; \
-	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-packet --test scanner -- \
-	  an_error_is_given_once block_items a_psb_is a_packet_cut find_psb; \
+	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-packet \
+	  --test scanner -- an_error_is_given_once block_items a_psb_is a_packet_cut find_psb; \
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-x86 --lib -- \
 	  fifteen_bytes short_and_bad targets_wrap long_instructions; \
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
@@ -74,7 +77,7 @@ miri:
 	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-image --test model; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
-	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
+	cargo +nightly miri test -q -p rtit-events --lib -- record_ path_with file_that unmapping; \
 	cargo +nightly miri test -q -p rtit-qemu --lib callbacks::
 
 # Known vulnerabilities of the dependencies. Run before a release: the databases are on GitHub (RustSec) and at PyPI.
@@ -96,9 +99,12 @@ $(READY): pyproject.toml
 
 # 800 MB, of which `make demo` needs nothing.
 $(DEV): $(READY)
-	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*' 'shtab>=1.13'
-	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || echo "no wheel of unicorn: tests with it will skip"
-	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
+	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' \
+	  'ruff==0.17.*' 'mypy==2.4.*' 'shtab>=1.13'
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || \
+	  echo "no wheel of unicorn: tests with it will skip"
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || \
+	  echo "no wheel of pyarrow: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
 	  echo "no wheels of polars, duckdb and pandas: tests with them will skip"
 	touch $@

@@ -20,9 +20,8 @@ def own_cpu(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def process_cpu(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> float:
-    """CPU seconds, user and system, of a process and of those that it waited for.
-
-    Raises RuntimeError when it cannot start or fails.
+    """Return the CPU seconds (user and system) of a process and its children. Raises RuntimeError
+    if it cannot start or fails.
     """
     with subprocess.Popen(
         list(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment

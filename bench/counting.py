@@ -1,4 +1,4 @@
-"""Counting what a program executes: `rtit stat`, QEMU alone, and valgrind's counters."""
+"""Counting the instructions of a program: `rtit stat`, QEMU alone, and valgrind's counters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import clock
 import recording
 
 
-def counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """CPU seconds, user and system, of each way, which take turns; nothing where no QEMU fits.
+def measure_counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """Return CPU seconds (user and system) of each command, run alternately; no rows without a
+    QEMU.
 
     A row has {"what", "instructions", "native", "qemu", "empty", "stat", "cachegrind",
-    "callgrind"}; a way that is not there has None. Starting Python is in `stat`.
+    "callgrind"}; missing commands have None. `stat` includes the start of Python.
     """
     import rtit
     from rtit.capture.qemu.installation import find_qemu
@@ -27,7 +28,7 @@ def counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
     if isinstance(found, str):
         print(f"without QEMU: {found}")
         return []
-    ways: dict[str, Sequence[str | Path] | None] = {
+    commands: dict[str, Sequence[str | Path] | None] = {
         "native": [],
         "qemu": [found.qemu],
         "empty": _empty(found.qemu, folder),
@@ -36,10 +37,10 @@ def counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
         "callgrind": _valgrind("--tool=callgrind", "callgrind"),
     }
     rows = []
-    for what, command in recording.programs(folder).items():
-        measured: dict[str, list[float]] = {name: [] for name in ways}
+    for what, command in recording.installed_programs(folder).items():
+        measured: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(repetitions):
-            for name, before in ways.items():
+            for name, before in commands.items():
                 if before is not None:
                     measured[name].append(clock.process_cpu([*before, *command]))
         medians = {

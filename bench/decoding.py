@@ -1,4 +1,4 @@
-"""Decoding: rtit beside libipt and perf, on the same bytes."""
+"""Decoding: rtit, libipt and perf on the same bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 
-def decoding(
+def measure_decoding(
     recording: Path, executable: Path, megabytes: float, repetitions: int
 ) -> dict[str, Any]:
-    """Measures all decoders on a recording of one thread of a static program, made long.
+    """Measure all decoders on a lengthened recording of one thread of a static program.
 
-    Gives {"bytes", "copies", "instructions", "rows"}; a row is {"what", "seconds", "instructions",
-    "instructions_per_second", "megabytes_per_second", "ratio"}, ratio being rtit's speed over it.
-    Raises RuntimeError when the decoders disagree.
+    Returns {"bytes", "copies", "instructions", "rows"}; a row is {"what", "seconds",
+    "instructions", "instructions_per_second", "megabytes_per_second", "ratio"}, ratio being rtit's
+    speed over it. Raises RuntimeError when the decoders disagree.
     """
     from rtit import _core
     from rtit.trace import Trace
@@ -34,7 +34,7 @@ def decoding(
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder, Trace(recording) as trace:
         (stream,) = [stream for stream in trace.streams if stream.size]
         one = replicate.from_psb(stream.read())
-        count = replicate.copies(one, int(megabytes * MEGABYTE))
+        count = replicate.copies_needed(one, int(megabytes * MEGABYTE))
         long = one * count
         pt = Path(folder) / "long.pt"
         pt.write_bytes(long)
@@ -45,7 +45,7 @@ def decoding(
         def flow(walk: bool = False) -> _core.StreamDecoder:
             return _core.StreamDecoder(long, space, walk=walk)
 
-        ways: dict[str, Callable[[], object]] = {
+        decoders: dict[str, Callable[[], object]] = {
             "counts": lambda: flow().count(),
             "edges": lambda: flow().totals(),
             "hashed runs": lambda: drain(flow().runs),
@@ -56,9 +56,9 @@ def decoding(
             "counts, walked": lambda: flow(walk=True).count(),
         }
         instructions = int(flow().count()["instructions"])
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        seconds: dict[str, list[float]] = {name: [] for name in decoders}
         for _ in range(repetitions):
-            for name, way in ways.items():
+            for name, way in decoders.items():
                 seconds[name].append(clock.own_cpu(way)[0])
         rows = [
             row(f"rtit, {name}", statistics.median(each), instructions, len(long))
@@ -79,7 +79,7 @@ def decoding(
 
 
 def listed(flow: _core.StreamDecoder, space: _core.Space) -> Callable[[int], object]:
-    """Takes addresses and instructions as text, without names."""
+    """Read addresses and instructions as text, without names."""
     from rtit import _core
 
     flow.start_listing(_core.Listing(["ip", "asm"], space, _core.Names([]), tid=1))

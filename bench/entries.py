@@ -1,5 +1,5 @@
-"""The decoders that `workloads.py` measures: an entry for each of rtit's results, and for
-each peer.
+"""The decoders that `workloads.py` measures: one for each result kind of rtit, and one for each
+peer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from differential.oracles import libipt, raw
 REFERENCE = "libipt pt_blk, section cache"
 """The decoder with speed 1."""
 
-Of = TypeVar("Of")
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The beginning of a program's stream: its bytes, also as file `path`.
-
-    `data` is the recording, `whole` the size of its stream, `sections` the code.
+class StreamPart:
+    """The start of a program's stream: its bytes, also in file `path`. `data` is the recording,
+    `whole` the size of its stream, `sections` the code.
     """
 
     pt: bytes
@@ -38,7 +37,7 @@ class Piece:
     settings: Any
 
     def image(self) -> Any:
-        """Return a fresh image, so that no decoder profits from what another has learned."""
+        """Return a new image, so that no decoder uses the code cache of another."""
         import rtit
 
         image = rtit.Image()
@@ -49,9 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Time:
-    """CPU seconds and seconds for a piece; instructions and errors if the decoder counts
-    them.
-    """
+    """CPU and wall seconds for a part; instructions and errors if the decoder counts them."""
 
     cpu: float
     wall: float = 0.0
@@ -62,10 +59,9 @@ class Time:
 Entry = Callable[[], Time]
 
 
-def ours(piece: Piece, threads: int) -> dict[str, Entry]:
-    """Return the entries of rtit: fresh decoders of a fresh image; results are discarded.
-
-    One thread decodes packets.
+def ours(piece: StreamPart, threads: int) -> dict[str, Entry]:
+    """Return the decoders of rtit: new decoders of a new image; results are discarded. One thread
+    decodes packets.
     """
     from rtit import _core
 
@@ -82,7 +78,7 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
             no_retcomp=settings.no_retcomp,
         )
 
-    ways: dict[str, Callable[[_core.StreamDecoder], object]] = {
+    decoders: dict[str, Callable[[_core.StreamDecoder], object]] = {
         "counts": lambda flow: flow.count(),
         "edges": lambda flow: flow.totals(),
         "block ids": lambda flow: decoding.drain(flow.block_ids),
@@ -91,7 +87,7 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
         "instructions": lambda flow: decoding.drain(flow.instructions),
         "branches": lambda flow: decoding.drain(flow.branches),
     }
-    found = {name: _of_this_process(way, flow) for name, way in ways.items()}
+    found = {name: _of_this_process(decode, flow) for name, decode in decoders.items()}
     if threads == 1:
         found["packets"] = _of_this_process(
             lambda scan: decoding.drain(scan.next), lambda: _core.PacketScan(piece.pt)
@@ -99,8 +95,8 @@ def ours(piece: Piece, threads: int) -> dict[str, Entry]:
     return found
 
 
-def bitmaps(piece: Piece) -> dict[str, Entry]:
-    """Return the entries of a persistent decoder: cold, and warm."""
+def bitmaps(piece: StreamPart) -> dict[str, Entry]:
+    """Return a reusable decoder, cold and warm."""
     import rtit
 
     bitmap = bytearray(1 << 16)
@@ -123,22 +119,20 @@ def bitmaps(piece: Piece) -> dict[str, Entry]:
     }
 
 
-def _of_this_process(way: Callable[[Of], object], fresh: Callable[[], Of]) -> Entry:
+def _of_this_process(decode: Callable[[Prepared], object], fresh: Callable[[], Prepared]) -> Entry:
     """Measure `way` on the result of `fresh`, without the time of `fresh`."""
 
     def measured() -> Time:
         of = fresh()
         begin = time.perf_counter()
-        cpu, _ = clock.own_cpu(lambda: way(of))
+        cpu, _ = clock.own_cpu(lambda: decode(of))
         return Time(cpu, time.perf_counter() - begin)
 
     return measured
 
 
-def peers(piece: Piece) -> dict[str, Entry]:
-    """Return the entries of libipt's three decoders, and of `perf script`, which lists
-    errors only.
-    """
+def peers(piece: StreamPart) -> dict[str, Entry]:
+    """Return libipt's three decoders, and `perf script`, which lists errors only."""
 
     def by_libipt(what: Literal["blocks", "instructions", "packets"]) -> Entry:
         def measured() -> Time:
@@ -157,7 +151,7 @@ def peers(piece: Piece) -> dict[str, Entry]:
     return entries
 
 
-def _by_perf(piece: Piece) -> Time:
+def _by_perf(piece: StreamPart) -> Time:
     """Measure perf on the whole recording, and return the share of the piece."""
     command: list[str | Path] = ["perf", "script", "-f", "-i", piece.data, "--itrace=e"]
     with tempfile.TemporaryDirectory() as home:

@@ -15,7 +15,7 @@ import replicate
 PIECE = 1 << 18
 CPUS = 4
 THREADS = 25
-"""Of each piece: a switch, which is two records, and a name each."""
+"""Records of each chunk: a switch, which is two records, and two names."""
 STEPS = {
     "opened: records, threads, processes": "rtit.Trace(path).threads",
     "`rtit info`: every packet": "contents(rtit.Trace(path))",
@@ -42,22 +42,22 @@ print(json.dumps({
 """
 
 
-def opening(recording: Path, megabytes: float) -> dict[str, Any]:
-    """Measures a recording of 4 CPUs, in pieces of 256 KB or more, with switches and names.
+def measure_opening(recording: Path, megabytes: float) -> dict[str, Any]:
+    """Measure a recording of 4 CPUs, in chunks of 256 KB or more, with switches and names.
 
-    Gives {"bytes", "records", "rows"}; a row is {"what", "wall", "cpu", "read", "memory"}, of a
-    process of its own that begins with nothing of the file in memory: seconds, bytes that came from
-    the disk (none where the file lies in memory), and by how many bytes its peak grew.
+    Returns {"bytes", "records", "rows"}; a row is {"what", "wall", "cpu", "read", "memory"} of a
+    separate process that starts with the file dropped from memory: seconds, bytes read from disk,
+    and growth of its peak memory in bytes.
     """
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
         path = Path(folder) / "large.data"
-        records = made(recording, path, int(megabytes * 1e6))
+        records = write_recording(recording, path, int(megabytes * 1e6))
         rows = [{"what": what, **measured(path, step)} for what, step in STEPS.items()]
         return {"bytes": path.stat().st_size, "records": records, "rows": rows}
 
 
-def made(recording: Path, path: Path, size: int) -> int:
-    """Writes the file; how many records it has."""
+def write_recording(recording: Path, path: Path, size: int) -> int:
+    """Write the file; return its number of records."""
     from rtit.perfdata import SwitchRecords, Writer
     from rtit.trace import Trace
 

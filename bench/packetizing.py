@@ -20,8 +20,8 @@ MILLIONS = 20
 _LINE = re.compile(r"(?P<what>.*?) +(?P<millions>[0-9.]+) million branches a second.*")
 
 
-def packetizing(repetitions: int) -> list[dict[str, Any]]:
-    """Rows {"what", "branches_per_second"}, CPU time."""
+def measure_packetizing(repetitions: int) -> list[dict[str, Any]]:
+    """Return rows {"what", "branches_per_second"} by CPU time."""
     speeds = {
         "Python, conditional branches": [conditionals() for _ in range(repetitions)],
         "Python, 20 near branches of all kinds": [all_kinds() for _ in range(repetitions)],
@@ -50,8 +50,8 @@ def conditionals() -> float:
 
 
 def all_kinds() -> float:
-    """The loop of the Rust example: 16 conditional branches, two calls, one of them indirect, and
-    their returns, compressed.
+    """Return near branches per second of the loop in the Rust example: 16 conditional branches, a
+    direct and an indirect call, and their compressed returns.
     """
     cpu = processor()
     words = [random.getrandbits(64) for _ in range(TURNS)]
@@ -79,11 +79,11 @@ def all_kinds() -> float:
 
 
 def processor() -> Any:
-    """A processor that traces user mode, with the options that `rtit record` has by default."""
+    """Return a processor that traces user mode with the default options of `rtit record`."""
     from rtit.capture.options import PtOptions
-    from rtit.capture.store.unit_output import OutputSetup
+    from rtit.capture.ptrace.recorder import OutputSetup
     from rtit.processor import ArchState, Processor
-    from rtit.registers import FULL, IA32_RTIT_CTL
+    from rtit.registers import FULL, Msr
     from rtit.unit.memory import Memory
 
     memory = Memory(observer=lambda _address, _data: None)
@@ -91,7 +91,7 @@ def processor() -> Any:
     output = OutputSetup()
     output.install(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
-    cpu.set_msr(IA32_RTIT_CTL, options.rtit_ctl | output.ctl | 1)
+    cpu.set_msr(Msr.CTL, options.rtit_ctl | output.ctl | 1)
     cpu.resume(CODE)
     return cpu
 

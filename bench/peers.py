@@ -1,4 +1,4 @@
-"""Others that make a fuzzer's bitmap of PT, beside ours: iptr and ptcov, from crates.io.
+"""Comparison with other decoders of PT to a fuzzer's bitmap: iptr and ptcov, from crates.io.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/peers.py` builds bench/peers (with the
 network, once), records `ls -l` and the five programs of workloads.py without RET compression,
@@ -25,17 +25,17 @@ CRATE = Path(__file__).resolve().parent / "peers"
 RESULTS = CRATE.parent / "results"
 LS = "ls -l"
 OTHER = ["ls", "-l", "/usr/sbin"]
-"""Another input of `LS`; of the others the second trace is what follows the first one."""
+"""Another input of `LS`; the second trace of other programs is the next part of the recording."""
 SIZES = (4 << 10, 16 << 10, 256 << 10, 2 << 20)
 REPETITIONS = 9
 AGAIN = 8
-"""Runs that "again" is the mean of, at least: one for each `PER_RUN` bytes."""
+"""Minimum number of runs in the mean "again": one for each `PER_RUN` bytes."""
 PER_RUN = 2 << 20
 DECODERS = "rtit,iptr,ptcov"
 
 
-def recorded(folder: Path, command: Sequence[str | Path]) -> tuple[bytes, list[str]]:
-    """A program's stream from its first PSB on, and its code as FILE@ADDRESS.
+def record_stream(folder: Path, command: Sequence[str | Path]) -> tuple[bytes, list[str]]:
+    """Return a program's stream from its first PSB on, and its code as FILE@ADDRESS.
 
     Raises CalledProcessError if the program cannot be recorded.
     """
@@ -59,18 +59,21 @@ def recorded(folder: Path, command: Sequence[str | Path]) -> tuple[bytes, list[s
     return data, code
 
 
-def measured(folder: Path, data: bytes, other: bytes | None, code: list[str]) -> list[list[str]]:
-    """Rows: bytes of the trace, decoder, microseconds of the first run, again and of the other
-    trace, MB/s again; or why it could not. Raises CalledProcessError if a program fails.
+def measure_decoders(
+    folder: Path, data: bytes, other: bytes | None, code: list[str]
+) -> list[list[str]]:
+    """Return rows: bytes of the trace, decoder, microseconds of the first run, of later runs and of
+    the other trace, MB/s of later runs; or the reason of a failure. Raises CalledProcessError if a
+    program fails.
     """
     build = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(CRATE / "Cargo.toml")]
     trace, second = folder / "trace", folder / "other"
     rows = []
     for size in SIZES:
-        trace.write_bytes(short.whole(data, size))
+        trace.write_bytes(short.whole_packets(data, size))
         begin = data.find(replicate.PSB, size)
         follows = data[begin:] if begin >= 0 else data
-        second.write_bytes(short.whole(follows if other is None else other, size))
+        second.write_bytes(short.whole_packets(follows if other is None else other, size))
         again = max(AGAIN, PER_RUN // size)
         numbers = [str(REPETITIONS), str(again)]
         command = [*build, "--", DECODERS, str(trace), str(second), *numbers, *code]
@@ -91,17 +94,22 @@ def row(size: int, line: str) -> list[str]:
     return [f"{size:,}", name, *cells, f"{size / times[4]:,.0f}"]
 
 
-def every(folder: Path) -> list[str]:
+def measure_all_programs(folder: Path) -> list[str]:
     """Return the tables of all programs."""
     commands: dict[str, Sequence[str | Path]] = {LS: ["ls", "-l", "/usr/bin"]}
-    commands |= workloads.programs(folder)
+    commands |= workloads.installed_programs(folder)
     lines = []
     for number, (name, command) in enumerate(commands.items()):
         place = folder / str(number)
-        data, code = recorded(place, command)
-        other = recorded(folder / "other", OTHER)[0] if name == LS else None
+        data, code = record_stream(place, command)
+        other = record_stream(folder / "other", OTHER)[0] if name == LS else None
         head = ["bytes", "decoder", "first, us", "again, us", "another, us", "again, MB/s"]
-        lines += ["", f"## {name}", "", *report.table(head, measured(place, data, other, code))]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            *report.table(head, measure_decoders(place, data, other, code)),
+        ]
     return lines
 
 
@@ -109,7 +117,7 @@ def main() -> None:
     """Measure, print, and save the result."""
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
         load = clock.load()
-        tables = every(Path(folder))
+        tables = measure_all_programs(Path(folder))
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     machine = clock.machine()
     lines = [
@@ -125,7 +133,7 @@ def main() -> None:
         "What limits ours: decoding code in the first run, packets of system calls in the next.",
         *tables,
     ]
-    text = "\n".join(lines) + "\n"
+    text = report.join_lines(lines)
     (RESULTS / f"{today}-peers.md").write_text(text)
     print(text, end="")
 

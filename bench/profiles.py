@@ -1,4 +1,4 @@
-"""Edges and profiles: rtit beside perf2bolt over `perf script`, what BOLT has without LBR."""
+"""Edges and profiles: rtit, and perf2bolt with `perf script`, BOLT's input without LBR."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import recording
 from support.profiles import LLVM_FOLDERS
 
 TIMES = 400
-"""Rounds of the workload: what perf needs some seconds for."""
+"""Iterations of the workload: some seconds for perf."""
 
 
-def profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
-    """CPU seconds, user and system, of each way from one recording to counts, which take turns.
+def measure_profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
+    """Return CPU seconds (user and system) of each command from one recording to counts, run
+    alternately.
 
-    Gives {"bytes", "instructions", "rows"}; a row has {"what", "counts", "seconds", "ratio"}: what
-    comes out, and how much longer it takes than `rtit edges`; seconds are None for a way that is
-    not there. Starting Python is in those of rtit.
+    The result is {"bytes", "instructions", "rows"}; a row has {"what", "counts", "seconds",
+    "ratio"}: the kind of counts, and the time as a multiple of `rtit edges`; seconds are None for a
+    missing command. Those of rtit include the start of Python.
     """
     from rtit.trace import Trace
 
@@ -36,7 +37,7 @@ def profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
     clock.process_cpu(bolt)  # read by the last way
     stacks = "--itrace=i1000il16"
     exact, sampled = "every instruction and edge", "16 branches of each 1,000 instructions"
-    ways: list[tuple[str, str, Sequence[str | Path] | None]] = [
+    commands: list[tuple[str, str, Sequence[str | Path] | None]] = [
         ("rtit edges", "every edge", [*rtit, "edges", data]),
         ("rtit profile --for bolt", exact, bolt),
         (
@@ -65,16 +66,16 @@ def profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
             _perf("script", "-i", data, "--itrace=b", "-F", "ip,addr"),
         ),
     ]
-    measured: dict[str, list[float]] = {what: [] for what, _, _ in ways}
+    measured: dict[str, list[float]] = {what: [] for what, _, _ in commands}
     for _ in range(repetitions):
-        for what, _, command in ways:
+        for what, _, command in commands:
             if command is not None:
                 measured[what].append(clock.process_cpu(command))
     medians = {what: statistics.median(all_) if all_ else None for what, all_ in measured.items()}
-    first = medians[ways[0][0]]
+    first = medians[commands[0][0]]
     assert first is not None
     rows = []
-    for what, counts, _ in ways:
+    for what, counts, _ in commands:
         seconds = medians[what]
         ratio = seconds / first if seconds is not None else None
         rows.append({"what": what, "counts": counts, "seconds": seconds, "ratio": ratio})

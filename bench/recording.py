@@ -14,12 +14,12 @@ from typing import Any
 import clock
 
 SOURCE = Path(__file__).resolve().parent / "empty_plugin.c"
-# Of the plugin interface, the newest first; a QEMU refuses those that it does not speak.
+# Versions of the plugin interface, newest first; a QEMU rejects those that it does not support.
 VERSIONS = (5, 4, 3, 2, 1)
 
 
 def record(command: Sequence[str | Path], output: Path, backend: str = "auto") -> None:
-    """Records a program through the command line. Raises RuntimeError when rtit fails."""
+    """Record a program through the command line. Raises RuntimeError if rtit fails."""
     result = subprocess.run(recorder(command, output, backend), capture_output=True, check=False)
     if result.returncode or not output.exists():
         text = result.stderr.decode(errors="replace").strip()
@@ -27,7 +27,7 @@ def record(command: Sequence[str | Path], output: Path, backend: str = "auto") -
 
 
 def recorder(command: Sequence[str | Path], output: Path, backend: str) -> list[str | Path]:
-    """Return the command that records."""
+    """Return the command line of a recording."""
     words = [sys.executable, "-m", "rtit", "record", "-q", "--backend", backend]
     return [*words, "-o", output, "--", *command]
 
@@ -57,7 +57,7 @@ def empty_plugin(qemu: Path, folder: Path) -> Path | None:
     return None
 
 
-def recording(
+def measure_recording(
     what: str,
     command: Sequence[str | Path],
     output: Path,
@@ -65,13 +65,13 @@ def recording(
     qemu: Path | None = None,
     empty: Path | None = None,
 ) -> dict[str, Any]:
-    """Measures one program; leaves the last recording at `output`.
+    """Measure one program; leave the last recording at `output`.
 
-    Gives {"what", "backend", "instructions", "bytes", "native_seconds", "qemu_seconds",
+    Returns {"what", "backend", "instructions", "bytes", "native_seconds", "qemu_seconds",
     "empty_seconds", "seconds", "instructions_per_second", "slowdown", "slowdown_of_qemu"}: medians
-    of wall time, since the tracer and the program take turns. Starting Python is in it. `qemu` is
-    the QEMU to record with; None for single steps. `empty` is the plugin that does nothing. The
-    four take turns, so that other load on the machine meets them all.
+    of wall time, since the tracer and the program alternate. They include the start of Python.
+    `qemu` is the QEMU to record with; None for single steps. `empty` is the plugin that does
+    nothing. The four run alternately, so that other load on the machine affects all of them.
     """
     from rtit.trace import Trace
 
@@ -81,15 +81,15 @@ def recording(
         return time.perf_counter() - begin
 
     backend = "ptrace" if qemu is None else "qemu"
-    ways: dict[str, list[str | Path]] = {"native_seconds": list(command)}
+    commands: dict[str, list[str | Path]] = {"native_seconds": list(command)}
     if qemu is not None:
-        ways["qemu_seconds"] = [qemu, *command]
+        commands["qemu_seconds"] = [qemu, *command]
         if empty is not None:
-            ways["empty_seconds"] = [qemu, "-plugin", empty, *command]
-    ways["seconds"] = recorder(command, output, backend)
-    measured: dict[str, list[float]] = {name: [] for name in ways}
+            commands["empty_seconds"] = [qemu, "-plugin", empty, *command]
+    commands["seconds"] = recorder(command, output, backend)
+    measured: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(repetitions):
-        for name, words in ways.items():
+        for name, words in commands.items():
             measured[name].append(run(words))
     found: dict[str, float | None] = {"qemu_seconds": None, "empty_seconds": None}
     found |= {name: statistics.median(each) for name, each in measured.items()}
@@ -109,8 +109,8 @@ def recording(
     }
 
 
-def programs(folder: Path) -> dict[str, list[str | Path]]:
-    """Real programs, short and long, those that are here; what they read is made in `folder`."""
+def installed_programs(folder: Path) -> dict[str, list[str | Path]]:
+    """Return installed programs, short and long; their input is written to `folder`."""
     lines = [b"line %d of a file to compress\n" % (i * i) for i in range(600_000)]
     short, long = folder / "1MB", folder / "20MB"
     short.write_bytes(b"".join(lines[:30_000]))
@@ -127,7 +127,7 @@ def programs(folder: Path) -> dict[str, list[str | Path]]:
 
 
 def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """Real programs under QEMU, short and long; nothing where no QEMU fits."""
+    """Measure real programs under QEMU, short and long; return no rows without a QEMU."""
     from rtit.capture.qemu.installation import find_qemu
 
     found = find_qemu()
@@ -137,6 +137,6 @@ def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
     empty = empty_plugin(found.qemu, folder)
     output = folder / "qemu.data"
     return [
-        recording(what, command, output, repetitions, found.qemu, empty)
-        for what, command in programs(folder).items()
+        measure_recording(what, command, output, repetitions, found.qemu, empty)
+        for what, command in installed_programs(folder).items()
     ]

@@ -1,8 +1,7 @@
-"""Makes a long recording of a short one by repeating the stream of a thread.
+"""Lengthens a recording by repeating the stream of a thread.
 
-A stream that begins with a PSB+ and ends with tracing disabled can follow itself: the decoder
-is at no instruction when a copy begins. Time goes back at each copy, which no measured decoder
-rejects.
+A stream that begins with a PSB+ and ends with tracing disabled can follow itself: the decoder has
+no position when a copy begins. Time decreases at each copy, which no measured decoder rejects.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ HEADER_SIZE = 104
 PSB = bytes.fromhex("0282" * 8)
 
 
-def copies(stream: bytes, size: int) -> int:
-    """Return how many copies of `stream`, from its first PSB on, have at least `size` bytes."""
+def copies_needed(stream: bytes, size: int) -> int:
+    """Return the number of copies of `stream`, from its first PSB on, that have at least `size`
+    bytes.
+    """
     return max(1, -(-size // len(from_psb(stream))))
 
 
@@ -30,10 +31,10 @@ def from_psb(stream: bytes) -> bytes:
 
 
 def perf_data(recording: Path, stream: bytes, output: Path) -> None:
-    """Copies a perf.data file of one PT stream with `stream` in place of its own.
+    """Return a copy of a perf.data file of one PT stream with `stream` in place of its own.
 
-    Feature sections are left out: they hold offsets into the file. Raises ValueError for a file of
-    another kind or without PT.
+    Feature sections are omitted, since they have offsets into the file. Raises ValueError for
+    another file or one without PT.
     """
     content = recording.read_bytes()
     if content[:8] != b"PERFILE2":

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable
 from typing import Any
+
+
+def join_lines(lines: Iterable[str]) -> str:
+    """Return `lines` as text; prose, but no table, is wrapped at 120 columns."""
+    wrapped = (
+        line if line.startswith("|") else textwrap.fill(line, 120, break_on_hyphens=False)
+        for line in lines
+    )
+    return "\n".join(wrapped) + "\n"
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -32,16 +43,16 @@ def markdown(result: dict[str, Any]) -> str:
     if result["recording"]:
         lines += ["", "## Recording (wall time)", ""]
         lines += [
-            "Empty callback: QEMU with a plugin that is called at each block and does nothing.",
+            "QEMU: without a plugin; empty: with a plugin that does nothing in its block callback.",
             "",
         ]
-        head = ["program", "back end", "instructions", "PT B/1000", "native s", "plain QEMU s"]
-        head += ["empty callback", "recorded s", "of plain QEMU", "of native", "M instructions/s"]
+        head = ["program", "back end", "instr.", "PT B/1000", "native s", "QEMU s"]
+        head += ["empty s", "rec. s", "of QEMU", "of native", "M instr./s"]
         lines += table(head, [recorded(row) for row in result["recording"]])
     if result.get("counting"):
         lines += ["", "## Counting what is executed (CPU time, all processes)", ""]
-        head = ["program", "instructions", "native s", "plain QEMU s", "empty callback"]
-        head += ["`rtit stat` s", "of plain QEMU", "cachegrind s", "callgrind s"]
+        head = ["program", "instructions", "native s", "QEMU s", "empty s"]
+        head += ["`rtit stat` s", "of QEMU", "cachegrind s", "callgrind s"]
         lines += table(head, [counted(row) for row in result["counting"]])
     if found := result.get("profiles"):
         lines += ["", "## From a recording to counts (CPU time, all processes)", ""]
@@ -87,7 +98,7 @@ def markdown(result: dict[str, Any]) -> str:
             for row in found["rows"]
         ]
         lines += table(["", "s", "CPU s", "MB read", "MB of memory"], rows)
-    return "\n".join(lines) + "\n"
+    return join_lines(lines)
 
 
 def timed(row: dict[str, Any]) -> list[str]:

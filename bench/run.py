@@ -1,4 +1,4 @@
-"""Measures the packetizers, recording and decoding, beside QEMU, libipt and perf, in one run.
+"""Measures the packetizers, recording and decoding, with QEMU, libipt and perf, in one run.
 
 Writes bench/results/DATE.md, unless --no-save. Only ratios carry over to other
 machines.
@@ -19,11 +19,11 @@ sys.path.insert(0, str(TESTS))
 
 WHAT = ("packetizing", "recording", "counting", "profiles", "decoding", "short", "opening")
 STEPPED = 3
-"""Repetitions of what is recorded by single steps, which takes seconds."""
+"""Repetitions of recordings by single steps, which take seconds."""
 
 
 def workload() -> Path:
-    """Builds the program that is measured."""
+    """Build the measured program."""
     from programs import build
 
     return build.compiled(
@@ -64,26 +64,26 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         folder = Path(name)
         data = folder / "perf.data"
         if "packetizing" in wanted:
-            result["packetizing"] = packetizing.packetizing(arguments.repetitions)
+            result["packetizing"] = packetizing.measure_packetizing(arguments.repetitions)
         if "recording" in wanted:
             result["recording"] = recording.under_qemu(folder, arguments.repetitions)
-            row = recording.recording("/bin/true", ["/bin/true"], data, STEPPED)
+            row = recording.measure_recording("/bin/true", ["/bin/true"], data, STEPPED)
             result["recording"].append(row)
         if "counting" in wanted:
-            result["counting"] = counting.counting(folder, arguments.repetitions)
+            result["counting"] = counting.measure_counting(folder, arguments.repetitions)
         if "profiles" in wanted:
-            result["profiles"] = profiles.profiles(program, folder, arguments.repetitions)
+            result["profiles"] = profiles.measure_profiles(program, folder, arguments.repetitions)
         if "decoding" in wanted:
             recording.record([program, str(arguments.times)], data)
-            result["decoding"] = decoding.decoding(
+            result["decoding"] = decoding.measure_decoding(
                 data, program, arguments.megabytes, arguments.repetitions
             )
         if "short" in wanted:
             recording.record([program, str(arguments.times)], data)
-            result["short"] = short.short(data, program, 5 * arguments.repetitions)
+            result["short"] = short.measure_short_traces(data, program, 5 * arguments.repetitions)
         if "opening" in wanted:
             recording.record([program, str(arguments.times)], data)
-            result["opening"] = opening.opening(data, arguments.large)
+            result["opening"] = opening.measure_opening(data, arguments.large)
     result["load"].append(clock.load())
     return result
 

@@ -1,4 +1,4 @@
-"""Short traces, as a fuzzer decodes them: the cost of the first run and of later ones."""
+"""Short traces of a fuzzer: the cost of the first run and of later runs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from differential.oracles import libipt, raw
 
 SIZE = 16 << 10
 AGAIN = 20
-"""Runs of a decoder that knows the code, for each that does not."""
+"""Runs of a decoder with cached code for each run without."""
 
 
-def short(recording: Path, executable: Path, repetitions: int) -> dict[str, Any]:
-    """Measures the first 16 KB of the recording's stream: a fresh decoder, and one that has seen
-    them before.
+def measure_short_traces(recording: Path, executable: Path, repetitions: int) -> dict[str, Any]:
+    """Measure the first 16 KB of the recording's stream by a new decoder, and by one that has
+    decoded them before.
 
-    Gives {"bytes", "instructions", "rows"}; a row is {"what", "first", "again", "instructions"},
-    CPU seconds. Decoding is into a bitmap of 64 KB, from Python; libipt's is into blocks. Raises
+    Returns {"bytes", "instructions", "rows"}; a row is {"what", "first", "again", "instructions"}
+    in CPU seconds. rtit writes a bitmap of 64 KB, from Python; libipt reports blocks. Raises
     RuntimeError if the two disagree by more than the last block.
     """
     import rtit
 
     with rtit.Trace(recording) as trace:
         (stream,) = [stream for stream in trace.streams if stream.size]
-        data = whole(replicate.from_psb(stream.read()))
+        data = whole_packets(replicate.from_psb(stream.read()))
         image = trace.images.image(stream.tid)
         bitmap = bytearray(1 << 16)
         first, again, known, instructions = [], [], [], 0
@@ -53,7 +53,7 @@ def short(recording: Path, executable: Path, repetitions: int) -> dict[str, Any]
     return {"bytes": len(data), "instructions": instructions, "rows": rows}
 
 
-def whole(data: bytes, size: int = SIZE) -> bytes:
+def whole_packets(data: bytes, size: int = SIZE) -> bytes:
     """Return the packets that end within the first `size` bytes."""
     from rtit.packets import scan
 

@@ -1,9 +1,9 @@
-"""How long commands take of a recording of next to nothing: what starting costs.
+"""Time of commands with a minimal recording: the cost of starting.
 
 `PYTHONPATH=python .venv/bin/python bench/starting.py [--repetitions N] [--only COMMAND ...]`
 records `true` and prints a table, beside `python -c pass` and `python -c "import numpy"`, and
-leaves it in bench/results (not with --only). Rounds run every command once, with Python's files
-compiled before; the table has medians.
+leaves it in bench/results (not with --only). Each round runs every command once, with compiled
+Python files; the table has medians.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str], environment: dict[str, str]) -> tuple[float, f
     return time.perf_counter() - begin, cpu
 
 
-def measured(folder: Path, repetitions: int, only: Sequence[str]) -> list[list[str]]:
+def measure_commands(folder: Path, repetitions: int, only: Sequence[str]) -> list[list[str]]:
     """Return a row for each command: milliseconds from start to end, and of CPU."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -103,7 +103,7 @@ def main() -> None:
     arguments = parser.parse_args()
     load = clock.load()
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
-        rows = measured(Path(folder), arguments.repetitions, arguments.only)
+        rows = measure_commands(Path(folder), arguments.repetitions, arguments.only)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     machine = clock.machine()
     lines = [
@@ -116,7 +116,7 @@ def main() -> None:
         "",
         *report.table(["command", "ms", "CPU ms"], rows),
     ]
-    text = "\n".join(lines) + "\n"
+    text = report.join_lines(lines)
     print(text)
     if not arguments.only:
         RESULTS.mkdir(exist_ok=True)

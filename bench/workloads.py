@@ -1,5 +1,5 @@
 """Decoding of five programs, with and without RET compression and with CYCs, by one thread and by
-two, beside libipt and perf.
+two, compared with libipt and perf.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/workloads.py [--repetitions N]` prints tables,
 and leaves them in bench/results.
@@ -33,11 +33,11 @@ OPTIONS = {
     "with RET compression": ("intel_pt/tsc=0,mtc=0/u", 2_500_000),
     "CYC and MTC": ("intel_pt/cyc,mtc_period=3/u", 4_000_000),
 }
-"""The event, and how many bytes are decoded, about."""
+"""The event, and the approximate number of decoded bytes."""
 
 
-def programs(folder: Path) -> dict[str, list[str | Path]]:
-    """Five programs, those that are here; what they read is made in `folder`."""
+def installed_programs(folder: Path) -> dict[str, list[str | Path]]:
+    """Return the installed programs of five; their input is written to `folder`."""
     text = folder / "text"
     text.write_bytes(b"".join(b"line %d of a file\n" % (i * i) for i in range(400_000)))
     unit = folder / "unit.i"
@@ -64,15 +64,17 @@ insert into t select x, hex(x * 7919) from n;
 select count(*), sum(length(b)) from t where b like '%3%' group by a % 17 order by 2;"""
 
 
-def cut(stream: bytes, size: int) -> bytes:
-    """From the first PSB to about `size` bytes behind it, at a PSB."""
+def cut_stream(stream: bytes, size: int) -> bytes:
+    """Return the stream from the first PSB to a PSB about `size` bytes after it."""
     data = replicate.from_psb(stream)
     at = data.rfind(replicate.PSB, 1, size)
     return data if len(data) <= size or at < 0 else data[:at]
 
 
-def recorded(folder: Path, command: Sequence[str | Path], event: str, size: int) -> entries.Piece:
-    """The beginning of a program's stream, and its code."""
+def record_stream_part(
+    folder: Path, command: Sequence[str | Path], event: str, size: int
+) -> entries.StreamPart:
+    """Record a program; return the start of its stream, and its code."""
     import rtit
 
     data, path = folder / "perf.data", folder / "pt"
@@ -83,7 +85,7 @@ def recorded(folder: Path, command: Sequence[str | Path], event: str, size: int)
     sections = []
     with rtit.Trace(data) as trace:
         stream = max(trace.streams, key=lambda each: each.size)
-        pt = cut(stream.read(), size)
+        pt = cut_stream(stream.read(), size)
         path.write_bytes(pt)
         image = trace.images.image(stream.tid)
         for number, mapping in enumerate(image.mappings):
@@ -91,12 +93,12 @@ def recorded(folder: Path, command: Sequence[str | Path], event: str, size: int)
             code = image.read(mapping.start, mapping.end - mapping.start)
             part.write_bytes(code)
             sections.append(raw.Section(part, 0, len(code), mapping.start))
-        return entries.Piece(pt, path, data, stream.size, sections, stream.settings)
+        return entries.StreamPart(pt, path, data, stream.size, sections, stream.settings)
 
 
-def measured(piece: entries.Piece, times: int) -> dict[str, Any]:
-    """CPU seconds of each entry, and what it found; of two threads beside one both kinds of
-    seconds. All take turns.
+def measure_entries(piece: entries.StreamPart, times: int) -> dict[str, Any]:
+    """Return the times and results of each decoder, run alternately; also wall seconds of two
+    threads.
     """
     one, two = entries.ours(piece, 1), entries.ours(piece, 2)
     others = entries.bitmaps(piece) | entries.peers(piece)
@@ -163,7 +165,7 @@ def _median(piece: dict[str, Any], name: str, what: str = "seconds") -> float:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, and save the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--no-save", action="store_true")
@@ -172,11 +174,11 @@ def main() -> None:
     load, results = clock.load(), {}
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as name:
         folder = Path(name)
-        commands = programs(folder)
+        commands = installed_programs(folder)
         for options, (event, size) in OPTIONS.items():
             results[options] = {
-                program: measured(
-                    recorded(folder, command, event, int(size * arguments.scale)),
+                program: measure_entries(
+                    record_stream_part(folder, command, event, int(size * arguments.scale)),
                     arguments.repetitions,
                 )
                 for program, command in commands.items()
@@ -197,7 +199,7 @@ def main() -> None:
         "busy.",
         *tables(results),
     ]
-    text = "\n".join(lines) + "\n"
+    text = report.join_lines(lines)
     print(text, end="")
     if not arguments.no_save:
         (BENCH / "results" / f"{today}-workloads.md").write_text(text)

@@ -11,9 +11,9 @@ seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(packet clock flow persistent unit elf lines demangle truth x86 python-packets python-events python-perfdata
-        python-trace python-recording python-settings python-scenario python-again python-calls python-files python-words
-        python-gdb)
+    targets=(packet clock flow reusable_decoder unit elf lines demangle truth x86)
+    targets+=(python-{packets,events,perfdata,trace,recording,settings,scenario,reused_decoder,api_calls,files})
+    targets+=(python-{option_values,gdb})
 fi
 python=../.venv/bin/python
 [ -x "$python" ] || python=python3
@@ -30,8 +30,8 @@ for target in "${targets[@]}"; do
         command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is not installed: left out"; continue; }
         mkdir -p "corpus/$target"
         # No address sanitizer: it needs a nightly toolchain, and there is no unsafe code to watch.
-        cargo fuzz run --fuzz-dir . --sanitizer none "$target" "corpus/$target" "kept/$target" -- -max_total_time="$seconds" \
-            -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0
+        cargo fuzz run --fuzz-dir . --sanitizer none "$target" "corpus/$target" "kept/$target" -- \
+            -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0
         ;;
     esac || failed+=("$target")
 done

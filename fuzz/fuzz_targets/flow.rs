@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_flow::{
-    CountingSink, Counts, ErrorClass, StreamDecoder, InstructionSink, CoverageLedger, Run, Settings, TimeSettings, ByteStatus,
+    ByteStatus, CountingSink, Counts, CoverageLedger, ErrorClass, InstructionSink, Run, Settings,
+    StreamDecoder, TimeSettings,
 };
 use rtit_image::{Space, View};
 use rtit_truth::hash::extend;
@@ -23,7 +24,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+    fn parse(data: &'a [u8]) -> Option<Case<'a>> {
         let (&[options, low, high], rest) = data.split_first_chunk::<3>()?;
         let size = usize::from(u16::from_le_bytes([low, high]));
         let (code, stream) = rest.split_at(size.min(rest.len()).min(MAX_CODE));
@@ -94,12 +95,13 @@ impl<'a> Case<'a> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some(case) = Case::of(data) else {
+    let Some(case) = Case::parse(data) else {
         return;
     };
     let (rows, counts, spans) = columns(&case);
 
-    let mut counting = StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
+    let mut counting =
+        StreamDecoder::with_sink(case.stream, case.view(), &case.settings(), CountingSink);
     let mut calls = 0;
     while counting.advance_by(1) {
         calls += 1;
@@ -146,7 +148,7 @@ fn check_ledger(ledger: &CoverageLedger, length: u64) {
         let class = span.error.map(|error| error.cause.class());
         if matches!(
             class,
-            Some(ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown)
+            Some(ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread)
         ) {
             assert!(span.from == span.to && span.status != ByteStatus::Lost);
         } else {

@@ -1,4 +1,4 @@
-"""Seeds for `files.py`: files and words beside a recording."""
+"""Seeds for `files.py`: files used with a recording, and option values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from files import FILES, WORDS
+from files import FILES, OPTION_VALUES
 
 from rtit.perfdata import Writer
 from rtit.trace import Trace
@@ -20,8 +20,8 @@ Seeds = Iterator[tuple[str, str, bytes]]
 """(corpus, name, bytes)."""
 
 
-def of_files(code: bytes, packets: bytes) -> Seeds:
-    """Files of kernels, of code that programs made, of virtual machines and of tests."""
+def support_file_seeds(code: bytes, packets: bytes) -> Seeds:
+    """Yield files of kernels, JIT-compiled code, virtual machines and tests."""
 
     def seed(kind: str, title: str, data: bytes) -> tuple[str, str, bytes]:
         return "files", f"{kind}-{title}", bytes([list(FILES).index(kind)]) + data
@@ -65,8 +65,8 @@ def of_files(code: bytes, packets: bytes) -> Seeds:
     yield seed("griffin", "made", struct.pack("<II", 0x51C0FFEE, 1) + b"".join(items))
 
 
-def of_packs(folder: Path, code: bytes, packets: bytes) -> Seeds:
-    """A pack, what it says is in it, and relocatable objects."""
+def pack_seeds(folder: Path, code: bytes, packets: bytes) -> Seeds:
+    """Yield a pack, its manifest, and relocatable objects."""
     file, data, packed = folder / "code", folder / "packed.data", folder / "pack.zip"
     file.write_bytes(code * 20)
     with Writer(data, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
@@ -92,8 +92,8 @@ def of_packs(folder: Path, code: bytes, packets: bytes) -> Seeds:
         yield "files", "module-made", bytes([numbers.index("module")]) + made.read_bytes()
 
 
-def of_words() -> Seeds:
-    """Words after options, and lines of a debugger."""
+def option_value_seeds() -> Seeds:
+    """Yield option values, and requests of a debugger."""
     rows = {
         "options": (
             "intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u",
@@ -122,7 +122,11 @@ def of_words() -> Seeds:
     }
     for name, texts in rows.items():
         for number, text in enumerate(texts):
-            yield "words", f"{name}-{number}", bytes([WORDS.index(name)]) + text.encode()
+            yield (
+                "option_values",
+                f"{name}-{number}",
+                bytes([OPTION_VALUES.index(name)]) + text.encode(),
+            )
     lines = (
         b"qSupported:xmlRegisters=i386\nQStartNoAckMode\nQbtrace:pt\nqXfer:btrace:read:all:0,1000",
         b"Hg7\nHc-1\nT7\ng\np10\nm1000,20\nG00\nP10=00\nZ0,1000,1\nvCont;c\n\t$x#00\n\t\3",

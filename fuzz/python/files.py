@@ -1,7 +1,7 @@
-"""Files and words beside a recording: what a user copies, names or types.
+"""Readers of files used with a recording, of option values, and of debugger requests.
 
-Each reader takes the input and a folder for its files; the first byte says which file or word it
-is, the rest is that.
+Each reader takes the input and a folder for its files; the first byte selects the kind of file or
+option, the rest is the content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from made import CODES, Choices, packets, require
+from generated_inputs import CODES, Choices, packets, require
 
 from rtit.errors import RtitError
 
@@ -83,13 +83,13 @@ def _map(path: Path) -> None:
 
 
 def _headers(path: Path) -> None:
-    from rtit.image.files import read_elf_headers
+    from rtit.image.files import load_bias, open_program_file
 
-    read_elf_headers(path).bias(0, 0x1000, 0x40_0000)
+    load_bias(open_program_file(path), 0, 0x1000, 0x40_0000)
 
 
 def _program(path: Path) -> None:
-    from rtit.capture.qemu.guest_program import check_elf
+    from rtit.capture.qemu.qemu_process import check_elf
 
     with path.open("rb") as file:
         check_elf("program", file)
@@ -166,7 +166,7 @@ def _packets(folder: Path) -> Path:
 
 
 def _convert(*words: str) -> None:
-    """`rtit convert`: what it wrote can be read."""
+    """Run `rtit convert`; its output must be readable."""
     from rtit.cli.commands import command_parser
     from rtit.cli.move import convert
     from rtit.trace import Trace
@@ -197,11 +197,11 @@ FILES: dict[str, Callable[[Path], None]] = {
     "maps": _maps,
     "raw": _raw,
 }
-"""By the number of the row: new ones come last, or inputs that are kept mean others."""
+"""By the number of the row: add new rows at the end, or the meaning of seed inputs changes."""
 
 
 def read_file(data: bytes, folder: Path) -> None:
-    """One of `FILES`."""
+    """Read one of `FILES`."""
     path = folder / "file"
     path.write_bytes(data[1:])
     list(FILES.values())[(data or b"\0")[0] % len(FILES)](path)
@@ -224,7 +224,7 @@ def _filters(text: str, program: Path) -> None:
 
 
 def _window(text: str, program: Path) -> None:
-    from rtit.capture.record_window import parse_window
+    from rtit.capture.request import parse_window
 
     start, _, stop = text.partition("\n")
     parse_window(start, stop, program=program)
@@ -237,17 +237,17 @@ def _kernel_form(text: str) -> None:
         each.addresses(0x1000, 0, 0x1000, "/bin/true")
 
 
-def _bare(text: str) -> None:
-    from rtit.cli import raw_options
+def _raw_settings(text: str) -> None:
+    from rtit.cli import options
     from rtit.image import Image
     from rtit.trace import decode
 
     words = (text.split("\n") + [""] * 3)[:8]
-    start = raw_options.start(words[0] or None)
-    ranges = raw_options.filter_ranges(words[1] or None)
-    guest = raw_options.guest_tsc_of_all([words[2]] if words[2] else None)
+    start = options.start(words[0] or None)
+    ranges = options.filter_ranges(words[1] or None)
+    guest = options.guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
-    raw_options.guest_tsc(list(filter(None, words[3:])))
+    options.guest_tsc(list(filter(None, words[3:])))
 
 
 def _register(text: str) -> None:
@@ -266,11 +266,11 @@ def _within(text: str) -> None:
     require(0 <= parse_tolerance(text) < 1e9, "no share")
 
 
-WORDS = ("options", "filters", "window", "kernel-form", "bare", "register", "within")
+OPTION_VALUES = ("options", "filters", "window", "kernel-form", "bare", "register", "within")
 
 
-def read_words(data: bytes, folder: Path) -> None:
-    """What follows one of these options, by the row in `WORDS`."""
+def read_option_values(data: bytes, folder: Path) -> None:
+    """Parse the value of one of `OPTION_VALUES`."""
     program = folder / "program"
     if not program.exists():
         program.write_bytes(b"no program")
@@ -280,7 +280,7 @@ def read_words(data: bytes, folder: Path) -> None:
         partial(_filters, program=program),
         partial(_window, program=program),
         _kernel_form,
-        _bare,
+        _raw_settings,
         _register,
         _within,
     )
@@ -304,7 +304,7 @@ def _target(folder: Path) -> Target:
 
 
 def read_gdb(data: bytes, folder: Path) -> None:
-    """Lines that a debugger sends, framed but for those that begin with a tab: each is answered."""
+    """Serve requests of a debugger, framed unless they begin with a tab; each must have a reply."""
     from rtit.gdb.protocol import GdbSession, frame_packet
 
     session = GdbSession(_target(folder))
@@ -317,4 +317,4 @@ def read_gdb(data: bytes, folder: Path) -> None:
             break
 
 
-READERS = {"files": read_file, "words": read_words, "gdb": read_gdb}
+READERS = {"files": read_file, "option_values": read_option_values, "gdb": read_gdb}

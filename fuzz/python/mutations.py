@@ -11,7 +11,7 @@ _SIZES = (1, 2, 4, 8)
 
 
 class Mutator:
-    """Makes inputs of at most `limit` bytes out of `seeds` and of what is `keep`-ed later.
+    """Makes inputs of at most `limit` bytes from `seeds` and inputs that `keep` adds.
 
     The same seeds and the same `number` give the same inputs.
     """
@@ -61,7 +61,7 @@ class Mutator:
         return bytes(data[start : start + self._length()])
 
     def _put_integer(self, data: bytearray, at: int) -> None:
-        """Over aligned bytes: a value at a limit, or one near to what is there."""
+        """Overwrite aligned bytes with a value at a limit, or near the old one."""
         size = self._random.choice(_SIZES)
         at -= at % size
         old = int.from_bytes(data[at : at + size], "little")

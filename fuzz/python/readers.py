@@ -75,7 +75,7 @@ def _scan_natively(data: bytes) -> list[tuple[int, int, str, object]]:
 
 
 def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
-    """Columns, and what the clocks tell, are the same of pieces of any size."""
+    """Check that columns and times do not depend on the size of pieces."""
     from rtit.trace.tables.packets import PACKET_KINDS
 
     clocks = {"mtc_freq": 3, "tsc_ctc": (80, 2), "max_nonturbo_ratio": 10}
@@ -87,29 +87,18 @@ def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
         _require(
             [PACKET_KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns"
         )
-    ends = [len(data) // 3, len(data) // 2]
-    whole, parted = (
-        _told(native.PacketScan(of, clocks=clocks, perf_buffer_ends=ends)) for of in (data, pieces)
-    )
-    _require(whole == parted, f"perf's clock tells otherwise in pieces of {size}")
 
 
 def _columns(scan: Any, limit: int) -> list[list[Any]]:
-    """Columns of packets, what is none, the times of packets, and what timing packets told."""
+    """Return columns of packets and bad bytes, times of packets, and timing samples."""
     found: list[list[Any]] = [[] for _ in range(8)]
     while (batch := scan.next(limit)) is not None:
         *columns, _, bad, times = batch.values()
-        # as text: a frequency that is not known is not equal to itself
+        # as text: an unknown frequency (NaN) is not equal to itself
         told = *columns, [bad] if bad else [], *(times or ())
         for at, more in enumerate(told):
             found[at] += map(repr, more)
     return [*found, *(list(map(repr, each)) for each in scan.timing_samples().values())]
-
-
-def _told(scan: Any) -> list[tuple[int, ...]]:
-    while scan.next(1 << 20) is not None:
-        pass
-    return list(zip(*map(list, scan.perf_times()), strict=True))
 
 
 def read_events(data: bytes, folder: Path) -> None:

@@ -3,9 +3,9 @@
     python fuzz/python/run.py READER SECONDS [--seed N]
     python fuzz/python/run.py READER --replay FILE
 
-An input that makes the reader raise what it may not, or take more than 10 seconds of CPU time, or
-wait for 10 minutes, is saved in fuzz/artifacts/python-READER. The exit code is 1 if there was one.
-Ctrl-C ends it early, with what was found until then.
+An input is saved in fuzz/artifacts/python-READER if the reader raises an undocumented error, takes
+more than 10 seconds of CPU time, or waits for 10 minutes. The exit code is 1 if there was one.
+Ctrl-C ends the run early with the findings so far.
 """
 
 from __future__ import annotations
@@ -23,32 +23,37 @@ from pathlib import Path
 from types import FrameType
 
 import files
-import made
+import generated_inputs
 import readers
 from mutations import Mutator
 
 from rtit.errors import RtitError
 
 HERE = Path(__file__).resolve().parent.parent
-READERS = readers.READERS | made.READERS | files.READERS
-CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "trace": "perfdata"}
-"""Those of others; the rest have one of their own name."""
+READERS = readers.READERS | generated_inputs.READERS | files.READERS
+SHARED_CORPORA = {
+    "packets": "packet",
+    "events": "events",
+    "perfdata": "perfdata",
+    "trace": "perfdata",
+}
+"""Readers with the corpus of another target; others have one of their own name."""
 LIMIT = 200_000
 MEMORY = 2 << 30
-PATIENCE = 10.0
-"""Seconds of CPU time: on a busy machine the clock on the wall says little."""
-WAITING = 600.0
-"""Seconds by the clock, for a reader that waits for something and takes no CPU time."""
+MAX_CPU_SECONDS = 10.0
+"""Seconds of CPU time: on a busy machine wall time says little."""
+MAX_WALL_SECONDS = 600.0
+"""Wall seconds, for a reader that waits without CPU time."""
 
 
 class Hang(BaseException):
-    """A reader ran longer than it may; no `except Exception` may hide it."""
+    """A reader exceeded its time; no `except Exception` hides this."""
 
 
 def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
-    """Return whether the input was read to its end, and what is wrong, if anything."""
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
+    """Return whether the input was read to its end, and the failure, if any."""
+    signal.setitimer(signal.ITIMER_PROF, MAX_CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MAX_WALL_SECONDS)
     try:
         reader(data, folder)
     except RtitError as error:
@@ -65,8 +70,8 @@ def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, st
 
 def complain(number: int, frame: FrameType | None) -> None:
     """Handle an alarm."""
-    limit = {signal.SIGPROF: f"{PATIENCE:.0f} seconds of CPU time"}
-    raise Hang(f"more than {limit.get(number, f'{WAITING:.0f} seconds')}")
+    limit = {signal.SIGPROF: f"{MAX_CPU_SECONDS:.0f} seconds of CPU time"}
+    raise Hang(f"more than {limit.get(number, f'{MAX_WALL_SECONDS:.0f} seconds')}")
 
 
 def kind_of(failure: str) -> str:
@@ -88,7 +93,7 @@ def save(name: str, data: bytes) -> Path:
 def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     """Run until the time is over; return the exit code."""
     reader = READERS[name]
-    folders = (HERE / "corpus" / CORPORA.get(name, name), HERE / "kept" / name)
+    folders = (HERE / "corpus" / SHARED_CORPORA.get(name, name), HERE / "kept" / name)
     seeds = [path.read_bytes() for each in folders for path in sorted(each.glob("*"))]
     if not seeds:
         print("no seeds: run fuzz/python/seeds.py first", file=sys.stderr)

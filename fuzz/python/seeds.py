@@ -1,4 +1,4 @@
-"""Writes the inputs that fuzzing starts from into fuzz/corpus: generated ones, and real traces.
+"""Writes the first inputs of fuzzing to fuzz/corpus: generated ones, and real traces.
 
     python fuzz/python/seeds.py
 
@@ -34,16 +34,16 @@ CODE = bytes.fromhex(
     "90 f3a4 c3 ff20 0f05 cc 8ed0 0f22d8 c3"
 )
 BASES = {0x1000: 0, 0x100000: 1 << 6}
-"""Where the code is, and the bits for it in an input of target `flow`."""
+"""Address of the code, and its option bits in an input of target `flow`."""
 
 
 EXIT = struct.pack("<IHH", 4, 0, 56)
-"""The header of that record as `Writer` writes it."""
+"""Header of the record as `Writer` writes it."""
 FORMATS = (("dwarf5", "-gdwarf-5"), ("dwarf4", "-gdwarf-4"), ("zlib", "-g", "-gz=zlib"))
 
 
 def stream(base: int) -> bytes:
-    """A stream that goes through `CODE` and back, with the packets of a PSB+ and time."""
+    """Return a stream through `CODE` and back, with a PSB+ and timing packets."""
     return b"".join(
         (
             *(PSB, encode("TSC", tsc=0x900), encode("TMA", ctc=0x40, fast_counter=2)),
@@ -59,12 +59,12 @@ def stream(base: int) -> bytes:
 
 
 def flow_input(options: int, code: bytes, packets: bytes) -> bytes:
-    """The form that target `flow` reads."""
+    """Return an input for target `flow`."""
     return struct.pack("<BH", options, len(code)) + code + packets
 
 
-def of_packets() -> Seeds:
-    """Every row of the packet table, alone and behind a PSB and a BBP."""
+def packet_seeds() -> Seeds:
+    """Yield every row of the packet table, alone and after a PSB and a BBP."""
     rows = [row.header.ljust(row.size + 8, b"\0") for row in DECLARATION_BY_NAME.values()]
     for number, raw in enumerate(rows):
         yield "packet", f"row-{number}", raw
@@ -72,16 +72,16 @@ def of_packets() -> Seeds:
     yield "packet", "block", b"\x02\x63\x04" + b"".join(rows)
 
 
-def of_flow() -> Seeds:
-    """One stream under all options."""
+def flow_seeds() -> Seeds:
+    """Yield one stream with all options."""
     for base, bits in BASES.items():
         for options in range(32):
             yield "flow", f"made-{bits | options}", flow_input(bits | options, CODE, stream(base))
         yield "packet", f"made-{bits}", stream(base)
 
 
-def of_clock() -> Seeds:
-    """Timing packets behind each other, under settings that differ in one byte."""
+def clock_seeds() -> Seeds:
+    """Yield sequences of timing packets with settings that differ in one byte."""
     rows = (encode("MTC", ctc=at // 2) + encode("CYC", cycles=at * 40) for at in range(2, 40))
     ratios = encode("CBR", ratio=9) + encode("CYC", cycles=300) + encode("CBR", ratio=12)
     sleep = encode("MWAIT", hints=1, ext=0) + encode("EXSTOP", ip=0)
@@ -90,12 +90,11 @@ def of_clock() -> Seeds:
         for value in (0, 1, 2, 4, 9, 64, 255):
             choices = bytearray([0, 3, 10, 0, 0, 6, 30, 1])
             choices[at] ^= value
-            ends = struct.pack("<HHH", 300, 40, 0)[: 2 * (choices[0] & 3)]
-            yield "clock", f"made-{at}-{value}", bytes(choices) + ends + packets
+            yield "clock", f"made-{at}-{value}", bytes(choices) + packets
 
 
-def of_x86() -> Seeds:
-    """Some instructions with prefixes, and bytes that are none."""
+def x86_seeds() -> Seeds:
+    """Yield some instructions with prefixes, and invalid bytes."""
     others = ("c5f877", "62f17c4858c0", "d5a90000000000000000", "f3480f1efa", "668ed0", "0f0fc190")
     long = ("66" * 14 + "d5009090", "d5" + "3e" * 14 + "0f00" * 4)
     for number, raw in enumerate((CODE, *map(bytes.fromhex, others + long))):
@@ -103,22 +102,24 @@ def of_x86() -> Seeds:
         yield "x86", f"high-{number}", struct.pack("<q", -3) + raw
 
 
-def of_persistent() -> Seeds:
-    """Two streams, code before, between and after them; in every combination of options."""
+def reusable_decoder_seeds() -> Seeds:
+    """Yield two streams with code before, between and after them, in every combination of
+    options.
+    """
     base = 0x1000
     code, other = (struct.pack("<BB", 0, len(each)) + each for each in (CODE, CODE[::-1]))
     packets = stream(base)
     part = struct.pack("<BB", 1, len(packets) // 4 + 1) + packets + bytes(4 - len(packets) % 4)
     for options in range(16):
         yield (
-            "persistent",
+            "reusable_decoder",
             f"made-{options}",
             bytes([options]) + code + part + other + part + code + part,
         )
 
 
-def of_unit() -> Seeds:
-    """Each kind of event under settings that differ in one byte."""
+def unit_seeds() -> Seeds:
+    """Yield each kind of event with settings that differ in one byte."""
     events = b"".join(bytes([kind, 1, 2, kind, 40, 1, 2, 3, 4, 5, 6, 9]) for kind in range(1, 22))
     resumed = bytes([12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) + events + events
     for at in range(16):
@@ -129,8 +130,8 @@ def of_unit() -> Seeds:
             yield "unit", f"made-{at}-{value}", bytes(choices) + resumed
 
 
-def of_names() -> Seeds:
-    """Names of symbols."""
+def symbol_name_seeds() -> Seeds:
+    """Yield symbol names."""
     for number, name in enumerate(
         (
             "_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE",
@@ -143,8 +144,8 @@ def of_names() -> Seeds:
         yield "demangle", f"made-{number}", name.encode()
 
 
-def of_truth() -> Seeds:
-    """A complete file of one thread with one instruction, and its beginning."""
+def truth_seeds() -> Seeds:
+    """Yield a complete file of one thread with one instruction, and its start."""
     mask = (1 << 64) - 1
     x = (0x1000 * 0xBF58476D1CE4E5B9) & mask
     value = x ^ x >> 32
@@ -157,8 +158,8 @@ def of_truth() -> Seeds:
     yield "truth", "begun", header + thread + runs
 
 
-def of_elf(folder: Path) -> Seeds:
-    """Small shared objects with symbols, a linkage table and a build id, of both classes."""
+def elf_seeds(folder: Path) -> Seeds:
+    """Yield small shared objects of both ELF classes with symbols, a PLT and a build id."""
     compiler = shutil.which("cc")
     if compiler is None:
         return
@@ -178,7 +179,7 @@ def of_elf(folder: Path) -> Seeds:
 
 
 def compressed(inner: bytes) -> Iterator[tuple[str, bytes]]:
-    """Records of both kinds that hold others in a Zstandard frame, as they are."""
+    """Return both kinds of compressed records with records in an uncompressed Zstandard frame."""
     block = (len(inner) << 3 | 1).to_bytes(3, "little") + inner
     frame = bytes.fromhex("28b52ffd20") + bytes([len(inner)]) + block
     yield "compressed-81", struct.pack("<IHH", 81, 0, 8 + len(frame)) + frame
@@ -186,8 +187,10 @@ def compressed(inner: bytes) -> Iterator[tuple[str, bytes]]:
     yield "compressed-83", struct.pack("<IHH", 83, 0, 8 + len(padded)) + padded
 
 
-def of_files(folder: Path) -> Seeds:
-    """A perf.data and a log of events, each with every kind of record that we write."""
+def recording_seeds(folder: Path) -> Seeds:
+    """Yield a perf.data file and a log of events, each with every kind of record that rtit
+    writes.
+    """
     path = folder / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", cmdline=["rtit"]) as out:
         out.comm(7, 7, 1, "name", True)
@@ -222,8 +225,8 @@ def of_files(folder: Path) -> Seeds:
     yield "events", "made", (folder / "log").read_bytes()
 
 
-def of_traces() -> Seeds:
-    """What other tools and real processors made."""
+def real_trace_seeds() -> Seeds:
+    """Yield real traces and recordings of other tools."""
     cases = TRACES / "libipt-cases"
     index = json.loads((cases / "index.json").read_text()) if cases.is_dir() else []
     for case in index:
@@ -247,26 +250,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         makers = (
-            of_packets(),
-            of_flow(),
-            of_clock(),
-            of_x86(),
-            of_names(),
-            of_truth(),
-            of_persistent(),
-            of_unit(),
+            packet_seeds(),
+            flow_seeds(),
+            clock_seeds(),
+            x86_seeds(),
+            symbol_name_seeds(),
+            truth_seeds(),
+            reusable_decoder_seeds(),
+            unit_seeds(),
         )
         counts: dict[str, int] = {}
         others = (
-            of_elf(folder),
-            of_files(folder),
-            file_seeds.of_packs(folder, CODE, stream(0x1000)),
-            of_traces(),
+            elf_seeds(folder),
+            recording_seeds(folder),
+            file_seeds.pack_seeds(folder, CODE, stream(0x1000)),
+            real_trace_seeds(),
         )
         for maker in (
             *makers,
-            file_seeds.of_files(CODE, stream(0x1000)),
-            file_seeds.of_words(),
+            file_seeds.support_file_seeds(CODE, stream(0x1000)),
+            file_seeds.option_value_seeds(),
             *others,
         ):
             for corpus, title, data in maker:

@@ -137,7 +137,7 @@ class Space:
 
 @final
 class ElfFile:
-    """An ELF file. The constructor and `symbols` raise ImageError for a file that is missing,
+    """An ELF file. The constructor and the methods raise ImageError for a file that is missing,
     malformed, or changed since it was opened.
     """
     def __init__(self, path: str | PathLike[str]) -> None: ...
@@ -162,11 +162,25 @@ class ElfFile:
     @property
     def segments(self) -> list[tuple[int, int, int, int, int]]:
         """PT_LOAD segments: offset, address, size in the file, size in memory, flags."""
+    @property
+    def program_headers(self) -> tuple[int, int]:
+        """Address of the program headers, 0 if they are not loaded, and their number."""
+    @property
+    def dynamic(self) -> int:
+        """Address of the dynamic section, 0 without one."""
+    @property
+    def is_program(self) -> bool:
+        """Whether the file is a program, also a position-independent one, and no library."""
+    @property
+    def has_loader(self) -> bool:
+        """Whether the file names a loader."""
     def symbols(self) -> tuple[Column, Column, list[str], Column]:
         """Return code symbols, sorted by value: values, sizes (u64), names, bindings (u8: the
         character g global, w weak, l local, p a PLT stub). Of several at one value the best is
         first. Reads the file again at each call.
         """
+    def symbol_values(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the values of the symbols with these names, of any type, in `.symtab`."""
 
 @final
 class Functions:
@@ -241,8 +255,7 @@ class PacketScan:
     """Reads a stream packet by packet from its first byte, and after bad bytes from the next PSB.
 
     `clocks` has the settings of the clocks: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time,
-    guest_tsc. With `timing_samples` the times of packets are numbers of samples. With
-    `perf_buffer_ends`, the offsets at which perf's buffers end, packets have no times.
+    guest_tsc. With `timing_samples` the times of packets are numbers of samples.
     """
     def __init__(
         self,
@@ -250,16 +263,11 @@ class PacketScan:
         clocks: Mapping[str, Any] | None = None,
         *,
         timing_samples: bool = False,
-        perf_buffer_ends: list[int] | None = None,
     ) -> None: ...
     def next(self, limit: int) -> PacketColumns | None:
         """Return up to `limit` more packets; None at the end."""
     def timing_samples(self) -> Columns:
         """As `StreamDecoder.timing_samples`."""
-    def perf_times(self) -> list[Column]:
-        """Return the new times of perf's clock: offset, time, ratio of a CBR, which has no time,
-        else 0 (u64), and whether the code directly after the packet has this time (u8).
-        """
 
 # Decoders
 
@@ -286,28 +294,16 @@ class DecoderSettings(TypedDict, total=False):
     timing_samples: bool  # times of rows are numbers of timing samples
     max_counters: int  # distinct runs, and distinct edges, that `totals` counts
 
-class TotalColumns(TypedDict):
-    """Distinct runs and edges, sorted. An instruction ran as often as all runs that contain it."""
-
-    run_start: Column  # u64
-    run_instructions: Column  # u32
-    run_count: Column  # u64
-    uncounted_runs: int
-    """Executions of runs beyond `max_counters`."""
-    edge_from: Column  # u64
-    edge_to: Column  # u64
-    edge_kind: Column  # u8, `StreamDecoder.ENDS`; Cut for a branch that was not taken
-    edge_count: Column  # u64
-    uncounted_edges: list[int]
-    """Executions of edges beyond `max_counters`, by kind."""
-
 class DecoderCounts(TypedDict):
-    """Totals of a stream. The dicts are by name, without zeros except in `bytes`."""
+    """Totals of a stream, as `rtit.trace.Counts` explains. The dicts are by name, without zeros."""
 
     packets: dict[str, int]
     errors: dict[str, int]
     errata: dict[str, int]
-    bytes: dict[str, int]
+    exact_bytes: int
+    resumed_bytes: int
+    lost_bytes: int
+    elsewhere_bytes: int
     instructions: int
     conditional: int
     indirect: int
@@ -315,10 +311,9 @@ class DecoderCounts(TypedDict):
     compressed_returns: int
     asynchronous: int
     cycles: int
-    measured: tuple[int, int]
-    """Core cycles, and the TSC ticks in which they were counted."""
-    inactive: int
-    """TSC ticks in which tracing was off."""
+    measured_cycles: int
+    measured_ticks: int
+    inactive_ticks: int
 
 _LedgerRow = tuple[int, int, str, str | None, str | None, int | None, int | None]
 """Start, end, status; class, text, offset and bad value of the error, or None."""
@@ -426,8 +421,15 @@ class StreamDecoder:
         """
     def count(self) -> DecoderCounts:
         """Decode to the end and return `counts`. Keeps only counts and the ledger."""
-    def totals(self) -> TotalColumns:
-        """Decode to the end and return how often each run and each edge was executed."""
+    def totals(self) -> dict[str, Any]:
+        """Decode to the end and return how often each run and each edge was executed.
+
+        Distinct runs, sorted: `run_start`, `run_count` (u64), `run_instructions` (u32). An
+        instruction ran as often as all runs that contain it. Distinct edges, sorted: `edge_source`,
+        `edge_target`, `edge_count` (u64), `edge_kind` (u8, `ENDS`; Cut for a branch that was not
+        taken). Executions beyond `max_counters`: `uncounted_runs`, and `uncounted_edges`, a list by
+        kind.
+        """
     def counts(self) -> DecoderCounts:
         """Return the totals so far; an empty dict before the first request."""
     def ledger(self, first: int = 0, max_rows: int = ...) -> list[_LedgerRow]:
@@ -475,7 +477,7 @@ class ReusableDecoder:
         contents, `classes` writes AFL's classes. It is unchanged if an error is raised.
         """
     def edges(self) -> Columns:
-        """Return the edges of the last stream, as in `TotalColumns`."""
+        """Return the edges of the last stream, as in `StreamDecoder.totals`."""
     def invalidate(
         self,
         space: Space,

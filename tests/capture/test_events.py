@@ -1,4 +1,4 @@
-"""The layout of capture events, and the file of them."""
+"""Layout of capture events, and the file format."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_saved_log_loads_equal(
     assert sum(1 for _ in again.events()) == sum(len(r) // 40 for r, _ in batches)
 
 
-def saved(tmp_path: Path) -> bytes:
+def save_log(tmp_path: Path) -> bytes:
     log = EventLog()
     log.append(CONDITIONAL, [b"ab", b""])
     log.save(tmp_path / "log")
@@ -108,11 +108,11 @@ def saved(tmp_path: Path) -> bytes:
 def test_log_file_format(tmp_path: Path) -> None:
     header = b"rtit-events\0\x01\0\0\0"
     sizes = struct.pack("<IIII", 40, 2, 2, 0)
-    assert saved(tmp_path) == header + sizes + CONDITIONAL + b"ab"
+    assert save_log(tmp_path) == header + sizes + CONDITIONAL + b"ab"
 
 
 def test_truncated_log_raises_input_error(tmp_path: Path) -> None:
-    whole = saved(tmp_path)
+    whole = save_log(tmp_path)
     path = tmp_path / "cut"
     for size in range(len(whole)):
         path.write_bytes(whole[:size])

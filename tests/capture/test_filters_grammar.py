@@ -21,7 +21,8 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-# What perf passes on for the same text (its -v option prints it): action, offset/size, real path.
+# Filters that perf passes to the kernel for the same text (`perf -v` prints them): action,
+# offset/size, real path.
 @pytest.mark.parametrize(
     ("text", "kernel"),
     [

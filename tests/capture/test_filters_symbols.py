@@ -51,7 +51,7 @@ def ranges(program: Path, name: str) -> list[tuple[int, int]]:
     return [(int(value, 16) - shift, int(size, 16)) for value, size in rows]
 
 
-def one(text: str, program: Path) -> tuple[int, int]:
+def resolve_filter(text: str, program: Path) -> tuple[int, int]:
     (found,) = parse_filters(text, program=program)
     return found.offset, found.size
 
@@ -59,43 +59,46 @@ def one(text: str, program: Path) -> tuple[int, int]:
 @pytest.mark.parametrize("name", ["main", "first", "second"])
 def test_function_filter_covers_its_bytes(program: Path, name: str) -> None:
     (expected,) = ranges(program, name)
-    assert one(f"filter {name}", program) == expected
-    assert one(f"filter {name} #g @ {program}", program) == expected
-    assert one(f"filter {name} #1 @{program}", program) == expected
-    assert one(f"tracestop {name} / 0x10 @ {program}", program) == (expected[0], 0x10)
+    assert resolve_filter(f"filter {name}", program) == expected
+    assert resolve_filter(f"filter {name} #g @ {program}", program) == expected
+    assert resolve_filter(f"filter {name} #1 @{program}", program) == expected
+    assert resolve_filter(f"tracestop {name} / 0x10 @ {program}", program) == (expected[0], 0x10)
 
 
 def test_range_from_one_function_to_the_end_of_another(program: Path) -> None:
     (first,), (second,) = ranges(program, "first"), ranges(program, "second")
     whole = (first[0], second[0] + second[1] - first[0])
-    assert one("filter first / second", program) == whole
-    assert one(f"stop {first[0]:#x} / second", program) == whole
+    assert resolve_filter("filter first / second", program) == whole
+    assert resolve_filter(f"stop {first[0]:#x} / second", program) == whole
     with pytest.raises(UsageError, match="ends before second begins"):
-        one("filter second / first", program)
+        resolve_filter("filter second / first", program)
 
 
 def test_number_selects_among_functions_of_one_name(program: Path) -> None:
     both = ranges(program, "work")
     assert len(both) == 2
-    assert [one(f"filter work #{n}", program) for n in (1, 2)] == both
-    assert one("filter work#2", program) == both[1]
-    assert one("filter work #1 / work #2", program)[1] == both[1][0] + both[1][1] - both[0][0]
+    assert [resolve_filter(f"filter work #{n}", program) for n in (1, 2)] == both
+    assert resolve_filter("filter work#2", program) == both[1]
+    assert (
+        resolve_filter("filter work #1 / work #2", program)[1]
+        == both[1][0] + both[1][1] - both[0][0]
+    )
     with pytest.raises(UsageError) as caught:
-        one("filter work", program)
+        resolve_filter("filter work", program)
     for number, (offset, _) in enumerate(both, 1):
         assert f"#{number} {offset:#x} l work" in str(caught.value)
     for selection, message in (("#g", "no global function"), ("#3", "no function number 3")):
         with pytest.raises(UsageError, match=message):
-            one(f"filter work {selection}", program)
+            resolve_filter(f"filter work {selection}", program)
 
 
 def test_unknown_function_error_lists_similar_names(program: Path) -> None:
     with pytest.raises(UsageError, match=r"no function named 'secnd'; near ones: .*second"):
-        one("filter secnd", program)
+        resolve_filter("filter secnd", program)
     with pytest.raises(UsageError, match="put white space around names"):
-        one(f"filter main@{program}", program)
+        resolve_filter(f"filter main@{program}", program)
     with pytest.raises(UsageError, match="# must be followed by a number"):
-        one("filter main #x", program)
+        resolve_filter("filter main #x", program)
 
 
 def test_text_file_has_no_functions(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Event options against what a processor can do."""
+"""Event options are checked against the features of a processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ptrace front refuses before it starts anything."""
+"""Programs that the ptrace back end refuses before it starts anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.program import check_program, find_executable
+from rtit.capture.request import check_program, find_executable
 from rtit.errors import RecordError, UsageError
 
 

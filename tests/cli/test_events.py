@@ -35,7 +35,7 @@ def test_json_pairs_enabled_and_disabled_events(
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     enabled = [each for each in found if each["event"] == "enabled"]
     disabled = [each for each in found if each["event"] == "disabled"]
-    # Tracing goes on after each system call but the last, which ends the program.
+    # Tracing continues after each system call but the last, which ends the program.
     assert len(enabled) == len(disabled) > 10
     assert {each["why"] for each in disabled} <= {"context", "event or TraceEn"}
     times = [each["nanoseconds"] for each in found]
@@ -59,5 +59,5 @@ def test_selection_options_select_events(
     at = next(each["at"] for each in whole if each["event"] == "disabled")
     here = [each for each in whole if at in (each.get("at"), each.get("ip"))]
     assert run_json("--range", f"{at:x}-{at + 1:x}") == here
-    assert main(["events", str(echo_recording), "--function", "nobody"]) == 2
+    assert main(["events", str(echo_recording), "--function", "absent"]) == 2
     assert "no mapped file has this function" in capsys.readouterr().err

@@ -96,9 +96,9 @@ def record_with_a_gap(folder: Path) -> Path:
         sync_offsets[len(sync_offsets) // 2] - 100 if len(sync_offsets) > 1 else stream.size // 2
     )
     [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
-    place = piece.file_offset + wrong - piece.aux_offset
+    file_offset = piece.file_offset + wrong - piece.aux_offset
     content = bytearray(data.read_bytes())
-    content[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    content[file_offset : file_offset + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(content)
     return data
 

@@ -124,8 +124,8 @@ def test_map_option_finds_moved_files(
     data = traces / "hase" / "control_flow-skylake.perf.data"
     known = (traces / "hase" / "control_flow-skylake.ips.txt").read_text().split()
     (tmp_path / "control_flow").write_bytes(elf.read_bytes())
-    place = f"{Path(RECORDED_PATH).parent}={tmp_path}" if folder else f"{RECORDED_PATH}={elf}"
-    words = ["instructions", "--fields", "ip", "--map", place]
+    mapping = f"{Path(RECORDED_PATH).parent}={tmp_path}" if folder else f"{RECORDED_PATH}={elf}"
+    words = ["instructions", "--fields", "ip", "--map", mapping]
     ended = run_with_input([*words, "-" if pipe else str(data)], data.read_bytes() if pipe else b"")
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert ended.stdout.decode().split() == known

@@ -1,6 +1,6 @@
-"""A command that a signal or a closed pipe ends dies by it, without a traceback.
+"""A signal or a closed pipe ends a command without a traceback.
 
-It leaves no file or folder behind, and loses no output that it has already written.
+The command removes its files and folders, and loses no output that it has already written.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ AFTER_FIRST_WRITE = {
     ),
 }
 """The signal arrives after a part of a file was written."""
-AFTER_OPENING = ("__import__('rtit.cli.output_file').cli.output_file", "NamedFile")
+AFTER_OPENING = ("__import__('rtit.capture.output_files').capture.output_files", "NamedFile")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_json_text_parses_as_that_of_json_dumps(value: object) -> None:
 
 
 def test_json_is_printable_whatever_comes_with_it() -> None:
-    """What is printed of it is what it was."""
+    """The printed text is the original text."""
     text = format_json(["\x7f", "\udcff"])
     assert escape_control_characters(text) == text
     assert json.loads(text) == ["\x7f", "\udcff"]

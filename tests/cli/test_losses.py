@@ -36,7 +36,7 @@ def write_lossy_recording(folder: Path) -> Path:
 
 
 def peak_megabytes(command: list[str], path: Path) -> int:
-    """Return the peak memory of a command in a process of its own."""
+    """Return the peak memory of a command in a separate process."""
     words = [sys.executable, "-c", PEAK_MEMORY_SCRIPT, command[0], str(path), *command[1:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     code, kilobytes = map(int, done.stderr.split())
@@ -56,7 +56,6 @@ def test_losses_of_many_streams_take_bounded_memory(command: list[str], tmp_path
 def test_every_loss_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 1000)
     monkeypatch.setattr(spilled_lines, "_MEMORY_BYTES", 1000)
     path = write_lossy_recording(tmp_path)
     with Trace(path) as trace:

@@ -15,7 +15,7 @@ from torture.budgets import COMMANDS
 
 MEGABYTES = 256
 MEGABYTES_OF_CODE = 64 + CODE_SIZE // 1_000_000
-"""Megabytes for the code of a recording and for what the decoder learns of it."""
+"""Megabytes for the code of a recording and for the decoder's cache of it."""
 
 PEAK_MEMORY_SCRIPT = """
 import sys

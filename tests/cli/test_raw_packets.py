@@ -15,7 +15,7 @@ import pytest
 import rtit
 from rtit.cli.commands import COMMANDS, command_parser
 from rtit.cli.main import main
-from rtit.cli.raw_options import open_raw_trace
+from rtit.cli.options import open_raw_trace
 from rtit.packets import encode
 from rtit.trace import Settings, Start, Trace
 from support.recordings import Recorder
@@ -103,7 +103,7 @@ def test_packets_are_those_that_libipt_lists(
 
 
 def cyc_cut_by_ovf() -> bytes:
-    """Return packets where an OVF stands in place of the second byte of a CYC."""
+    """Return packets where an OVF replaces the second byte of a CYC."""
     return encode("PSB") + encode("PSBEND") + encode("CYC", cycles=0x1234)[:1] + encode("OVF")
 
 
@@ -438,7 +438,7 @@ def test_code_follows_the_address_space(
 ) -> None:
     assert main(["instructions", *two_spaces, "--fields", "ip,asm"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    # the JNE of the second space, not the JE that the first has at its place
+    # the JNE of the second space, not the JE that the first space has at this address
     assert [(line[0], line[1]) for line in lines] == [
         ("1000", "mov"),
         ("1003", "nop"),

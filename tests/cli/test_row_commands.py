@@ -111,8 +111,8 @@ def test_missing_code_file_or_function_is_reported(
     """Without code, nothing can be followed: exit code 3, with the reason."""
     assert output_lines(capsys, command, "--raw", raw_options[1], code=3) == []
     assert output_lines(capsys, command, str(tmp_path / "nothing"), code=1) == []
-    assert main([command, *raw_options, "--function", "nobody"]) == 2
-    assert "--function nobody: no mapped file has this function" in capsys.readouterr().err
+    assert main([command, *raw_options, "--function", "absent"]) == 2
+    assert "--function absent: no mapped file has this function" in capsys.readouterr().err
 
 
 def test_text_lines_show_the_values_of_the_tables(
@@ -208,10 +208,14 @@ def test_table_lines_formats_each_column_kind(rows: list[tuple[int, int, int]]) 
     wanted = ""
     for number, offset, address in rows:
         word = WORDS[address] if address < len(WORDS) else ""
-        place = Location(word if address % 2 == 0 else "", offset, word if address % 2 == 1 else "")
+        location = Location(
+            word if address % 2 == 0 else "", offset, word if address % 2 == 1 else ""
+        )
         unknown = offset == (1 << 64) - 1
         signed = offset - (1 << 64 if offset >> 63 else 0)
-        line = f"{number:16x} {'-' if unknown else offset:>5} {number:12,} {signed:7} {place!s:32}"
+        line = (
+            f"{number:16x} {'-' if unknown else offset:>5} {number:12,} {signed:7} {location!s:32}"
+        )
         wanted += f"{line} {word}".rstrip() + "\n"
     assert found == wanted
 

@@ -26,7 +26,7 @@ fn adds() { assert_eq!(sum(1000), EXPECTED); }
 
 @pytest.mark.parametrize(("expected", "code"), [(499_500, 0), (1, 101)])
 def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
-    """They pass or fail as without it, and what they execute is counted."""
+    """The tests pass or fail as without rtit, and their instructions are counted."""
     require_backend("qemu")
     cargo = shutil.which("cargo")
     if cargo is None:
@@ -50,5 +50,5 @@ def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
     assert ("1 passed" in ended.stdout) == (code == 0)
     found = json.loads(counts.read_text())
     [most] = [count for name, count in found["functions"].items() if "counted::sum" in name]
-    # Without optimization each round of the loop is tens of instructions.
+    # Without optimization each iteration of the loop is tens of instructions.
     assert found["counts"]["instructions"] > most > 10 * 1000

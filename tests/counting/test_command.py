@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.counting.run_variation import RunVariation
+from rtit.counting.run import RunVariation
 from rtit.profile.losses import Losses
 from rtit.profile.stat import Stat
 from support.recordings import RTIT, require_backend
@@ -70,9 +70,9 @@ def test_what_is_not_counted_is_not_less(tmp_path: Path, capfd: pytest.CaptureFi
 def test_names_in_a_file_are_text(tmp_path: Path) -> None:
     program = tmp_path / "a\x1b[31m\u2028b"
     shutil.copy("/bin/true", program)
-    told = tmp_path / "counts"
-    assert main(["stat", "--per", "dso", "-o", str(told), "--", str(program)]) == 0
-    lines = told.read_text().split("\n")
+    counts_file = tmp_path / "counts"
+    assert main(["stat", "--per", "dso", "-o", str(counts_file), "--", str(program)]) == 0
+    lines = counts_file.read_text().split("\n")
     assert all(line.isprintable() for line in lines)
     assert any(r"a\x1b[31m\u2028b" in line for line in lines)
 
@@ -99,13 +99,13 @@ def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
     wait = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done"
     script = f"echo run >> {tmp_path}/n; kill -TERM $PPID; {wait}"
     command = [*RTIT, "stat", "--runs", "3", "--", "/bin/sh", "-c", script]
-    # A process of its own: of ours any thread would take the signal, also one of NumPy's.
+    # In a separate process: here any thread, even one of NumPy's, could get the signal.
     ended = subprocess.run(command, capture_output=True, check=False, timeout=300)
     assert ended.returncode == 128 + signal.SIGTERM
     assert (tmp_path / "n").read_text() == "run\n"
 
 
-def test_places_that_have_counts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_addresses_with_counts_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
     few = ["stat", "--max-edges", "3", "--per", "function", "--", "/bin/true"]
     assert main(few) == 0
     assert "beyond --max-edges" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""What is counted without a trace is what a recording of the same run decodes to."""
+"""Counts without a trace equal those of a decoded recording of the same run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_threads_are_counted_apart(program: ProgramBuilder) -> None:
     assert found.counts["processes"] == 1
     assert found.threads.total() == found.counts["instructions"] == found.functions.total()
     by_name = {name: count for (name, _), count in found.functions.items()}
-    # what each thread does, and not how often one waits for another
+    # the work of each thread, and not how often one waits for another
     again = rtit.stat([str(program("threads"))], backend="qemu").stat
     [work] = {count for (name, _), count in again.functions.items() if name == "work"}
     assert by_name["work"] == work > 0
@@ -171,12 +171,12 @@ def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
+def test_addresses_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
     argv = [str(program("recursion"))]
     whole = rtit.stat(argv, backend=backend).stat
-    part = rtit.stat(argv, backend=backend, places=5).stat
+    part = rtit.stat(argv, backend=backend, max_counters=5).stat
     assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
     assert 0 < part.functions.total() < whole.functions.total()
     assert any("runs of instructions are beyond --max-edges" in line for line in part.missing)
     with pytest.raises(UsageError, match="max_counters is -1"):
-        rtit.stat(argv, places=-1)
+        rtit.stat(argv, max_counters=-1)

@@ -1,4 +1,4 @@
-"""The file that a counted process leaves: what is none is refused, whatever it was made to be."""
+"""The file that a counted process writes: any other content is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.counting.process_counts import read_process_counts
+from rtit.counting.profile import read_process_counts
 from rtit.counting.program_totals import MAGIC
 from rtit.errors import InputError
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rtit.coverage.formats.afl import SIZE
+from rtit.coverage.formats.blocks import SIZE
 
 CONTROL, STATUS = 198, 199
 
@@ -20,8 +20,8 @@ def shared_map() -> ctypes.Array[ctypes.c_ubyte]:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
     libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
-    place = libc.shmat(int(os.environ["__AFL_SHM_ID"]), None, 0)
-    return (ctypes.c_ubyte * SIZE).from_address(place)
+    address = libc.shmat(int(os.environ["__AFL_SHM_ID"]), None, 0)
+    return (ctypes.c_ubyte * SIZE).from_address(address)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Coverage is what the source says that ran, and each format is read by its own definition, or by
+"""Coverage has the lines that ran by the source. Each format is read by its own definition, or by
 the tool that it is for.
 """
 
@@ -19,7 +19,7 @@ from programs.build import SOURCES
 from rtit.cli.main import main
 from rtit.coverage import Coverage, SourceFile, coverage, source_files
 from rtit.coverage.file_coverage import FileCoverage
-from rtit.coverage.formats.afl import SIZE
+from rtit.coverage.formats.blocks import SIZE
 from rtit.trace import Trace
 from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import Recorder
@@ -57,19 +57,19 @@ def sorted_by_hand() -> tuple[int, int]:
     return comparisons, exchanges
 
 
-def covered(path: Path) -> Coverage:
+def compute_coverage(path: Path) -> Coverage:
     with Trace(path) as trace:
         return coverage([(trace, trace.streams)])
 
 
 def of_program(profiled: ProfiledProgram) -> SourceFile:
-    found = covered(profiled.data)
+    found = compute_coverage(profiled.data)
     found.files = [each for each in found.files if each.path == str(profiled.program)]
     [source] = source_files(found)
     return source
 
 
-def written(data: Path, folder: Path, kind: str, *options: str) -> Path:
+def write_coverage(data: Path, folder: Path, kind: str, *options: str) -> Path:
     output = folder / f"coverage.{kind}"
     words = ["coverage", str(data), "--format", kind, "-o", str(output), *options]
     assert main(words) == 0
@@ -96,7 +96,7 @@ def test_line_and_branch_counts_follow_from_source(profiled: ProfiledProgram) ->
 def test_lcov_is_read_by_genhtml(
     profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
 ) -> None:
-    info = written(profiled.data, tmp_path, "lcov")
+    info = write_coverage(profiled.data, tmp_path, "lcov")
     source = of_program(profiled)
     # By the definition: line, block, branch (here 0: taken), how often.
     rows = re.findall(r"^BRDA:(\d+),(\d+),(\d+),(\d+)$", info.read_text(), re.MULTILINE)
@@ -120,14 +120,16 @@ def test_lcov_is_read_by_genhtml(
 
 
 def test_cobertura_has_counts_of_source(profiled: ProfiledProgram, tmp_path: Path) -> None:
-    document = ET.fromstring(written(profiled.data, tmp_path, "cobertura").read_text())
+    document = ET.fromstring(write_coverage(profiled.data, tmp_path, "cobertura").read_text())
     assert document.tag == "coverage"
     [found] = [each for each in document.iter("class") if each.attrib["name"] == "profiled.c"]
-    hits = {int(each.attrib["number"]): int(each.attrib["hits"]) for each in found.find("lines")}  # type: ignore[union-attr]
+    all_lines = found.find("lines")
+    assert all_lines is not None
+    hits = {int(each.attrib["number"]): int(each.attrib["hits"]) for each in all_lines}
     comparisons, exchanges = sorted_by_hand()
     assert hits[line_of("if (all[j] > all[j + 1])")] == comparisons
     assert hits[line_of("all[j] = all[j + 1];")] == exchanges
-    lines = [each for each in found.find("lines") if each.attrib["branch"] == "true"]  # type: ignore[union-attr]
+    lines = [each for each in all_lines if each.attrib["branch"] == "true"]
     assert lines
     for each in lines:
         share = re.fullmatch(r"(\d+)% \((\d+)/(\d+)\)", each.attrib["condition-coverage"])
@@ -137,7 +139,9 @@ def test_cobertura_has_counts_of_source(profiled: ProfiledProgram, tmp_path: Pat
 
 def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
     class Page(HTMLParser):
-        """The text of the marked lines, by mark; every element that needs it is closed."""
+        """Collects the text of the highlighted lines by class, and checks that elements are
+        closed.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -158,7 +162,7 @@ def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
                 self.marked[self.open[-1]][-1] += data
 
     page = Page()
-    page.feed(written(profiled.data, tmp_path, "html").read_text())
+    page.feed(write_coverage(profiled.data, tmp_path, "html").read_text())
     assert not page.open
     source = of_program(profiled)
     rows = {int(text.split()[0]): text for lines in page.marked.values() for text in lines}
@@ -176,7 +180,7 @@ def test_html_marks_lines(profiled: ProfiledProgram, tmp_path: Path) -> None:
 
 def test_drcov_blocks_cover_executed_bytes(profiled: ProfiledProgram, tmp_path: Path) -> None:
     """The blocks, parsed by the definition of the format, are the bytes that ran."""
-    data = written(profiled.data, tmp_path, "drcov", "--dso", "all").read_bytes()
+    data = write_coverage(profiled.data, tmp_path, "drcov", "--dso", "all").read_bytes()
     head, _, table = data.partition(b" bbs\n")
     lines = head.decode().splitlines()
     assert lines[:2] == ["DRCOV VERSION: 2", "DRCOV FLAVOR: rtit"]
@@ -187,7 +191,7 @@ def test_drcov_blocks_cover_executed_bytes(profiled: ProfiledProgram, tmp_path: 
     ran: dict[int, set[int]] = {}
     for start, size, number in struct.iter_unpack("<IHH", table):
         ran.setdefault(number, set()).update(range(start, start + size))
-    for code in covered(profiled.data).files:
+    for code in compute_coverage(profiled.data).files:
         [number] = [int(row[0]) for row in modules if row[-1] == code.path]
         low = int(modules[number][1], 16)
         expected = {
@@ -202,7 +206,7 @@ def test_drcov_is_read_by_drcov_crate(
     profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
 ) -> None:
     """`drcov-read` is in the crate drcov, with its feature cli."""
-    path = written(profiled.data, tmp_path, "drcov", "--dso", "all")
+    path = write_coverage(profiled.data, tmp_path, "drcov", "--dso", "all")
     said = run_tool("drcov-read", path)
     text = path.read_bytes().partition(b"BB Table: ")
     assert f"Total Basic Blocks: {int(text[2].split()[0])}\n" in said
@@ -212,16 +216,16 @@ def test_drcov_is_read_by_drcov_crate(
 
 
 def test_afl_map_has_executed_edges(profiled: ProfiledProgram, tmp_path: Path) -> None:
-    found = written(profiled.data, tmp_path, "afl").read_bytes()
+    found = write_coverage(profiled.data, tmp_path, "afl").read_bytes()
     assert len(found) == SIZE
     edges = sum(
         len(code.source)
-        for code in covered(profiled.data).files
+        for code in compute_coverage(profiled.data).files
         if code.path == str(profiled.program)
     )
     assert edges * 0.9 <= sum(map(bool, found)) <= edges
     assert max(found) == 255  # the loop's counters have stopped
-    assert written(profiled.data, tmp_path, "afl").read_bytes() == found
+    assert write_coverage(profiled.data, tmp_path, "afl").read_bytes() == found
 
 
 def test_recordings_are_added_and_subtracted(
@@ -230,18 +234,19 @@ def test_recordings_are_added_and_subtracted(
     one, other = record([program("recursion")]).data, record([program("pointers")]).data
     words = ["coverage", str(one), str(one), "--format", "lcov", "-o", str(tmp_path / "twice")]
     assert main(words) == 0
-    once = written(one, tmp_path, "lcov").read_text().splitlines()
+    once = write_coverage(one, tmp_path, "lcov").read_text().splitlines()
     twice = (tmp_path / "twice").read_text().splitlines()
     assert len(once) == len(twice)
     for line, double in zip(once, twice, strict=True):
         if line.startswith("DA:"):
             number, _, count = line.partition(",")
             assert double == f"{number},{2 * int(count)}"
-    nothing = written(one, tmp_path, "lcov", "--diff-from", str(one)).read_text()
+    nothing = write_coverage(one, tmp_path, "lcov", "--diff-from", str(one)).read_text()
     assert "LH:0" in nothing
     assert not re.search(r"^LH:[1-9]", nothing, re.MULTILINE)
     assert (
-        written(one, tmp_path, "lcov", "--diff-from", str(other)).read_text().splitlines() == once
+        write_coverage(one, tmp_path, "lcov", "--diff-from", str(other)).read_text().splitlines()
+        == once
     )
 
 

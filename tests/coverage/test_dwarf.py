@@ -52,7 +52,7 @@ def sorted_by_hand(*, less: bool) -> tuple[int, int]:
     return comparisons, yes
 
 
-def built(folder: Path, form: str, *flags: str) -> Path:
+def build_program_with_dwarf(folder: Path, form: str, *flags: str) -> Path:
     """Compile and link the program in its own folder, for split DWARF beside it."""
     tools = {name: shutil.which(name) for name in ("gcc", "objcopy")}
     if missing := [name for name, path in tools.items() if path is None]:
@@ -73,7 +73,7 @@ def built(folder: Path, form: str, *flags: str) -> Path:
     return program
 
 
-def recorded(program: Path) -> Path:
+def record_program(program: Path) -> Path:
     require_backend("qemu")
     data = program.with_name("data")
     record_to_end(
@@ -93,7 +93,7 @@ def of_program(data: Path) -> SourceFile:
 
 @pytest.mark.parametrize("form", FLAGS)
 def test_line_and_branch_counts_for_each_dwarf_form(form: str, tmp_path: Path) -> None:
-    source = of_program(recorded(built(tmp_path / "one", form)))
+    source = of_program(record_program(build_program_with_dwarf(tmp_path / "one", form)))
     comparisons, yes = sorted_by_hand(less=True)
     compared = line_of("if (a LESS b) {")
     assert source.lines[compared] == comparisons
@@ -109,8 +109,8 @@ def test_line_and_branch_counts_for_each_dwarf_form(form: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("form", FLAGS)
 def test_divergence_has_source_line_for_each_dwarf_form(form: str, tmp_path: Path) -> None:
-    one = recorded(built(tmp_path / "one", form))
-    other = recorded(built(tmp_path / "two", form, "-DLESS=>"))
+    one = record_program(build_program_with_dwarf(tmp_path / "one", form))
+    other = record_program(build_program_with_dwarf(tmp_path / "two", form, "-DLESS=>"))
     with Trace(one) as left, Trace(other) as right:
         [thread] = diff_traces(left, right).threads
     assert thread.before[-1].source == f"{SOURCE.name}:{line_of('if (a LESS b) {')}"
@@ -120,10 +120,10 @@ def test_divergence_has_source_line_for_each_dwarf_form(form: str, tmp_path: Pat
 
 def test_debug_file_of_another_build_is_ignored(tmp_path: Path) -> None:
     """Its lines belong to other code."""
-    program = built(tmp_path / "one", "separate")
-    other = built(tmp_path / "two", "separate", "-DMORE")
+    program = build_program_with_dwarf(tmp_path / "one", "separate")
+    other = build_program_with_dwarf(tmp_path / "two", "separate", "-DMORE")
     shutil.copy(other.with_name("builds.debug"), program.with_name("builds.debug"))
-    data = recorded(program)
+    data = record_program(program)
     with Trace(data) as trace:
         found = source_files(coverage([(trace, trace.streams)]))
     assert not [each for each in found if each.path.endswith(SOURCE.name)]

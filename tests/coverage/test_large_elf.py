@@ -16,10 +16,10 @@ from support.oversized_elf import ELF_KINDS, FUNCTION_SIZE, TEXT
 SIZE = 1 << 21
 """Of code: 622,592 instructions and 262,144 lines if all of it runs."""
 MOST = {"elf-little": 56, "elf-whole": 84}
-"""Megabytes, the file and the columns of what ran among them."""
+"""Megabytes, with the file and the columns of executed code."""
 
 
-def covered(path: Path) -> Coverage:
+def compute_coverage(path: Path) -> Coverage:
     with Trace(path) as trace:
         return coverage([(trace, trace.streams)])
 
@@ -30,7 +30,7 @@ def test_each_format_takes_bounded_memory(kind: str, form: str, tmp_path: Path) 
     small = tmp_path / "small"
     small.mkdir()
     words = ["coverage", "--format", form, "-o", str(tmp_path / "out")]
-    # what it loads is no part of it
+    # libraries that it loads are not counted
     assert main([*words, str(write_oversized(small, kind, 1 << 12))]) == 0
     path = write_oversized(tmp_path, kind, SIZE)
     with assert_peak_memory(MOST[kind]):
@@ -41,7 +41,7 @@ def test_lines_and_branches_of_generated_file(tmp_path: Path) -> None:
     """A line has 8 bytes; every function has a branch, alternately taken."""
     size = 1 << 17
     functions = size // FUNCTION_SIZE
-    found = covered(write_oversized(tmp_path, "elf-whole", size))
+    found = compute_coverage(write_oversized(tmp_path, "elf-whole", size))
     one, other = source_files(found)
     assert [one.path, other.path] == ["/nowhere/source0.c", "/nowhere/source1.c"]
     assert list(one.lines) == list(range(1, size // 16 + 1))

@@ -61,7 +61,7 @@ def differ(left: Path, right: Path) -> Difference:
         return diff_traces(one, other)
 
 
-def named(symbol: str) -> str:
+def symbol_name(symbol: str) -> str:
     return symbol.partition("+")[0]
 
 
@@ -80,7 +80,7 @@ def test_flipped_comparison_diverges_at_its_branch(built: Built, static: bool) -
     assert not thread.identical
     last = thread.before[-1]
     # The first comparison, of 3 with 5, is true in the first build alone.
-    assert named(last.symbol) == "before"
+    assert symbol_name(last.symbol) == "before"
     assert last.source == line_of("if (a LESS b) {")
     assert [len(each) > 0 for each in thread.after] == [True, True]
     [build] = found.builds
@@ -114,10 +114,10 @@ def test_extra_call_diverges_in_its_caller(built: Built, static: bool) -> None:
     found = differ(built(*flags), built(*flags, "-DMORE"))
     [thread] = found.threads
     assert not thread.identical
-    assert named(thread.before[-1].symbol) == "total"
+    assert symbol_name(thread.before[-1].symbol) == "total"
     left, right = thread.after
-    assert named(right[0].symbol) == "noted"
-    assert named(left[0].symbol) == "twice"
+    assert symbol_name(right[0].symbol) == "noted"
+    assert symbol_name(left[0].symbol) == "twice"
     calls = {tuple(name for name, _ in each.what): each for each in found.calls}
     extra = calls["total", "noted"]
     assert (extra.left, extra.right) == (0, 1)
@@ -149,8 +149,8 @@ def test_inlined_function_diverges_at_each_call(built: Built) -> None:
     [thread] = found.threads
     assert not thread.identical
     left, right = thread.after
-    assert named(thread.before[-1].symbol) == "total"
-    assert (named(left[0].symbol), named(right[0].symbol)) == ("twice", "mixed")
+    assert symbol_name(thread.before[-1].symbol) == "total"
+    assert (symbol_name(left[0].symbol), symbol_name(right[0].symbol)) == ("twice", "mixed")
     # The paths reconverge after each of the ten inlined calls.
     assert thread.later is not None
     assert thread.later.whole
@@ -159,8 +159,8 @@ def test_inlined_function_diverges_at_each_call(built: Built) -> None:
     assert own["twice"][1] == 0
     assert thread.later.times == 20
     assert [each.times for each in thread.later.places] == [10, 10]
-    assert named(thread.later.places[0].left) == "twice"
-    assert named(thread.later.places[0].right) == "mixed"
+    assert symbol_name(thread.later.places[0].left) == "twice"
+    assert symbol_name(thread.later.places[0].right) == "mixed"
     # Only the calling context of `mixed` differs.
     contexts = {tuple(name for name, _ in each.what[-2:]): each for each in found.contexts}
     assert contexts.keys() == {("total", "twice"), ("total", "mixed")}
@@ -180,7 +180,7 @@ def test_deeper_recursion_diverges_in_its_function(built: Built) -> None:
     found = differ(built("-static"), built("-static", "-DDEEPER"))
     [thread] = found.threads
     assert not thread.identical
-    assert named(thread.before[-1].symbol) == "down"
+    assert symbol_name(thread.before[-1].symbol) == "down"
     [calls] = [each for each in found.calls if [name for name, _ in each.what] == ["down", "down"]]
     assert (calls.left, calls.right) == (3, 4)
 
@@ -228,15 +228,15 @@ def test_functions_of_equal_layout_are_exact(built: Built) -> None:
         assert {"mixed", "before", "total"} <= pair.common_functions.keys()
         exact = {}
         for name in ("mixed", "before", "total", "sort", "main"):
-            places = []
+            positions = []
             for side, file in enumerate((pair.left, pair.right)):
                 assert file.symbols is not None
                 [function] = file.symbols.find_by_name(name)[:1]
                 offsets = np.array([function.offset, function.offset + 4], np.uint64)
-                place, known = pair.build(side).positions(offsets)
-                places.append((place.tolist(), known.tolist()))
-            assert places[0] == places[1]
-            exact[name] = all(places[0][1])
+                found, known = pair.build(side).positions(offsets)
+                positions.append((found.tolist(), known.tolist()))
+            assert positions[0] == positions[1]
+            exact[name] = all(positions[0][1])
     assert exact == {"mixed": False, "before": True, "total": True, "sort": True, "main": True}
 
 

@@ -23,7 +23,7 @@ Ways = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
+def record_each_argument(tmp_path_factory: pytest.TempPathFactory) -> Ways:
     """Record the program with an argument, each once.
 
     All runs have the same stack contents at the same addresses, in any folder of the suite: strlen
@@ -39,12 +39,12 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
     made: dict[tuple[object, ...], Path] = {}
 
     def recorded(
-        way: str, event: str = "intel_pt//u", *, aslr: bool = False, attempt: int = 0
+        argument: str, event: str = "intel_pt//u", *, aslr: bool = False, attempt: int = 0
     ) -> Path:
-        key = (way, event, aslr, attempt)
+        key = (argument, event, aslr, attempt)
         if key not in made:
             request = RecordRequest(
-                ["./parting", way.ljust(6, "-")],
+                ["./parting", argument.ljust(6, "-")],
                 cwd=folder,
                 env={"PATH": "/usr/bin:/bin"},
                 backend="ptrace",
@@ -71,12 +71,12 @@ def differ(left: Path, right: Path) -> Difference:
         return diff_traces(one, other)
 
 
-def test_load_address_and_packets_are_no_difference(ways: Ways) -> None:
+def test_load_address_and_packets_are_no_difference(record_each_argument: Ways) -> None:
     """With ASLR and other PSB periods, load address and packets differ; the path does not."""
-    one = ways("plain")
+    one = record_each_argument("plain")
     # Rarely a string at the start lies near the end of its page, which is another path.
     for attempt in range(4):
-        other = ways("plain", "intel_pt/psb_period=0/u", aslr=True, attempt=attempt)
+        other = record_each_argument("plain", "intel_pt/psb_period=0/u", aslr=True, attempt=attempt)
         if differ(one, other).identical:
             break
     with rtit.Trace(one) as left, rtit.Trace(other) as right:
@@ -90,8 +90,8 @@ def test_load_address_and_packets_are_no_difference(ways: Ways) -> None:
     rtit.assert_same_path(one, other)
 
 
-def test_flipped_comparison_in_loop_is_located(ways: Ways) -> None:
-    found = differ(ways("plain"), ways("flip"))
+def test_flipped_comparison_in_loop_is_located(record_each_argument: Ways) -> None:
+    found = differ(record_each_argument("plain"), record_each_argument("flip"))
     assert not found.identical
     [thread] = [each for each in found.threads if not each.identical]
     last = thread.before[-1]
@@ -111,18 +111,18 @@ def test_flipped_comparison_in_loop_is_located(ways: Ways) -> None:
     assert [name for name, _ in context.what[-2:]] == ["main", "loop"]
     assert context.right - context.left == changed["loop"]
     # The rest of the loop and of the program is equal.
-    assert_whole(ways, thread, found)
+    assert_whole(record_each_argument, thread, found)
     assert thread.later is not None
     assert max(thread.later.alone) < 50
     assert thread.later.instructions > 222 * 3
 
 
-def assert_whole(ways: Ways, thread: ThreadDifference, found: Difference) -> None:
+def assert_whole(record_each_argument: Ways, thread: ThreadDifference, found: Difference) -> None:
     """Equal, left-only and right-only instructions add up to the counts of both threads."""
     later = thread.later
     assert later is not None
     assert later.whole
-    with rtit.Trace(ways("plain")) as trace:
+    with rtit.Trace(record_each_argument("plain")) as trace:
         stream = trace.threads[found.threads.index(thread)]
         assert thread.left == stream.title
         whole = stream.counts().instructions
@@ -131,10 +131,10 @@ def assert_whole(ways: Ways, thread: ThreadDifference, found: Difference) -> Non
     assert later.alone[1] - later.alone[0] == more
 
 
-def test_extra_call_is_located(ways: Ways) -> None:
-    found = differ(ways("plain"), ways("call"))
+def test_extra_call_is_located(record_each_argument: Ways) -> None:
+    found = differ(record_each_argument("plain"), record_each_argument("call"))
     [thread] = [each for each in found.threads if not each.identical]
-    assert_whole(ways, thread, found)
+    assert_whole(record_each_argument, thread, found)
     [alone] = [each for each in found.contexts if each.is_one_sided]
     assert [name for name, _ in alone.what[-2:]] == ["main", "extra"]
     assert alone.right == found.functions[0].right
@@ -145,8 +145,8 @@ def test_extra_call_is_located(ways: Ways) -> None:
     assert found.functions[0].left == 0 or found.functions[0].what[0][0] == "extra"
 
 
-def test_swapped_threads_diverge_with_equal_counts(ways: Ways) -> None:
-    found = differ(ways("plain"), ways("swap"))
+def test_swapped_threads_diverge_with_equal_counts(record_each_argument: Ways) -> None:
+    found = differ(record_each_argument("plain"), record_each_argument("swap"))
     assert [each.identical for each in found.threads].count(False) >= 2
     for thread in found.threads[1:]:
         assert not thread.identical
@@ -155,18 +155,18 @@ def test_swapped_threads_diverge_with_equal_counts(ways: Ways) -> None:
     assert not names & {"sum_up", "multiply"}  # equal counts, by other threads
 
 
-def test_divergence_in_library_reconverges_in_program(ways: Ways) -> None:
-    found = differ(ways("plain"), ways("longer"))
+def test_divergence_in_library_reconverges_in_program(record_each_argument: Ways) -> None:
+    found = differ(record_each_argument("plain"), record_each_argument("longer"))
     [thread] = [each for each in found.threads if not each.identical]
     assert not thread.before[-1].source.startswith(SOURCE.name)
     # The path returns into the program.
-    assert_whole(ways, thread, found)
+    assert_whole(record_each_argument, thread, found)
     assert thread.later is not None
     assert max(thread.later.alone) < thread.later.instructions
 
 
-def test_early_exit_has_threads_without_counterpart(ways: Ways) -> None:
-    found = differ(ways("plain"), ways("early"))
+def test_early_exit_has_threads_without_counterpart(record_each_argument: Ways) -> None:
+    found = differ(record_each_argument("plain"), record_each_argument("early"))
     thread = found.threads[0]
     assert not thread.identical
     assert len(found.threads) == 3
@@ -175,8 +175,10 @@ def test_early_exit_has_threads_without_counterpart(ways: Ways) -> None:
     assert thread.later.whole
 
 
-def test_diff_command_prints_text_and_json(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:
-    plain, flip = str(ways("plain")), str(ways("flip"))
+def test_diff_command_prints_text_and_json(
+    record_each_argument: Ways, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, flip = str(record_each_argument("plain")), str(record_each_argument("flip"))
     assert main(["diff", plain, plain]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
     assert main(["diff", plain, flip]) == 1

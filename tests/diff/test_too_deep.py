@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rtit import Trace
 from rtit.diff.diff_traces import diff_traces
-from rtit.diff.output import difference_json, format_difference
+from rtit.diff.difference import difference_json, format_difference
 from rtit.profile.builder import build_profile
 from rtit.profile.calls import follow_calls
 from support.oversized import write_oversized
@@ -40,8 +40,8 @@ def test_calls_too_deep_for_contexts_are_reported(tmp_path: Path) -> None:
 def test_calls_beyond_the_pair_limit_are_reported(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "calls", 1000)
 
-    def calls(places: int) -> tuple[list[int], int, list[str]]:
-        with Trace(path, max_counters=places) as trace:
+    def calls(max_counters: int) -> tuple[list[int], int, list[str]]:
+        with Trace(path, max_counters=max_counters) as trace:
             (stream,) = trace.select()
             found = build_profile(trace, [stream])
             _, columns = follow_calls(trace, stream, found)
@@ -68,6 +68,6 @@ def test_counters_beyond_the_limit_are_reported(tmp_path: Path) -> None:
     with Trace(short) as one, Trace(long) as other:
         assert not diff_traces(one, other).gaps
     with Trace(short, max_counters=10) as one, Trace(long, max_counters=10) as other:
-        told = diff_traces(one, other).gaps
-    assert [line.split(":")[0] for line in told] == ["first", "first", "second", "second"]
-    assert all("beyond --max-edges" in line for line in told)
+        gaps = diff_traces(one, other).gaps
+    assert [line.split(":")[0] for line in gaps] == ["first", "first", "second", "second"]
+    assert all("beyond --max-edges" in line for line in gaps)

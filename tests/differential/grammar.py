@@ -109,7 +109,7 @@ def main() -> None:
     lines = [
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, libipt {version or '2.0.5'}",
         f"{found.streams:,} streams, {found.packets:,} packets with the same fields, "
-        f"{found.refused:,} places where neither finds a packet",
+        f"{found.refused:,} offsets where neither finds a packet",
         "",
         "ours, libipt's, how often, reason; one of them",
     ]

@@ -11,9 +11,9 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import SizeLimits
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.recording_variants import write_compressed_recording, write_sampled_recording
@@ -68,7 +68,7 @@ class ModeRecorder(NamedTuple):
             write_compressed_recording(self._replace(folder=plain)(COMPRESSED_MODES[mode]), data)
         elif mode in KERNEL_MODES:
             machine, does = KERNEL_MODES[mode]
-            recording.write(busy(Machine(**machine), **does), data)
+            recording.write(run_kernel_code(Machine(**machine), **does), data)
         else:
             unsampled = self.folder / "whole"
             log = self.record([self.program("exceptions")]).log

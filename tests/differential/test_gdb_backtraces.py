@@ -37,7 +37,7 @@ class Backtrace(NamedTuple):
 
 
 def backtrace_from_gdb(exe: Path, folder: Path) -> Backtrace:
-    """Return the backtrace that gdb prints of a run of its own."""
+    """Return the backtrace that gdb prints of a separate run."""
     gdb = shutil.which("gdb")
     if gdb is None:
         pytest.skip("gdb is not installed")
@@ -102,9 +102,9 @@ def test_reported_fault_equals_gdb_backtrace(
         assert (last["from"].split("+")[0], last["to"]) == (expected.caller, expected.function)
     main(["report", str(data)])
     text = capfd.readouterr().out
-    place = f"({Path(expected.file).name}:{expected.line})"
+    location = f"({Path(expected.file).name}:{expected.line})"
     assert f"{expected.signal} at address" in text
-    assert re.search(rf" in {expected.function}(\+0x\w+)? {re.escape(place)}: ", text)
+    assert re.search(rf" in {expected.function}(\+0x\w+)? {re.escape(location)}: ", text)
     options = ["--fields", "ip,sym,asm", "--tail", "1", "--tid", str(fault["tid"])]
     main(["instructions", *options, str(data)])
     line = capfd.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 
 
 def instructions_from_perf(data: Path) -> list[tuple[int, int]]:
@@ -26,5 +26,5 @@ def test_perf_finds_the_kernel_in_the_directory(isolated: bool, tmp_path: Path) 
     """perf uses the kernel copies beside the recording, text pokes at their times, and
     __switch_to.
     """
-    machine = busy(Machine(isolated=isolated))
+    machine = run_kernel_code(Machine(isolated=isolated))
     assert instructions_from_perf(recording.write(machine, tmp_path / "perf.data")) == machine.ran

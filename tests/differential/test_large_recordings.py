@@ -53,7 +53,7 @@ def test_perf_samples_a_large_recording_as_rtit(name: str, large: LargeRecorder)
     """perf follows every instruction; the test compares every 251st of a thread."""
     run = large(name)
     try:
-        theirs, errors = perf.sampled(run.data, PERIOD)
+        theirs, errors = perf.sampled_instructions(run.data, PERIOD)
     except perf.PerfMissingError as error:
         pytest.skip(str(error))
     assert errors == []

@@ -12,7 +12,7 @@ import pytest
 from differential.oracles import libipt
 from differential.oracles.raw import Section
 
-# A preceding "? " marks an instruction of a transaction.
+# A preceding "? " denotes an instruction of a transaction.
 IP = re.compile(r"(?:\? )?([0-9a-f]{16})")
 ERROR = re.compile(r"\[([0-9a-f]+), [0-9a-f]+: error: (.*)\]")
 MESSAGES = {"no memory mapped at this address": "nomap"}

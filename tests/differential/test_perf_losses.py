@@ -100,8 +100,8 @@ def test_contradicting_code_is_lost_where_perf_reports_it(
     data = recording.write(machine, tmp_path / "perf.data")
     kcore = data / "kcore_dir" / "kcore"
     content = bytearray(kcore.read_bytes())
-    place = recording.PAGE + machine.at[label] - machine.at[recording.REF]
-    content[place : place + len(code) // 2] = bytes.fromhex(code)
+    file_offset = recording.PAGE + machine.at[label] - machine.at[recording.REF]
+    content[file_offset : file_offset + len(code) // 2] = bytes.fromhex(code)
     kcore.write_bytes(content)
     first = errors_from_perf(data)[0]
     assert first.code == MISMATCH

@@ -98,8 +98,8 @@ def write_program_start(out: Writer, program: Path, build_id: bytes | None = Non
     """Write the sideband of a program start; return the time, in ns, just before its trace."""
     time = out.time.to_nanoseconds(TSC) - 1000
     out.comm(PID, PID, time, "tiny", by_exec=True)
-    place = (0x401000, 0x1000, 0x1000, 5, 2, 8, 1, 4711, 0)
-    out.mmap2(PID, PID, time + 1, *place, str(program), build_id)
+    mapping = (0x401000, 0x1000, 0x1000, 5, 2, 8, 1, 4711, 0)
+    out.mmap2(PID, PID, time + 1, *mapping, str(program), build_id)
     out.itrace_start(PID, PID, time + 2)
     return time + 3
 

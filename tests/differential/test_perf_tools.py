@@ -30,7 +30,7 @@ def data(request: pytest.FixtureRequest, recording_of_mode: ModeFixture) -> Path
 
 
 def run_perf(folder: Path, *words: str | Path) -> str:
-    """Run perf with a home folder of its own; return its output."""
+    """Run perf with a separate home folder; return its output."""
     ended = subprocess.run(
         ["perf", *words],
         capture_output=True,
@@ -85,8 +85,8 @@ def test_perf_script_lists_the_same_branches(data: Path, tmp_path: Path) -> None
             if isinstance(event, Interrupt) and event.to is not None
         )
     taken = columns["kind"] != NOT_TAKEN
-    places = (columns[name][taken].tolist() for name in ("tid", "source", "target"))
-    for thread, begin, end in zip(*places, strict=True):
+    table_columns = (columns[name][taken].tolist() for name in ("tid", "source", "target"))
+    for thread, begin, end in zip(*table_columns, strict=True):
         ours.setdefault(thread, Counter())[begin, end] += 1
     assert theirs.keys() == {thread for thread, each in ours.items() if each}
     only_in_perf: Counter[tuple[int | None, int | None]] = Counter()

@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import libipt
 from differential.oracles.raw import Section
-from scenario.paths import UNTOLD, deviating, programs
+from scenario.paths import UNTOLD, deviating_scenarios, programs
 from scenario.program import Program
 
 UNKNOWN_PACKETS = {"CFE", "EVD", "BBP", "BIP", "BEP"}
@@ -79,7 +79,9 @@ def test_libipt_finds_the_paths_of_the_scenarios() -> None:
     found, _ = programs()
     known = [name for name, each in found.items() if each.packets.isdisjoint(UNKNOWN_PACKETS)]
     assert len(known) > 350
-    assert deviating(decode_with_libipt, known) == set().union(*EXPECTED_DIFFERENCES.values())
+    assert deviating_scenarios(decode_with_libipt, known) == set().union(
+        *EXPECTED_DIFFERENCES.values()
+    )
 
 
 def test_libipt_loses_streams_with_packets_of_later_processors() -> None:

@@ -41,7 +41,7 @@ def write_random_recording(seed: int, folder: Path) -> Path:
 
 
 class _RandomPackets:
-    """Makes packets, and keeps the state after the last of them."""
+    """Makes packets, and keeps the state after the last one."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

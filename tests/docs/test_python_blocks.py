@@ -19,7 +19,7 @@ from support.doc_commands import PAGES, add_examples, python_blocks
 
 WITHOUT = {
     # used by other parts of rtit only
-    *("Trace.guest_processes", "Ledger.from_rows", "Counts.from_native", "Image.native"),
+    *("Trace.guest_processes", "Ledger.from_rows", "Image.native"),
     *(
         "Stream.native_decoder",
         "Stream.guest_spaces",
@@ -67,21 +67,22 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set((folder / "calls").read_text().split())
 
 
-def public(of: type) -> set[str]:
-    """Qualified names of the methods and properties that a class has of its own."""
+def public(documented_class: type) -> set[str]:
+    """Return the qualified names of the methods and properties that a class itself defines."""
     functions = {
         name: getattr(member, "func", getattr(member, "fget", getattr(member, "__func__", member)))
-        for name, member in vars(of).items()
+        for name, member in vars(documented_class).items()
         if not name.startswith("_")
     }
     return {each.__qualname__ for each in functions.values() if isfunction(each)}
 
 
 @pytest.mark.parametrize(
-    "of", [Trace, Stream, Table, Batch, Decoder, Image, Ledger, Counts, TimeConversion]
+    "documented_class",
+    [Trace, Stream, Table, Batch, Decoder, Image, Ledger, Counts, TimeConversion],
 )
-def test_each_method_has_an_example(of: type, called: set[str]) -> None:
-    names = public(of)
+def test_each_method_has_an_example(documented_class: type, called: set[str]) -> None:
+    names = public(documented_class)
     assert names
     assert names - called - WITHOUT == set()
 

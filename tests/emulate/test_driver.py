@@ -80,7 +80,7 @@ def test_execution_of_unicorn_is_decoded(code: bytes, count: int) -> None:
 
     def instruction(machine: Any, ip: int, size: int, _: object) -> None:
         driver.execute(ip, bytes(machine.mem_read(ip, size)))
-        if driver.instructions > len(executed):  # not for each turn of a REP instruction
+        if driver.instructions > len(executed):  # not for each iteration of a REP instruction
             executed.append(ip)
 
     machine = unicorn.Uc(unicorn.UC_ARCH_X86, unicorn.UC_MODE_64)
@@ -136,7 +136,7 @@ def test_event_must_lead_to_the_next_instruction() -> None:
     driver, _ = start()
     driver.execute(CODE, b"\x0f\x05")
     driver.cpu.syscall(CODE, KERNEL)
-    with pytest.raises(IllegalEvent, match=f"lead to {KERNEL:#x}, and .* at {CODE + 2:#x}"):
+    with pytest.raises(IllegalEvent, match=f"lead to {KERNEL:#x}, but .* at {CODE + 2:#x}"):
         driver.execute(CODE + 2, b"\x90")
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import CaptureEvent, EventKind, Flag
-from rtit.capture.ptrace.session import start_ptrace
-from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.ptrace.session import PtraceTracer, start_ptrace
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
@@ -46,7 +45,7 @@ def send_line_and_wait(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, stdout
 
 
-def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> Counter[str]:
+def verify_threads(folder: Path, capsys: pytest.CaptureFixture[str]) -> Counter[str]:
     """Return instruction counts by thread, and the total at key "", as `rtit verify` prints
     them.
     """
@@ -67,7 +66,7 @@ def test_ctrl_c_detaches_and_program_ends_as_natively(
     live = attach(program(name))
     assert (live.status, live.stdout) == ENDS[name]
     assert "warning" not in live.stderr
-    counts = verified(live.folder, capsys)
+    counts = verify_threads(live.folder, capsys)
     # Each waiting thread executes its call again, unless it was detached before.
     assert counts[""] >= (3000 if name == "workers" else 5)
 
@@ -122,7 +121,7 @@ def test_program_that_ends_while_attached_is_verified(
         assert send_line_and_wait(process) == ENDS["workers"]
         _, said = recorder.communicate(timeout=300)
         assert recorder.returncode == 0, said
-    assert verified(tmp_path, capsys)[""] > 100
+    assert verify_threads(tmp_path, capsys)[""] > 100
 
 
 def test_program_survives_kill_of_recorder(program: ProgramBuilder, tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_ignored_sigtrap_is_restored_on_detach(
             wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
             process.send_signal(signal.SIGCONT)
         assert send_line_and_wait(process) == IGNORES
-    verified(tmp_path, capsys)
+    verify_threads(tmp_path, capsys)
 
 
 def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
@@ -180,7 +179,7 @@ def test_ignored_sigtrap_is_restored_on_detach_from_full_file(
 
 
 def test_detach_during_a_step_restores_ignored_sigtrap(program: ProgramBuilder) -> None:
-    """The trap of the step is pending when the stop arrives: with 100 tries in some of them."""
+    """In some of 100 tries, the trap of the step is pending when the stop arrives."""
     with running_program(program("slow_steps")) as process:
         for _ in range(100):
             with PtraceTracer.attach([process.pid]):
@@ -243,7 +242,7 @@ def test_program_stopped_while_recorded_stays_stopped_after_detach(
         wait_until(lambda: thread_states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
         assert send_line_and_wait(process) == ENDS["workers"]
-    verified(tmp_path, capsys)
+    verify_threads(tmp_path, capsys)
 
 
 def test_function_filters_select_functions_of_attached_program(
@@ -283,7 +282,7 @@ def test_two_programs_are_recorded_together(
         assert (recording.exit_code, recording.threads) == (0, 11)
         assert send_line_and_wait(one) == ENDS["waiting"]
         assert other.poll() is None
-    assert verified(tmp_path, capsys)[f"thread {other.pid}"] > 900
+    assert verify_threads(tmp_path, capsys)[f"thread {other.pid}"] > 900
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
     """The switches of each CPU, as the recorder makes them."""
     found: dict[int, list[SwitchBytes]] = {}
     written: Counter[int] = Counter()
-    place, write, switch = (
+    schedule, write, switch = (
         SharedCpuRecorder._schedule_thread,
         SharedCpuRecorder._write_slot,
         Writer.switch,
@@ -43,10 +43,10 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
         pending = machines[0]._slots[number].pending if machines else b""
         return written[number] + len(pending)
 
-    def placed(machine: SharedCpuRecorder, thread: object) -> None:
+    def record_schedule(machine: SharedCpuRecorder, thread: object) -> None:
         machines[:] = [machine]
         before = {number: len(rows) for number, rows in found.items()}
-        place(machine, thread)  # type: ignore[arg-type]
+        schedule(machine, thread)  # type: ignore[arg-type]
         for number, rows in found.items():
             if len(rows) > before.get(number, 0):
                 start, _, tid = rows[-1]
@@ -63,7 +63,7 @@ def switch_bytes(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[SwitchBytes]
         found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
         switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", placed)
+    monkeypatch.setattr(SharedCpuRecorder, "_schedule_thread", record_schedule)
     monkeypatch.setattr(SharedCpuRecorder, "_write_slot", wrote)
     monkeypatch.setattr(Writer, "switch", switched)
     return found

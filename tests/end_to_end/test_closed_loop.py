@@ -1,4 +1,4 @@
-"""record -> bytes -> decode gives back what the tracer saw, instruction for instruction."""
+"""record -> bytes -> decode returns exactly the instructions that the tracer saw."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.events import EventKind
+from rtit.capture.ptrace.recorder import OutputSetup
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.unit_output import OutputSetup
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings
@@ -22,7 +22,7 @@ ProgramBuilder = Callable[[str], Path]
 TERMINATING_PROGRAMS = [name for name, program in PROGRAMS.items() if program.ends]
 
 
-def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def verify_recording(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int:
     """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(data), "--truth", str(truth)])
     printed = capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_test_program_decodes_as_executed(
         pytest.skip("this machine cannot show the situation")
     status = wanted.status if wanted.status >= 0 else 128 - wanted.status
     assert (live.stdout, live.status) == (wanted.stdout, status), live.stderr
-    assert verified(live.data, live.truth, capsys) > 40
+    assert verify_recording(live.data, live.truth, capsys) > 40
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_system_program_decodes_as_executed(
     live = record(argv)
     assert (live.stdout, live.status) == (stdout, 0), live.stderr
     # /bin/true is some hundred thousand instructions of dynamic loading
-    assert verified(live.data, live.truth, capsys) > 50_000
+    assert verify_recording(live.data, live.truth, capsys) > 50_000
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_packet_settings_do_not_change_the_decoded_path(
         assert "cannot be decoded exactly" in recorder.totals.warnings[0]
         return
     assert recorder.totals.warnings == []
-    assert verified(data, base_recording.truth, capsys) == verified(
+    assert verify_recording(data, base_recording.truth, capsys) == verify_recording(
         base_recording.data, base_recording.truth, capsys
     )
 
@@ -126,7 +126,7 @@ def test_output_schemes_do_not_change_the_decoded_path(
 ) -> None:
     data = tmp_path / "perf.data"
     replay(base_recording.log, data, unit_output=setup)
-    assert verified(data, base_recording.truth, capsys) == verified(
+    assert verify_recording(data, base_recording.truth, capsys) == verify_recording(
         base_recording.data, base_recording.truth, capsys
     )
 
@@ -149,8 +149,8 @@ def test_address_filter_selects_part_of_the_path(
     data = tmp_path / "perf.data"
     wanted = FILTERS[request.node.callspec.params["base_recording"]]
     replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
-    part = verified(data, base_recording.truth, capsys)
-    whole = verified(base_recording.data, base_recording.truth, capsys)
+    part = verify_recording(data, base_recording.truth, capsys)
+    whole = verify_recording(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole
 
 
@@ -167,8 +167,8 @@ def test_trace_stop_keeps_part_of_the_path(
     data = tmp_path / "perf.data"
     wanted = STOPS[request.node.callspec.params["base_recording"]]
     replay(base_recording.log, data, filters=[f"{wanted} @ {base_recording.argv[0]}"])
-    part = verified(data, base_recording.truth, capsys)
-    whole = verified(base_recording.data, base_recording.truth, capsys)
+    part = verify_recording(data, base_recording.truth, capsys)
+    whole = verify_recording(base_recording.data, base_recording.truth, capsys)
     assert 0 < part < whole
 
 

@@ -1,4 +1,4 @@
-"""`rtit convert` turns a recording into bare PT and maps, and these into a recording."""
+"""`rtit convert` converts a recording to raw PT and maps, and these to a recording."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_qemu_env_sets_variables_of_qemu_but_not_of_the_program(
 ) -> None:
     require_backend("qemu")
     own = {} if "=" in given else {"QEMU_STRACE": "1"}
-    # The second program has a QEMU of its own.
+    # The second program has its own QEMU.
     program = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
     ended = run_rtit(tmp_path, "--qemu-env", given, "--", *program, command=command, **own)
     assert ended.returncode == 3, ended.stderr

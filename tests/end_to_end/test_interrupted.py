@@ -19,7 +19,7 @@ ProgramBuilder = Callable[[str], Path]
 
 @pytest.fixture
 def endless_recording(program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A recorder of a program that never ends, in a process group of its own."""
+    """A recorder of a program that never ends, in its own process group."""
     options = ["--backend", "ptrace", "-q", "--truth", "truth"]
     words = [*RTIT, "record", *options, "--", str(program("endless"))]
     with subprocess.Popen(

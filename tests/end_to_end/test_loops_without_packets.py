@@ -15,13 +15,13 @@ import pytest
 
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import record
-from rtit.capture.recording import Recording
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import require_backend, thread_ends
 
 SpinningRecorder = Callable[[str], Recording]
-UNKNOWN_COUNT = "how often it went round is not known"
+UNKNOWN_COUNT = "the number of iterations is not known"
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +60,17 @@ def test_totals_are_those_of_the_recorder(
     [(_, executed, _)] = thread_ends(recording.path.parent / "truth").values()
     assert recording.instructions == executed
     assert main(["stat", "--json", "--per", "function", str(recording.path)]) == 3
-    told = json.loads(capsys.readouterr().out)
-    assert told["counts"]["instructions"] == sum(told["threads"].values()) == executed
-    further = executed - sum(told["functions"].values())
+    output = json.loads(capsys.readouterr().out)
+    assert output["counts"]["instructions"] == sum(output["threads"].values()) == executed
+    further = executed - sum(output["functions"].values())
     assert further > 0
-    [loop, number] = told["missing"]
+    [loop, number] = output["missing"]
     assert UNKNOWN_COUNT in loop
     assert number.startswith(f"{further:,} instructions of further iterations")
     assert main(["report", "--json", str(recording.path)]) == 3
-    told = json.loads(capsys.readouterr().out)
-    assert (told["instructions"], told["missing"]) == (executed, further)
-    assert sum(each["pt_bytes"] for each in told["streams"]) == recording.pt_bytes
+    output = json.loads(capsys.readouterr().out)
+    assert (output["instructions"], output["missing"]) == (executed, further)
+    assert sum(each["pt_bytes"] for each in output["streams"]) == recording.pt_bytes
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if subprocess.run(command, check=False).returncode != 0:
             pytest.skip("no static C library")
     for name, step in (("ours", "i"), ("others", "i % 3 ? i * 7 : sum >> 1")):
-        for suffix, more in (("", []), (".bare", ["-Wl,--build-id=none"])):
+        for suffix, more in (("", []), (".no-build-id", ["-Wl,--build-id=none"])):
             command = [compiler, *flags, *more, f"-DNAME={name}", f"-DSTEP={step}"]
             command += ["-x", "c", "-", "-o", folder / (name + suffix)]
             subprocess.run(command, input=TOOL_SOURCE, text=True, check=True)
@@ -59,7 +59,7 @@ def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class MappedCodeRecording:
-    """A recording in a folder of its own."""
+    """Return a recording in a separate folder."""
 
     def __init__(self, backend: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -107,14 +107,14 @@ def recording(
 
 
 @pytest.mark.parametrize(
-    ("how", "suffix"), [("bind", ""), ("bind", ".bare"), ("tmpfs", ""), ("overlay", "")]
+    ("how", "suffix"), [("bind", ""), ("bind", ".no-build-id"), ("tmpfs", ""), ("overlay", "")]
 )
 def test_program_at_a_path_that_differs_by_mount_namespace(
     how: str, suffix: str, programs_folder: Path, recording: MappedCodeRecording
 ) -> None:
     """The recorder sees `ours` at the path where the program sees `others`.
 
-    Files with suffix `.bare` have no build id.
+    Files with suffix `.no-build-id` have no build id.
     """
     (recording.folder / "folder").mkdir()
     (recording.folder / "scratch").mkdir()

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.backends import start_recording
-from rtit.capture.recording import Recording
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
+from rtit.capture.session import Recording
 from rtit.cli.look.record import _EPILOG
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
@@ -92,9 +91,9 @@ def test_deadly_signal_is_recorded_with_its_fault(
         return
     symbols = FileSymbols(exe)
     [label] = symbols.find_by_name(case.label)
-    place = symbols.address(label.offset)
-    address = place if case.address is None else case.address
-    assert ended.exit_status.fault == Fault(place, case.code, address)
+    label_address = symbols.address(label.offset)
+    address = label_address if case.address is None else case.address
+    assert ended.exit_status.fault == Fault(label_address, case.code, address)
 
 
 DEADLY = sorted(

@@ -93,10 +93,10 @@ def test_fault_anywhere_in_a_block_ends_the_path_before_it(
     found, expected = (record_paths(argv, each, tmp_path / each) for each in ("qemu", "ptrace"))
     ran = count_executions(found[0])
     wanted = [case for case in cases() if flags & ONSTACK or not case.needs_stack]
-    for case, place in zip(
+    for case, address in zip(
         wanted, function_addresses(faulting_program, [case.name for case in wanted]), strict=True
     ):
-        assert ran.get(place, 0) == case.executed["m" in how], case
+        assert ran.get(address, 0) == case.executed["m" in how], case
     assert all(map(np.array_equal, found, expected))
 
 
@@ -110,7 +110,7 @@ def test_sent_signal_interrupts_no_instruction(
     ran = count_executions(np.concatenate(record_paths([str(exe)], "qemu", tmp_path / "data")))
     for kind in ("taken", "jump", "return"):
         rounds, loops = (
-            ran[place] for place in function_addresses(exe, [f"round_{kind}", f"loop_{kind}"])
+            ran[address] for address in function_addresses(exe, [f"round_{kind}", f"loop_{kind}"])
         )
         assert loops == 1000 * rounds
     [handler] = function_addresses(exe, ["on_signal_sent"])

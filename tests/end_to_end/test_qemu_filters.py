@@ -1,4 +1,4 @@
-"""Address filters under QEMU select what section 33.2.5.3 says.
+"""Address filters under QEMU select code by section 33.2.5.3.
 
 The reference trace unit selects the same of the same program under single steps.
 """
@@ -14,8 +14,8 @@ from programs.build import PROGRAMS
 from rtit.capture.ptrace.session import replay
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet
@@ -63,7 +63,7 @@ def record_filtered(
     return record_to_end(session)
 
 
-def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def verify_recording(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
     """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(folder / "data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
@@ -109,7 +109,7 @@ def test_filters_select_the_same_path_as_under_single_steps(
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     recording = record_filtered(qemu, argv, tmp_path, filters, truth_by_instruction=by_instruction)
     assert recording.warnings == ()
-    part = verified(tmp_path, capsys)
+    part = verify_recording(tmp_path, capsys)
     assert 0 < part < recording.instructions
     stepped = tmp_path / "stepped"
     replay(record(argv).log, stepped, filters=[f"{each} @ {argv[0]}" for each in filters])
@@ -156,7 +156,7 @@ def test_filter_applies_to_all_threads(
 ) -> None:
     wanted = {"threads": "filter work", "exec_from_thread": "filter main"}[name]
     recording = record_filtered(qemu, [str(program(name))], tmp_path, [wanted])
-    assert 0 < verified(tmp_path, capsys) < recording.instructions
+    assert 0 < verify_recording(tmp_path, capsys) < recording.instructions
 
 
 def test_filter_selects_library_mapped_later(
@@ -167,7 +167,7 @@ def test_filter_selects_library_mapped_later(
         qemu, argv, tmp_path, ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"]
     )
     assert (recording.exit_code, recording.warnings) == (0, ())
-    assert 1000 < verified(tmp_path, capsys) < recording.instructions
+    assert 1000 < verify_recording(tmp_path, capsys) < recording.instructions
 
 
 def test_filter_does_not_select_next_program_at_the_same_addresses(
@@ -176,7 +176,7 @@ def test_filter_does_not_select_next_program_at_the_same_addresses(
     # QEMU loads both at the same addresses: the filter means the first.
     argv = ["/bin/sh", "-c", "exec /bin/ls /"]
     record_filtered(qemu, argv, tmp_path, ["filter * @ /bin/sh"])
-    part = verified(tmp_path, capsys)
+    part = verify_recording(tmp_path, capsys)
     assert part > 100
     with Trace(tmp_path / "data") as trace:
         [stream] = trace.streams

@@ -1,4 +1,4 @@
-"""What the QEMU back end cannot record gives one error line, an exit code, and no execution."""
+"""Programs that the QEMU back end refuses get one error line, an exit code, and no execution."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_output_beyond_file_size_limit_exits_125_and_stays_readable(tmp_path: Pa
         tmp_path, "/bin/sh", "-c", "/bin/ls -l /; sleep 100", env=env, preexec=limit
     )
     assert "File too large" in single_error_line(ended, 125)
-    # What was written before stays readable.
+    # The output written before stays readable.
     report = subprocess.run(
         [*RTIT, "report", "perf.data"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -33,7 +33,7 @@ def replay_on_cpus(
     return data
 
 
-def verified(data: Path, live: RecordedProgram, capsys: pytest.CaptureFixture[str]) -> None:
+def verify_recording(data: Path, live: RecordedProgram, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["verify", str(data), "--truth", str(live.truth)])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -58,7 +58,7 @@ def test_threads_on_shared_cpus_decode_as_executed(
 ) -> None:
     live = record([program(name)])
     data = replay_on_cpus(live, tmp_path, cpus, switches)
-    verified(data, live, capsys)
+    verify_recording(data, live, capsys)
     with Trace(data) as trace:
         cpus_used = [stream.cpu for stream in trace.streams]
         assert len(set(cpus_used)) == len(cpus_used) <= cpus
@@ -80,7 +80,7 @@ def test_code_changes_on_shared_cpus_decode_as_executed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     live = record([program(name)])
-    verified(replay_on_cpus(live, tmp_path, 2, SwitchRecords.THREADS, event), live, capsys)
+    verify_recording(replay_on_cpus(live, tmp_path, 2, SwitchRecords.THREADS, event), live, capsys)
 
 
 @pytest.mark.parametrize("name", ["threads", "fork"])

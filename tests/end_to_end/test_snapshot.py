@@ -38,7 +38,7 @@ def record_command(backend: str, *options: str, program: object) -> list[str]:
             *options, "--", *str(program).split()]  # fmt: skip
 
 
-def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def verify_snapshot(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -74,7 +74,7 @@ def test_snapshot_at_a_crash_holds_the_last_instructions(
         cwd=tmp_path, check=False, timeout=300, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 128 + signal.SIGSEGV, ended.stderr
-    [line] = verified(tmp_path, capsys)
+    [line] = verify_snapshot(tmp_path, capsys)
     assert line.endswith("end of what was executed")
     data = tmp_path / "perf.data"
     [ips] = executed_ips(data).values()
@@ -131,7 +131,7 @@ def test_requested_snapshots_and_kill_of_program_are_verified(
     request_snapshot(endless_recorder, data)
     os.kill(recorded_pid(endless_recorder), signal.SIGKILL)
     assert endless_recorder.wait(timeout=300) == 128 + signal.SIGKILL
-    lines = verified(tmp_path, capsys)
+    lines = verify_snapshot(tmp_path, capsys)
     # The stream consists of the snapshots only.
     with Trace(data) as trace:
         pieces = [piece for own in trace.data.auxtrace_buffers().values() for piece in own]
@@ -148,7 +148,7 @@ def test_terminated_recorder_writes_a_last_snapshot(
     request_snapshot(endless_recorder, tmp_path / "perf.data")
     endless_recorder.send_signal(signal.SIGTERM)
     assert endless_recorder.wait(timeout=300) == 128 + signal.SIGTERM
-    lines = verified(tmp_path, capsys)
+    lines = verify_snapshot(tmp_path, capsys)
     assert lines[-1].endswith("end of what was executed")
 
 
@@ -164,9 +164,9 @@ def test_verify_fails_on_one_changed_branch_in_a_snapshot(
         packets = [each for each in stream.scan() if not isinstance(each, BadBytes)]
         tnt = [each.offset for each in packets if each.name == "TNT" and each.size == 1]
         [pieces] = trace.data.auxtrace_buffers().values()
-        place = pieces[0].file_offset + tnt[-1]
+        file_offset = pieces[0].file_offset + tnt[-1]
     raw = bytearray(data.read_bytes())
-    raw[place] ^= 2
+    raw[file_offset] ^= 2
     data.write_bytes(raw)
     capsys.readouterr()
     main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")])
@@ -181,7 +181,7 @@ def test_many_short_threads_take_bounded_memory(
     script = "for i in 1 2 3 4 5 6; do /bin/true; done"
     words = record_command("qemu", "--snapshot=4K", program="/bin/sh -c")
     subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    lines = verified(tmp_path, capsys)
+    lines = verify_snapshot(tmp_path, capsys)
     with Trace(tmp_path / "perf.data") as trace:
         dropped = int(trace.data.facts["dropped"].split()[0])
     assert dropped > 0

@@ -15,8 +15,8 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.backends import start_recording
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols
@@ -50,7 +50,7 @@ def record_window(backend: str, tmp_path: Path) -> WindowRecorder:
     return recorded
 
 
-def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def verify_recording(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
     """Run `rtit verify`, and return the number of instructions that it compared."""
     code = main(["verify", str(folder / "data"), "--truth", str(folder / "truth")])
     printed = capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_window_is_a_slice_of_the_complete_path(
     first = boundary_index(complete_path, exe, start, None, 0)
     last = boundary_index(complete_path, exe, stop, first if start else None, len(complete_path))
     assert decoded_paths(tmp_path / "data") == [complete_path[first:last]]
-    assert verified(tmp_path, capsys) == last - first
+    assert verify_recording(tmp_path, capsys) == last - first
 
 
 def test_window_may_begin_at_any_instruction_of_a_block(
@@ -154,7 +154,7 @@ def test_window_from_main_has_the_given_size(
     )
     assert recording.warnings == ()
     # Another process may stop only when it next returns from the kernel.
-    assert verified(tmp_path, capsys) == 150 or name == "fork"
+    assert verify_recording(tmp_path, capsys) == 150 or name == "fork"
 
 
 def test_window_starts_for_all_threads_when_one_reaches_it(
@@ -165,7 +165,7 @@ def test_window_starts_for_all_threads_when_one_reaches_it(
 ) -> None:
     recording = record_window([str(program("threads"))], start_at="work")
     assert recording.threads == 5
-    assert 500 < verified(tmp_path, capsys) < recording.instructions
+    assert 500 < verify_recording(tmp_path, capsys) < recording.instructions
     assert all(decoded_paths(tmp_path / "data"))
 
 
@@ -185,7 +185,7 @@ def test_window_and_filter_select_their_intersection(
         ip for ip in complete_path[start : start + 100] if first <= ip < first + function.size
     ]
     assert decoded_paths(tmp_path / "data") == [inside]
-    assert verified(tmp_path, capsys) == len(inside) > 10
+    assert verify_recording(tmp_path, capsys) == len(inside) > 10
 
 
 def test_window_may_start_in_a_library(
@@ -196,7 +196,7 @@ def test_window_may_start_in_a_library(
         pytest.skip("the dynamic loader takes long under single steps")
     recording = record_window(["/bin/echo", "x"], start_at=f"exit @ {libc}")
     assert recording.warnings == ()
-    part = verified(tmp_path, capsys)
+    part = verify_recording(tmp_path, capsys)
     assert 100 < part < recording.instructions / 10
     [function] = FileSymbols(libc).find_by_name("exit")
     [path] = decoded_paths(tmp_path / "data")
@@ -259,7 +259,7 @@ def test_command_line_records_a_window(
         timeout=300,
     )
     assert "warning" not in done.stderr
-    assert verified(tmp_path, capsys) == 100
+    assert verify_recording(tmp_path, capsys) == 100
     wrong = subprocess.run(
         [*command, "--start-at", "mian", "--", exe],
         capture_output=True,

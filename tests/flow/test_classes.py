@@ -1,4 +1,4 @@
-"""Table 33-1: which packet each instruction of a class takes."""
+"""Table 33-1: the packet that the instructions of each class generate."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ BASE, THERE = 0x1000, 0x1100
 MODES = {64: 1, 32: 2, 16: 0}
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
-def follow(code: str, packets: bytes, bits: int = 64) -> tuple[list[int], set[str]]:
-    """The addresses that run from BASE on until an event at THERE or at the next instruction, and
+def decode_path(code: str, packets: bytes, bits: int = 64) -> tuple[list[int], set[str]]:
+    """Return the addresses that run from BASE to an event at THERE or at the next instruction, and
     the trusts.
     """
     space = core.Space()
     raw = bytes.fromhex(code)
     space.map(0, BASE, raw + b"\x90" * (0x200 - len(raw)))
     mode = bytes((0x99, MODES[bits]))
-    psb = encode("PSB") + mode + full("FUP", BASE) + encode("PSBEND")
+    psb = encode("PSB") + mode + ip_packet("FUP", BASE) + encode("PSBEND")
     flow = core.StreamDecoder(psb + packets, space)
     ips = array("Q")
     while (part := flow.instructions(100)) is not None:
@@ -35,9 +35,9 @@ def follow(code: str, packets: bytes, bits: int = 64) -> tuple[list[int], set[st
     return list(ips), {row[2] for row in flow.ledger()}
 
 
-def after(code: str) -> bytes:
-    """An event before the instruction that follows in memory."""
-    return full("FUP", BASE + len(bytes.fromhex(code)))
+def event_after(code: str) -> bytes:
+    """Encode an event before the instruction that follows in memory."""
+    return ip_packet("FUP", BASE + len(bytes.fromhex(code)))
 
 
 JCC = [f"{0x70 + condition:02x}10" for condition in range(16)]
@@ -47,11 +47,14 @@ JCC += [f"0f{0x80 + condition:02x}f0000000" for condition in range(16)]
 @pytest.mark.spec("COFI-001")
 @pytest.mark.parametrize("code", [*JCC, "e310", "67e310", "e010", "e110", "e210"])
 def test_conditional_branches_take_a_result(code: str) -> None:
-    assert follow(code, encode("TNT", bits="N") + after(code)) == ([BASE], {"exact"})
+    assert decode_path(code, encode("TNT", bits="N") + event_after(code)) == ([BASE], {"exact"})
     target = BASE + len(bytes.fromhex(code)) + (0xF0 if code.startswith("0f") else 0x10)
-    assert follow(code, encode("TNT", bits="T") + full("FUP", target)) == ([BASE], {"exact"})
-    assert follow(code, full("TIP", THERE))[1] != {"exact"}
-    assert follow(code, after(code))[0] == []
+    assert decode_path(code, encode("TNT", bits="T") + ip_packet("FUP", target)) == (
+        [BASE],
+        {"exact"},
+    )
+    assert decode_path(code, ip_packet("TIP", THERE))[1] != {"exact"}
+    assert decode_path(code, event_after(code))[0] == []
 
 
 @pytest.mark.spec("COFI-002")
@@ -66,15 +69,18 @@ def test_conditional_branches_take_a_result(code: str) -> None:
     ],
 )
 def test_direct_jumps_and_calls_take_no_packet(code: str, bits: int, target: int) -> None:
-    assert follow(code, full("FUP", target), bits) == ([BASE], {"exact"})
+    assert decode_path(code, ip_packet("FUP", target), bits) == ([BASE], {"exact"})
 
 
 @pytest.mark.spec("COFI-003")
 @pytest.mark.parametrize("code", ["ffe0", "ff20", "ffd0", "ff10", "c3", "c20800"])
 @pytest.mark.parametrize("bits", [64, 32])
 def test_indirect_branches_and_returns_take_a_target(code: str, bits: int) -> None:
-    assert follow(code, full("TIP", THERE) + full("FUP", THERE), bits) == ([BASE], {"exact"})
-    assert follow(code, after(code), bits)[0] == []
+    assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE), bits) == (
+        [BASE],
+        {"exact"},
+    )
+    assert decode_path(code, event_after(code), bits)[0] == []
 
 
 FAR = ["cf", "48cf", "66cf", "ff28", "ff18", "cb", "ca0800", "0f05", "0f07", "480f07", "0f34"]
@@ -84,21 +90,27 @@ FAR += ["0f35", "480f35", "0f01c2", "0f01c3"]
 @pytest.mark.spec("COFI-004", "TIP-003")
 @pytest.mark.parametrize("code", FAR)
 def test_far_transfers_take_a_target(code: str) -> None:
-    assert follow(code, full("TIP", THERE) + full("FUP", THERE)) == ([BASE], {"exact"})
+    assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE)) == (
+        [BASE],
+        {"exact"},
+    )
 
 
 @pytest.mark.spec("COFI-004")
 @pytest.mark.parametrize("code", ["ea001100000800", "9a001100000800"])
 def test_direct_far_transfers_take_one_too(code: str) -> None:
-    assert follow(code, full("TIP", THERE) + full("FUP", THERE), 32) == ([BASE], {"exact"})
+    assert decode_path(code, ip_packet("TIP", THERE) + ip_packet("FUP", THERE), 32) == (
+        [BASE],
+        {"exact"},
+    )
 
 
 @pytest.mark.spec("COFI-004")
 @pytest.mark.parametrize(("code", "bits"), [("cc", 64), ("cd80", 64), ("f1", 64), ("ce", 32)])
 def test_software_interrupts_are_events(code: str, bits: int) -> None:
-    """FUP and TIP; a TIP alone is none of theirs."""
-    event = full("FUP", BASE) + full("TIP", THERE)
-    found: Any = follow(code, event + full("FUP", THERE + 1), bits)
+    """They have a FUP and a TIP, never a TIP alone."""
+    event = ip_packet("FUP", BASE) + ip_packet("TIP", THERE)
+    found: Any = decode_path(code, event + ip_packet("FUP", THERE + 1), bits)
     assert found == ([THERE], {"exact"})
-    assert "lost" in follow(code, full("TIP", THERE), bits)[1]
-    assert follow(code, full("FUP", BASE + 4), bits)[0] == []
+    assert "lost" in decode_path(code, ip_packet("TIP", THERE), bits)[1]
+    assert decode_path(code, ip_packet("FUP", BASE + 4), bits)[0] == []

@@ -1,6 +1,6 @@
-"""Random programs, run here and traced by a small encoder: decoding must give back what ran.
+"""Random programs, run here and traced by a small encoder, decode to the executed path.
 
-The encoder of this file shares nothing with the trace unit or the decoder but the packet table.
+The encoder shares only the packet table with the trace unit and the decoder.
 """
 
 from __future__ import annotations
@@ -162,13 +162,13 @@ class Tracer:
         self.put("TIP" if target is not None else "TIP.PGD", target)
 
     def overflow(self) -> None:
-        """What was gathered is lost."""
+        """Lose the pending packets."""
         self.bits, self.tips, self.calls = [], [], []
         self.out += encode("OVF")
 
 
 def run(random: Random, code: dict[int, Instruction], tracer: Tracer, steps: int) -> list[int]:
-    """Executes with random outcomes; returns the IPs that the trace shows."""
+    """Execute with random outcomes; return the IPs that the trace shows."""
     seen: list[int] = []
     stack: list[int] = []
     ips = list(code)
@@ -227,15 +227,15 @@ def run(random: Random, code: dict[int, Instruction], tracer: Tracer, steps: int
     return seen
 
 
-def mix(ip: int) -> int:
+def random_code(ip: int) -> int:
     x = (ip ^ ip >> 29) * 0xBF58476D1CE4E5B9 & WORD
     return x ^ x >> 32
 
 
-def chain(ips: list[int]) -> int:
+def branch_chain(ips: list[int]) -> int:
     value = 0
     for ip in ips:
-        value = (value * K + mix(ip)) & WORD
+        value = (value * K + random_code(ip)) & WORD
     return value
 
 
@@ -282,7 +282,7 @@ def test_decoded_path_equals_executed_path(
             assert start == seen[at]
             at += number
             value = (value * pow(K, number, 1 << 64) + own) & WORD
-    assert (at, value) == (len(seen), chain(seen))
+    assert (at, value) == (len(seen), branch_chain(seen))
 
 
 @given(st.integers(0, WORD), st.integers(1, 60))

@@ -1,4 +1,4 @@
-"""Packets that go together, or may not: blocks, event data, transactions across PSBs."""
+"""Packets that belong together: blocks, event data, transactions across PSBs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 BASE = 0x1000
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
 def psb(ip: int | None = BASE, *, tsx: int | None = None) -> bytes:
-    fup = b"" if ip is None else full("FUP", ip)
+    fup = b"" if ip is None else ip_packet("FUP", ip)
     mode = b"" if tsx is None else encode("MODE.TSX", in_tx=tsx, tx_abort=0)
     return encode("PSB") + b"\x99\x01" + mode + fup + encode("PSBEND")
 
 
-def flow_of(stream: bytes) -> Any:
+def start_decoding(stream: bytes) -> Any:
     space = core.Space()
     space.map(0, BASE, b"\x90" * 64)
     return core.StreamDecoder(stream, space)
 
 
 def decode(stream: bytes) -> tuple[list[int], list[str | None]]:
-    flow = flow_of(stream)
+    flow = start_decoding(stream)
     ips = array("Q")
     while (part := flow.instructions(1000)) is not None:
         ips.extend(part["ip"])
@@ -40,7 +40,7 @@ def decode(stream: bytes) -> tuple[list[int], list[str | None]]:
 
 
 def events(stream: bytes, kind: str) -> list[tuple[int, int]]:
-    flow = flow_of(stream)
+    flow = start_decoding(stream)
     rows = flow.rows(1 << 20)
     columns: list[Any] = [array("Q", rows[key]) for key in ("event_ip", "event_value")]
     found = zip(rows["event_kind"], *columns, strict=True)
@@ -52,10 +52,10 @@ def evd(kind: int) -> bytes:
 
 
 def cfe(kind: int, vector: int = 0) -> bytes:
-    return encode("CFE", ip=1, type=kind, vector=vector) + full("FUP", BASE + 1)
+    return encode("CFE", ip=1, type=kind, vector=vector) + ip_packet("FUP", BASE + 1)
 
 
-STOP = full("FUP", BASE + 1) + encode("TIP.PGD", ip_bytes=0, payload=None)
+STOP = ip_packet("FUP", BASE + 1) + encode("TIP.PGD", ip_bytes=0, payload=None)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_evd_belongs_to_the_next_cfe(packets: bytes) -> None:
         (evd(0) + cfe(1, 13), "CFE of type 0x1 after EVDs of another event"),
         (evd(0) + cfe(8), "CFE of type 0x8 after EVDs of another event"),
         (evd(2) + cfe(2), "CFE of type 0x2 after EVDs of another event"),
-        (evd(2) + evd(2) + cfe(8), "EVD has no place here"),
-        (evd(2) + full("TIP", BASE), "TIP has no place here"),
-        (evd(0) + full("FUP", BASE + 1), "FUP has no place here"),
+        (evd(2) + evd(2) + cfe(8), "EVD is not allowed here"),
+        (evd(2) + ip_packet("TIP", BASE), "TIP is not allowed here"),
+        (evd(0) + ip_packet("FUP", BASE + 1), "FUP is not allowed here"),
     ],
 )
 def test_misplaced_evd_is_an_error(packets: bytes, wrong: str) -> None:
@@ -86,15 +86,15 @@ def test_misplaced_evd_is_an_error(packets: bytes, wrong: str) -> None:
     assert errors[:2] == [None, wrong]
 
 
-def test_an_overflow_may_take_the_cfe() -> None:
-    stream = psb() + evd(1) + encode("OVF") + full("FUP", BASE) + cfe(1, 14) + STOP
+def test_overflow_may_lose_the_cfe_after_evd() -> None:
+    stream = psb() + evd(1) + encode("OVF") + ip_packet("FUP", BASE) + cfe(1, 14) + STOP
     assert decode(stream)[1] == [None, "the processor dropped packets (OVF)", None]
 
 
 FORBIDDEN = {
-    "TIP": full("TIP", BASE + 8),
-    "TIP.PGE": full("TIP.PGE", BASE + 8),
-    "TIP.PGD": full("TIP.PGD", BASE + 8),
+    "TIP": ip_packet("TIP", BASE + 8),
+    "TIP.PGE": ip_packet("TIP.PGE", BASE + 8),
+    "TIP.PGD": ip_packet("TIP.PGD", BASE + 8),
     "MODE.Exec": b"\x99\x01",
     "MODE.TSX": encode("MODE.TSX", in_tx=0, tx_abort=0),
     "PIP": encode("PIP", nr=0, cr3=0x5000),
@@ -110,10 +110,10 @@ BLOCK = encode("BBP", sz=0, type=4)
 
 @pytest.mark.spec("TAB15-010")
 @pytest.mark.parametrize("name", FORBIDDEN)
-def test_a_packet_that_may_not_come_within_a_block(name: str) -> None:
-    """Table 33-15: it is an error, and the block is over."""
+def test_illegal_packet_ends_the_block_with_an_error(name: str) -> None:
+    """Table 33-15."""
     _, errors = decode(psb() + BLOCK + FORBIDDEN[name] + b"\x04")
-    assert errors[1] == f"{name} may not come within a block"
+    assert errors[1] == f"{name} is not allowed within a block"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_a_packet_that_may_not_come_within_a_block(name: str) -> None:
         BLOCK,
     ],
 )
-def test_other_packets_may_come_within_a_block(between: bytes) -> None:
-    end = encode("BEP", ip=1) + full("FUP", BASE + 1)
+def test_legal_packets_do_not_end_the_block(between: bytes) -> None:
+    end = encode("BEP", ip=1) + ip_packet("FUP", BASE + 1)
     assert decode(psb() + BLOCK + between + end + STOP)[1] == [None]
 
 
@@ -138,11 +138,11 @@ def test_other_packets_may_come_within_a_block(between: bytes) -> None:
 def test_psb_reports_whether_a_transaction_continues(
     states: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    """Section 33.3.7: the state at the PSB; what had been told before is not told again."""
+    """Section 33.3.7: PSB+ has the state at the PSB; a begun transaction is not reported again."""
     stream = b"".join(psb(tsx=state) for state in states)
     assert events(stream, "mode.tsx") == expected
 
 
 def test_begun_transaction_is_not_reported_again() -> None:
-    begin = encode("MODE.TSX", in_tx=1, tx_abort=0) + full("FUP", BASE)
+    begin = encode("MODE.TSX", in_tx=1, tx_abort=0) + ip_packet("FUP", BASE)
     assert events(psb(tsx=0) + begin + psb(tsx=1), "mode.tsx") == [(BASE, 1)]

@@ -1,4 +1,4 @@
-"""The examples of the chapter, read back: the streams as printed, and what ran by them."""
+"""The examples of the chapter: the printed streams decode to the paths in the text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 START = 1 << 20  # TSC at the first packet; a core cycle is a tick
 
 
-class Read(NamedTuple):
+class DecodedExample(NamedTuple):
     """IPs, (start, time) of each run and (kind, ip, value, time) of each event; times from START.
 
-    A not-taken branch does not end a run. Of the packets, `mode` opens the stream.
+    A not-taken branch does not end a run.
     """
 
     ips: list[int]
@@ -25,7 +25,9 @@ class Read(NamedTuple):
     events: list[tuple[str, int, int, int]]
 
 
-def read(stream: str | bytes, code: dict[int, str], ip: int | None, mode: int = 1) -> Read:
+def decode_example(
+    stream: str | bytes, code: dict[int, str], ip: int | None, mode: int = 1
+) -> DecodedExample:
     space = core.Space()
     for address, text in code.items():
         space.map(0, address, bytes.fromhex(text))
@@ -50,11 +52,11 @@ def read(stream: str | bytes, code: dict[int, str], ip: int | None, mode: int = 
         columns = [array("Q", rows[f"event_{name}"]) for name in ("ip", "value", "time")]
         for kind, at, value, time in zip(rows["event_kind"], *columns, strict=True):
             events.append((flow.EVENTS[kind], at, value, time - START))
-    return Read(list(ips), runs, events)
+    return DecodedExample(list(ips), runs, events)
 
 
 @pytest.mark.spec("GOLD-001", "CYC-008", "CYC-015")
-def test_example_33_1() -> None:
+def test_example_33_1_decodes_to_its_text() -> None:
     # 1000 call rax; 1100 call rax; 1200 jnz 1280; 1202 ret; 1102 jnz 1180; 1180 ret; 5000 mov cr3
     code = {
         0x1000: "ffd0",
@@ -65,7 +67,7 @@ def test_example_33_1() -> None:
     }
     stream = "27 06  2d 00 11"  # CYC(100), the example's x
     stream += "13 2d 00 12  33  16  43 2d 00 50  ff fe  17 01 04  df fa 02 43 00 45 23 01 00 00"
-    found = read(stream + "3d 03 50 01", code, 0x1000)
+    found = decode_example(stream + "3d 03 50 01", code, 0x1000)
     assert found.ips == [0x1000, 0x1100, 0x1200, 0x1202, 0x1102, 0x1180, 0x5000]
     # the CYC before the TNT is the time of its first branch, a lower bound for the others
     assert found.runs == [
@@ -80,7 +82,7 @@ def test_example_33_1() -> None:
 
 
 @pytest.mark.spec("GOLD-002", "CYC-008")
-def test_example_33_2() -> None:
+def test_example_33_2_decodes_to_its_text() -> None:
     # 1000 call 2000; 1005 jnz 1080; 1080 jmp eax; 2000 jnz 2080; 2002 ret; 3000 jnz; 3002 int 20h
     code = {
         0x1000: "e8fb0f0000 7579",
@@ -91,15 +93,15 @@ def test_example_33_2() -> None:
     }
     stream = "47 0c 16  4b 2d 00 30  1b 04  3d 02 30"  # CYC(200) TNT, CYC(9) TIP, CYC(3) TNT, FUP
     stream += "53 02 43 00 77 00 00 00 00  a3 99 00 2d 00 80"  # CYC(10) PIP, CYC(20) MODE.Exec TIP
-    found = read(stream + "3d 01 80 01", code, 0x1000, mode=2)
-    # the INT that the task gate takes over has not retired
+    found = decode_example(stream + "3d 01 80 01", code, 0x1000, mode=2)
+    # the INT has not retired: the task gate took its place
     assert found.ips == [0x1000, 0x2000, 0x2002, 0x1005, 0x1080, 0x3000, 0x8000]
     assert found.runs[-2:] == [(0x3000, 209), (0x8000, 242)]
     assert ("paging", 0, 0x77000, 222) in found.events
     assert ("async", 0x3002, 0x8000, 242) in found.events
 
 
-# Table 33-13: when the eight packets came (the fifth is the PIP), and which had a CYC.
+# Table 33-13: times of the eight packets (the fifth is the PIP), and which had a CYC.
 AT = [0, 9, 15, 30, 38, 46, 64, 71]
 THRESHOLDS = [
     pytest.param(AT, AT, id="0", marks=pytest.mark.spec("GOLD-003")),
@@ -116,22 +118,22 @@ THRESHOLDS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "known"), THRESHOLDS)
-def test_table_33_13(told: list[int], known: list[int]) -> None:
-    """Known is the time of the last CYC: exact for its packet, a lower bound until the next."""
+@pytest.mark.parametrize(("present", "known"), THRESHOLDS)
+def test_table_33_13_times_are_those_of_the_last_cyc(present: list[int], known: list[int]) -> None:
+    """The time of the last CYC is exact for its packet and a lower bound until the next CYC."""
     targets = [0x2000, 0x2100, 0x2200, 0x2300, 0, 0x2400, 0x2500, 0x2600]
     code = {0x1000: "ffe0", 0x2000: "ffd0", 0x2100: "ffd0", 0x2200: "ffe0", 0x2300: "0f22d8 ffe0"}
     code |= {0x2400: "ffd0", 0x2500: "ffe0", 0x2600: "90"}
     stream, last = b"", -1000
     for at, target in zip(AT, targets, strict=True):
-        if at in told:
+        if at in present:
             stream += encode_cyc(at - last)
             last = at
         if target:
             stream += encode("TIP", ip_bytes=1, payload=target)
         else:
             stream += encode("PIP", nr=0, cr3=0x9000)
-    found = read(stream + bytes.fromhex("3d0126 01"), code, 0x1000)
+    found = decode_example(stream + bytes.fromhex("3d0126 01"), code, 0x1000)
     pip = known[4]
     times = known[:4] + known[5:]
     assert found.runs[1:] == [
@@ -141,10 +143,10 @@ def test_table_33_13(told: list[int], known: list[int]) -> None:
 
 
 @pytest.mark.spec("GOLD-007")
-def test_table_33_2() -> None:
+def test_table_33_2_code_outside_the_filter_is_not_needed() -> None:
     # RangeBase 2000, RangeLimit 2fff: jcc not taken, then jmp 3000; no code outside is needed
     code = {0x2000: "7510 909090 e9f60f0000"}
-    found = read("99 01 31 00 20  04  21 00 30", code, None)
+    found = decode_example("99 01 31 00 20  04  21 00 30", code, None)
     assert found.ips == [0x2000, 0x2002, 0x2003, 0x2004, 0x2005]
     assert [event[:3] for event in found.events if event[0] in ("enabled", "disabled")] == [
         ("enabled", 0x2000, 0),
@@ -158,7 +160,7 @@ def test_table_33_2() -> None:
     ["04 2d 08 13  14 2d 00 11  04 3d 0c 11 2d 00 cc", "48 2d 08 13 2d 00 11 3d 0c 11 2d 00 cc"],
     ids=["in order", "deferred"],
 )
-def test_table_33_19(stream: str) -> None:
+def test_table_33_19_deferred_tips_decode(stream: str) -> None:
     # foo at 1000, bar at 1308, baz at 1500, qux at 1100; the branch of 1314 is taken, to 1500
     code = {
         0x1000: "4885c990 0f85f20f0000 ffe2",  # 1004 jnz 1ffc; 100a jmp rdx
@@ -168,7 +170,7 @@ def test_table_33_19(stream: str) -> None:
         0x1100: "4885db90 7ffa 9090 4801c8 90",  # 1104 jg; 110c is next when the interrupt comes
         0xCC00: "5a",
     }
-    found = read(stream + "3d 01 cc 01", code, 0x1000)
+    found = decode_example(stream + "3d 01 cc 01", code, 0x1000)
     assert found.ips == [
         0x1000, 0x1003, 0x1004, 0x100A,
         0x1308, 0x130B, 0x130C, 0x1312, 0x1313, 0x1314, 0x14FA,

@@ -1,4 +1,4 @@
-"""Loss: every byte is accounted for, wherever a stream is cut or damaged."""
+"""The ledger covers every byte, wherever a stream is cut or damaged."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def space() -> Any:
     return made
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
 def psb(ip: int | None) -> bytes:
-    fup = b"" if ip is None else full("FUP", ip)
+    fup = b"" if ip is None else ip_packet("FUP", ip)
     return encode("PSB") + b"\x99\x01" + fup + encode("PSBEND")
 
 
 STREAM = (
     psb(None)
     + b"\x99\x01"
-    + full("TIP.PGE", 0x1000)
+    + ip_packet("TIP.PGE", 0x1000)
     + encode_tnt(1, 0, long=False)
-    + full("TIP", 0x1002)
+    + ip_packet("TIP", 0x1002)
     + encode("TSC", tsc=0x1234)
     + encode("CYC", cycles=100)
-    + full("TIP", 0x1000)
+    + ip_packet("TIP", 0x1000)
     + psb(0x1000)
     + encode_tnt(1, 1, long=True)
     + encode("MTC", ctc=5)
-    + full("FUP", 0x1004)
+    + ip_packet("FUP", 0x1004)
     + encode("TIP.PGD", ip_bytes=0)
 )
 IPS = [0x1000, 0x1002, 0x1003, 0x1004, 0x1002, 0x1003, 0x1004, 0x1000]
@@ -59,7 +59,7 @@ def decode(stream: bytes) -> tuple[list[int], list[Any], dict[str, Any]]:
 
 
 def check_account(stream: bytes, ledger: list[Any], counts: dict[str, Any]) -> None:
-    """No gaps, no overlaps; a reason for every loss and none without."""
+    """Assert that spans have no gaps and no overlaps, and exactly the losses a reason."""
     at = 0
     for start, end, trust, kind, text, offset, _ in ledger:
         assert start == at
@@ -68,7 +68,8 @@ def check_account(stream: bytes, ledger: list[Any], counts: dict[str, Any]) -> N
         assert offset is None or 0 <= offset <= len(stream)
         at = end
     assert at == len(stream)
-    for trust, size in counts["bytes"].items():
+    for trust in ("exact", "resumed", "lost", "elsewhere"):
+        size = counts[f"{trust}_bytes"]
         assert size == sum(row[1] - row[0] for row in ledger if row[2] == trust)
 
 
@@ -106,7 +107,7 @@ def test_bytes_before_the_first_psb_are_lost(start: int) -> None:
 
 
 @pytest.mark.parametrize("head", [b"\0", b"\0" * 4, b"\0" + encode("CYC", cycles=7)])
-def test_pad_before_the_first_psb_is_no_loss(head: bytes) -> None:
+def test_pad_before_the_first_psb_is_not_lost(head: bytes) -> None:
     stream = head + STREAM
     ips, ledger, _ = decode(stream)
     assert ips == IPS
@@ -116,13 +117,13 @@ def test_pad_before_the_first_psb_is_no_loss(head: bytes) -> None:
 def test_psb_plus_without_fup_after_a_loss_is_exact() -> None:
     lost = encode_tnt(1, 1)
     off = encode("PSB") + b"\x99\x01" + encode("PSBEND")
-    ips, ledger, _ = decode(lost + off + full("TIP.PGE", 0x1002))
+    ips, ledger, _ = decode(lost + off + ip_packet("TIP.PGE", 0x1002))
     assert ips == []
     assert [row[:3] for row in ledger][:1] == [(0, 1, "lost")]
     assert {row[2] for row in ledger[1:]} == {"exact"}
 
 
-def test_a_cyc_before_the_first_psb_is_no_loss() -> None:
+def test_cyc_before_the_first_psb_is_not_lost() -> None:
     stream = encode("CYC", cycles=7) + STREAM
     ips, ledger, _ = decode(stream)
     assert ips == IPS
@@ -144,8 +145,8 @@ def test_stream_without_psb_is_lost() -> None:
 @pytest.mark.parametrize(("bad", "kind"), [(b"\x05", "bad bytes"), (b"\x02\x00", "bad bytes")])
 def test_bad_bytes_are_lost_up_to_the_next_psb(bad: bytes, kind: str) -> None:
     first = psb(0x1002)
-    # the IP in what follows the bad bytes is not used: LastIP is not known
-    stream = first + bad + full("TIP.PGE", 0x1000) + psb(0x1000) + encode_tnt(1, 1)
+    # the IP after the bad bytes is not used: LastIP is unknown
+    stream = first + bad + ip_packet("TIP.PGE", 0x1000) + psb(0x1000) + encode_tnt(1, 1)
     ips, ledger, counts = decode(stream)
     check_account(bytes(stream), ledger, counts)
     assert ips == [0x1000]
@@ -154,9 +155,15 @@ def test_bad_bytes_are_lost_up_to_the_next_psb(bad: bytes, kind: str) -> None:
 
 
 def test_decoding_resumes_at_tip_pge_and_is_exact_again_at_psb() -> None:
-    # without the IP of where it went, the TIP is no place to go on at
+    # a TIP without IP does not allow decoding to resume
     head = psb(0x1000) + encode("TIP", ip_bytes=0, payload=None)
-    stream = head + full("TIP.PGE", 0x1002) + full("TIP", 0x1000) + psb(0x1000) + encode_tnt(1, 1)
+    stream = (
+        head
+        + ip_packet("TIP.PGE", 0x1002)
+        + ip_packet("TIP", 0x1000)
+        + psb(0x1000)
+        + encode_tnt(1, 1)
+    )
     ips, ledger, counts = decode(stream)
     check_account(bytes(stream), ledger, counts)
     assert ips == [0x1002, 0x1003, 0x1004, 0x1000]

@@ -1,4 +1,4 @@
-"""The cases of libipt: which instructions ran, by its instruction decoder."""
+"""The cases of libipt decode to the instructions that its instruction decoder reports."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import pytest
 import rtit
 from rtit.trace import Span, Stream
 
-# Where we stop on purpose and libipt goes on, or the other way round: case -> the classes of our
-# errors.
+# Cases where only one of rtit and libipt stops, on purpose: case -> the classes of our errors.
 DIFFERENT = {
     # only the number of instructions is listed
     "linear-fup-tip_pgd": [],
-    # libipt walks on at the end of the stream up to where code ends; we report what packets confirm
+    # libipt continues after the stream to the end of the code; we report what packets confirm
     "pip-pip_mov_cr3-fail": [],
-    # it reports instructions up to where trace and code disagree; the code may be another, so that
-    # we report none of them
+    # it reports instructions up to where trace and code disagree; as the code may be wrong, we
+    # report none of them
     "ptxed-resync-bad_query-fup-tip": ["trace and code disagree"],
     "ptxed-resync-bad_query-tip": ["trace and code disagree"],
 }
@@ -61,7 +60,7 @@ def names() -> list[str]:
 
 
 def settings(run: dict[str, Any], cpu: str | None) -> dict[str, Any]:
-    """What a run of libipt was told, as far as it concerns the flow."""
+    """Return the settings of a run of libipt that concern decoding."""
     options = dict(zip(run["options"], run["options"][1:], strict=False))
     found: dict[str, Any] = {}
     if cpu is not None:
@@ -82,7 +81,7 @@ def ips_of(stream: Stream) -> list[int]:
     return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
-def listed(path: Path) -> list[int]:
+def listed_ips(path: Path) -> list[int]:
     lines = path.read_text().splitlines()
     # "? " marks instructions in a transaction
     return [int(line[-16:], 16) for line in lines if re.fullmatch(r"(\? )?[0-9a-f]{16}", line)]
@@ -103,7 +102,7 @@ def test_instructions_equal_those_of_libipt(
         if name in DIFFERENT:
             assert classes == DIFFERENT[name]
             continue
-        assert ips == listed(folder / run["expected"])
+        assert ips == listed_ips(folder / run["expected"])
         assert classes == ERRORS.get(name, [])
 
 

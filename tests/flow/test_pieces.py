@@ -1,4 +1,4 @@
-"""A stream that comes piece by piece decodes as it does in one."""
+"""A stream in pieces decodes as the whole stream does."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 # 1000 jnz 1000; 1002 jmp rax
 CODE = bytes.fromhex("75fe ffe0")
 PSB = encode("PSB") + b"\x99\x01" + encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
-# Four times around, out, and back to 1000.
-ROUND = bytes([0b1111100]) + encode("TIP", ip_bytes=1, payload=0x1000)
+# Four iterations, out, and back to 1000.
+ITERATIONS = bytes([0b1111100]) + encode("TIP", ip_bytes=1, payload=0x1000)
 
 
 def long_stream() -> bytes:
-    """Half a megabyte: whole, then with bytes that are no packets in it, and cut in a packet."""
-    good = PSB + ROUND * 20_000
-    return good + b"\x02\xff" * 30_000 + PSB[:5] + b"\x02\xff" + good * 3 + ROUND[:2]
+    """Return half a megabyte: intact, then with bytes that are no packets, then cut within a
+    packet.
+    """
+    good = PSB + ITERATIONS * 20_000
+    return good + b"\x02\xff" * 30_000 + PSB[:5] + b"\x02\xff" + good * 3 + ITERATIONS[:2]
 
 
 def space() -> Any:
@@ -65,7 +67,7 @@ def test_pieces_are_read_when_decoding_reaches_them() -> None:
         yield PSB
         while True:
             taken += 1
-            yield ROUND * 1000
+            yield ITERATIONS * 1000
 
     flow = core.StreamDecoder(endless(), space())
     assert flow.instructions(100_000) is not None
@@ -83,7 +85,7 @@ def test_non_stream_is_rejected() -> None:
         core.StreamDecoder(["text"], space())
 
     def broken() -> Iterator[bytes]:
-        yield PSB + ROUND * 50_000
+        yield PSB + ITERATIONS * 50_000
         raise OSError("gone")
 
     flow = core.StreamDecoder(broken(), space())

@@ -1,4 +1,4 @@
-"""Traces of real processors, against what libipt and Linux perf agree on."""
+"""Traces of real processors decode to the paths that libipt and Linux perf agree on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUXTRACE = 71
 
 
 def aux_streams(data: bytes) -> Iterator[bytes]:
-    """The AUXTRACE payloads of a perf.data file, a buffer each."""
+    """Yield the AUXTRACE payloads of a perf.data file, one for each buffer."""
     offset, size = struct.unpack_from("<QQ", data, 40)
     end = offset + size
     streams: dict[int, bytes] = {}
@@ -32,7 +32,7 @@ def aux_streams(data: bytes) -> Iterator[bytes]:
 
 
 def space_of(elf: bytes) -> Any:
-    """A static ELF at its own addresses."""
+    """Return a space with a static ELF at its link addresses."""
     space = core.Space()
     table, entry, number = (*struct.unpack_from("<Q", elf, 32), *struct.unpack_from("<HH", elf, 54))
     for index in range(number):

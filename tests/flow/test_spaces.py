@@ -1,4 +1,4 @@
-"""Several address spaces in one stream: CR3, NR and the VMCS pointer say whose code runs (33.5)."""
+"""Several address spaces in one stream, selected by CR3, NR and the VMCS pointer (33.5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM = "90 0f22d8 90 90 ffe0"
 TO = "90 0f22d8 6690 ffe0"
 
 
-def full(name: str, ip: int) -> bytes:
+def ip_packet(name: str, ip: int) -> bytes:
     return encode(name, ip_bytes=6, payload=ip)
 
 
@@ -39,16 +39,16 @@ def space(code: str) -> Any:
 
 def begin(*status: bytes) -> bytes:
     """PSB+ at 0x1000."""
-    plus = b"\x99\x01" + b"".join(status) + full("FUP", 0x1000)
+    plus = b"\x99\x01" + b"".join(status) + ip_packet("FUP", 0x1000)
     return encode("PSB") + plus + encode("PSBEND")
 
 
-def stop(ip: int) -> bytes:
-    return full("FUP", ip) + encode("TIP.PGD", ip_bytes=0)
+def disable(ip: int) -> bytes:
+    return ip_packet("FUP", ip) + encode("TIP.PGD", ip_bytes=0)
 
 
-def follow(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int]:
-    """IPs of what ran; nothing may be lost."""
+def decode_path(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int]:
+    """Return the IPs of the path; no data may be lost."""
     others = {key: space(code) for key, code in spaces.items()}
     flow = core.StreamDecoder(stream, space(default), spaces=others)
     ips = array("Q")
@@ -61,13 +61,13 @@ def follow(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int
 @pytest.mark.spec("DEC-015", "PIP-009")
 def test_mov_cr3_changes_the_code_from_the_next_instruction() -> None:
     spaces = {(A, 0): FROM, (B, 0): TO}
-    # the packet comes before anything that tells of the jmp
-    assert follow(begin(pip(A)) + pip(B) + stop(0x1006), spaces) == [0x1000, 0x1001, 0x1004]
+    # the packet precedes the packet of the jmp
+    assert decode_path(begin(pip(A)) + pip(B) + disable(0x1006), spaces) == [0x1000, 0x1001, 0x1004]
     stayed = [0x1000, 0x1001, 0x1004, 0x1005]
-    assert follow(begin(pip(A)) + pip(A) + stop(0x1006), spaces) == stayed
-    # whoever has no space of its own has the one for all
-    assert follow(begin(pip(A)) + pip(B) + stop(0x1006), {(A, 0): TO}, FROM) == stayed
-    assert follow(begin() + pip(B) + stop(0x1006), {(B, 0): TO}, FROM) == stayed[:3]
+    assert decode_path(begin(pip(A)) + pip(A) + disable(0x1006), spaces) == stayed
+    # an unknown CR3 selects the default space
+    assert decode_path(begin(pip(A)) + pip(B) + disable(0x1006), {(A, 0): TO}, FROM) == stayed
+    assert decode_path(begin() + pip(B) + disable(0x1006), {(B, 0): TO}, FROM) == stayed[:3]
 
 
 @pytest.mark.spec("PIP-009")
@@ -75,16 +75,18 @@ def test_mov_cr3_changes_the_code_from_the_next_instruction() -> None:
 def test_far_transfer_changes_the_code_at_its_target(far: str) -> None:
     # a far transfer at 1000 is none of the new space; its target is
     spaces = {(A, 0): far + "90" * 9, (B, 1): "90" * 8 + "6690"}
-    ips = follow(begin(pip(A)) + pip(B, 1) + full("TIP", 0x1008) + stop(0x100A), spaces)
+    ips = decode_path(
+        begin(pip(A)) + pip(B, 1) + ip_packet("TIP", 0x1008) + disable(0x100A), spaces
+    )
     assert ips == [0x1000, 0x1008]
 
 
 @pytest.mark.spec("PIP-008")
 def test_between_fup_and_tip_the_old_code_runs_up_to_the_fup() -> None:
-    # two nops, where the new space has one of two bytes; no MOV CR3 is passed
+    # two nops, where the new space has one of two bytes; the path has no MOV CR3
     spaces = {(A, 0): "9090 0f22d8 9090", (B, 0): "6690 0f22d8 6690"}
-    event = full("FUP", 0x1001) + pip(B) + full("TIP", 0x1005)
-    assert follow(begin(pip(A)) + event + stop(0x1007), spaces) == [0x1000, 0x1005]
+    event = ip_packet("FUP", 0x1001) + pip(B) + ip_packet("TIP", 0x1005)
+    assert decode_path(begin(pip(A)) + event + disable(0x1007), spaces) == [0x1000, 0x1005]
 
 
 @pytest.mark.spec("DEC-015")
@@ -92,12 +94,12 @@ def test_guests_with_one_cr3_differ_by_nr_and_vmcs_pointer() -> None:
     spaces = {(A, 0): FROM, (A, 1, 0x7000): TO, (A, 1, 0x8000): "0f1f00 90909090 ffe0"}
 
     def ips(*status: bytes) -> list[int]:
-        return follow(begin(*status) + stop(0x1004), spaces, "90909090")
+        return decode_path(begin(*status) + disable(0x1004), spaces, "90909090")
 
     assert ips(pip(A), vmcs(0x7000)) == [0x1000, 0x1001]
     assert ips(pip(A, 1), vmcs(0x7000)) == [0x1000, 0x1001]
     assert ips(pip(A, 1), vmcs(0x8000)) == [0x1000, 0x1003]
-    # the one for all: NR tells that it is a guest, and nobody knows whose
+    # the default space: NR says that it is a guest, but not which
     assert ips(pip(A, 1), vmcs(0x9000)) == [0x1000, 0x1001, 0x1002, 0x1003]
 
 
@@ -113,15 +115,21 @@ def test_vmcs_pointer_holds_from_the_next_vm_entry() -> None:
     spaces[A, 0] = spaces[B, 0] = host
     start = begin(vmcs(0x7000), pip(B)) + vmcs(0x8000)
     ran = [0x1000, 0x1001, 0x1004, 0x1007, 0x1008, 0x1009]
-    enter = pip(A, 1) + full("TIP", 0x1000) + stop(0x1002)
-    # not yet at a MOV CR3
-    assert follow(start + pip(A) + enter, spaces) == [*ran, 0x1000, 0x1001]
-    # without it the entry is into the guest of the old pointer
+    enter = pip(A, 1) + ip_packet("TIP", 0x1000) + disable(0x1002)
+    # a MOV CR3 is too early
+    assert decode_path(start + pip(A) + enter, spaces) == [*ran, 0x1000, 0x1001]
+    # without it the entry is to the guest of the old pointer
     old = begin(vmcs(0x7000), pip(B)) + pip(A) + enter
-    assert follow(old, spaces) == [*ran, 0x1000]
-    # within a compound event it holds from its end on
-    event = full("FUP", 0x1001) + vmcs(0x8000) + pip(A, 1) + full("TIP", 0x1000) + stop(0x1002)
-    assert follow(begin(vmcs(0x7000), pip(B)) + event, spaces) == [0x1000, 0x1000, 0x1001]
+    assert decode_path(old, spaces) == [*ran, 0x1000]
+    # within a compound event it holds from the end of the event
+    event = (
+        ip_packet("FUP", 0x1001)
+        + vmcs(0x8000)
+        + pip(A, 1)
+        + ip_packet("TIP", 0x1000)
+        + disable(0x1002)
+    )
+    assert decode_path(begin(vmcs(0x7000), pip(B)) + event, spaces) == [0x1000, 0x1000, 0x1001]
 
 
 @pytest.mark.parametrize("walk", [False, True], ids=["steps", "packet by packet"])
@@ -129,10 +137,10 @@ def test_vmcs_pointer_holds_from_the_next_vm_entry() -> None:
 def test_branch_target_is_in_the_batch_of_the_branch(most: int, walk: bool) -> None:
     # 1000 vmlaunch into 1000 je 1002 of the other space
     spaces = {(A, 0): space("0f01c2"), (B, 1): space("7400 90")}
-    enter = pip(B, 1) + full("TIP", 0x1000) + encode("TNT", bits="T")
-    leave = full("FUP", 0x1002) + pip(A) + full("TIP", 0x1000)
+    enter = pip(B, 1) + ip_packet("TIP", 0x1000) + encode("TNT", bits="T")
+    leave = ip_packet("FUP", 0x1002) + pip(A) + ip_packet("TIP", 0x1000)
     rounds = (enter + leave) * 3
-    stream = begin(pip(A)) + rounds + stop(0x1000)
+    stream = begin(pip(A)) + rounds + disable(0x1000)
     flow = core.StreamDecoder(stream, core.Space(), spaces=spaces, walk=walk)
     found: list[tuple[int, int, int]] = []
     while (batch := flow.branches(most)) is not None:

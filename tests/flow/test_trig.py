@@ -1,4 +1,4 @@
-"""TRIG, which is later than the chapter: libipt's cases say before which instruction it is."""
+"""TRIG, which is newer than the chapter: libipt's cases have the instruction after it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ TRIG = re.compile(r"\[trig ([0-9a-f]{2})(?:, ip: ([0-9a-f]{16}))?(, mult)?\]")
 NEXT = re.compile(r"(?:\[disabled, at: )?([0-9a-f]{16})\]?")
 
 
-def listed(text: str) -> list[tuple[int, int, bool]]:
-    """Value, place and MULT of each: the place is told, or that of the next line with one."""
+def parse_trigs(text: str) -> list[tuple[int, int, bool]]:
+    """Return value, address and MULT of each TRIG; without an address, that of the next line with
+    one.
+    """
     lines = text.splitlines()
     found = []
     for number, line in enumerate(lines):
         if match := TRIG.fullmatch(line):
-            later = [place[1] for line in lines[number:] if (place := NEXT.fullmatch(line))]
+            later = [address[1] for line in lines[number:] if (address := NEXT.fullmatch(line))]
             where = match[2] or (later[0] if later else "0")
             found.append((int(match[1], 16), int(where, 16), bool(match[3])))
     return found
@@ -41,7 +43,7 @@ def events(name: str, folder: Path) -> list[tuple[int, int, bool]]:
     return found
 
 
-# What no line tells: an instruction that does not run after it.
+# Cases where no later instruction runs, so that no line has an address.
 UNLISTED = {
     ("mode-trig-trig", 0xA4): 0x100B,
     ("tnt-trig", 0xA1): 0x1008,
@@ -53,7 +55,7 @@ CASES = ["exstop-trig", "fup-tip-trig", "mode-trig-trig", "psb-fup-ptw-trig"]
 @pytest.mark.parametrize("name", [*CASES, "tnt-trig", "trig-fup"])
 def test_trig_events_equal_those_of_libipt(name: str, traces: Path) -> None:
     folder = traces / "libipt-cases"
-    expected = listed((folder / f"{name}.instructions.txt").read_text())
+    expected = parse_trigs((folder / f"{name}.instructions.txt").read_text())
     assert expected
     assert events(name, folder) == [
         (value, UNLISTED.get((name, value), ip), mult) for value, ip, mult in expected

@@ -177,14 +177,14 @@ def test_listen_serves_gdb_over_tcp(shared: Path) -> None:
         [*RTIT, "gdb", "--listen", "0", str(shared)], stderr=subprocess.PIPE, text=True
     ) as server:
         assert server.stderr is not None
-        place = ""
+        address = ""
         for line in server.stderr:
             if "target remote" in line:
-                place = line.split()[-1]
+                address = line.split()[-1]
                 break
-        assert place.startswith("127.0.0.1:")
+        assert address.startswith("127.0.0.1:")
         ended = subprocess.run(
-            [gdb, "-nx", "-batch", "-ex", f"target remote {place}", "-ex", "info record"],
+            [gdb, "-nx", "-batch", "-ex", f"target remote {address}", "-ex", "info record"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

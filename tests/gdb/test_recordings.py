@@ -12,7 +12,7 @@ import pytest
 
 import rtit
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import SizeLimits
 from rtit.gdb.target import Target
 from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb
 from support.recordings import RTIT, Recorder, thread_ends
@@ -84,7 +84,7 @@ def test_crash_after_end_of_trace_is_not_the_pc(
     """The PC is where tracing ended; the path from there to the crash is unknown."""
     data = record_program(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
     session = run_gdb(data, "p $_siginfo", "info record", "bt", "info line")
-    assert "came later, and what led there was not traced" in session.err
+    assert "followed, and the code before it was not traced" in session.err
     assert ", to SIGSEGV" not in session.err
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
@@ -107,8 +107,8 @@ def test_gap_in_any_viewed_thread_sets_exit_code(program: ProgramBuilder, tmp_pa
         [other] = [each for each in trace.streams if each.tid != ended.tid]
         piece = other.source.pieces[0]  # type: ignore[attr-defined]
     broken = bytearray(data.read_bytes())
-    place = piece.file_offset + piece.size // 2
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    file_offset = piece.file_offset + piece.size // 2
+    broken[file_offset : file_offset + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
     assert run_gdb(data, "thread apply all -s bt").status == 3
 
@@ -134,10 +134,10 @@ def test_threads_have_their_own_paths_and_frames(program: ProgramBuilder, tmp_pa
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
-def test_threads_that_share_cpus(
+def test_threads_that_share_cpus_are_replayed_from_branches(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, cpus: int
 ) -> None:
-    """No packets are a thread's own: gdb gets what was decoded."""
+    """Packets of a CPU belong to no single thread: gdb gets decoded branches."""
     live = record([program("threads")])
     data = tmp_path / "data"
     replay(live.log, data, cpus=cpus)
@@ -200,12 +200,12 @@ def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form
     data = record_program(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
     with rtit.Trace(data) as trace:
         pieces = trace.streams[0].source.pieces  # type: ignore[attr-defined]
-        points = [point.offset for batch in trace.streams[0].sync_points() for point in batch]
-        wrong = points[2] - 100
+        psb_offsets = [psb.offset for batch in trace.streams[0].sync_points() for psb in batch]
+        wrong = psb_offsets[2] - 100
         [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
-        place = piece.file_offset + wrong - piece.aux_offset
+        file_offset = piece.file_offset + wrong - piece.aux_offset
     broken = bytearray(data.read_bytes())
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    broken[file_offset : file_offset + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
     session = run_gdb(data, "info record", "bt", options=("--format", form))
     count, gaps = session.recorded
@@ -219,7 +219,9 @@ def test_damaged_packets_are_a_gap(program: ProgramBuilder, tmp_path: Path, form
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
-def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
+def test_snapshot_before_a_crash_is_replayed(
+    program: ProgramBuilder, tmp_path: Path, form: str
+) -> None:
     extent = SizeLimits(snapshot=4096)
     data = record_program(
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", size_limits=extent

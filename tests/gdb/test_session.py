@@ -46,23 +46,23 @@ Ask = Callable[[bytes], bytes]
 
 
 @pytest.fixture
-def ask(target: Target) -> Ask:
+def send_packet(target: Target) -> Ask:
     """Send one packet to a session and return the payload of its reply."""
     session = GdbSession(target)
 
-    def asked(packet: bytes) -> bytes:
+    def reply_of(packet: bytes) -> bytes:
         [answer] = PacketReader().feed(session.feed(frame_packet(packet)))
         assert isinstance(answer, bytes)
         return re.sub(rb"\}(.)", lambda found: bytes([found[1][0] ^ 0x20]), answer, flags=re.DOTALL)
 
-    return asked
+    return reply_of
 
 
-def whole(ask: Ask, name: bytes, annex: bytes = b"", size: int = 100) -> bytes:
+def read_qxfer_object(send_packet: Ask, name: bytes, annex: bytes = b"", size: int = 100) -> bytes:
     """Return a qXfer object, read in parts."""
     text = b""
     while True:
-        part = ask(b"qXfer:%b:read:%b:%x,%x" % (name, annex, len(text), size))
+        part = send_packet(b"qXfer:%b:read:%b:%x,%x" % (name, annex, len(text), size))
         assert part[:1] in (b"m", b"l")
         text += part[1:]
         if part[:1] == b"l":
@@ -81,13 +81,13 @@ def test_packets_are_found_in_any_pieces(packets: list[bytes], data: st.DataObje
 
 
 @given(st.binary(max_size=20))
-def test_a_wrong_checksum_is_noticed(payload: bytes) -> None:
+def test_wrong_checksum_is_rejected(payload: bytes) -> None:
     frame = frame_packet(escape_payload(payload))
     wrong = frame[:-2] + b"%02x" % (int(frame[-2:], 16) ^ 1)
     assert [*PacketReader().feed(wrong + frame_packet(b"g"))] == [FrameError.BROKEN, b"g"]
 
 
-def test_a_packet_without_end_is_given_up() -> None:
+def test_packet_without_end_is_dropped() -> None:
     reader, found = PacketReader(), list[bytes | FrameError]()
     for _ in range(100):
         found += reader.feed(b"$" + b"m" * 1000)
@@ -149,37 +149,37 @@ def test_any_bytes_get_valid_replies(target: Target, sent: list[bytes]) -> None:
         b"qRcmd," + (b"callers " + b"1" * 5000).hex().encode(),
     ],
 )
-def test_malformed_packet_gets_e22(ask: Ask, packet: bytes) -> None:
-    assert ask(packet) == b"E22"
+def test_malformed_packet_gets_e22(send_packet: Ask, packet: bytes) -> None:
+    assert send_packet(packet) == b"E22"
 
 
 @pytest.mark.parametrize(
     "packet", [b"", b"vMustReplyEmpty", b"qXfer:auxv:write::0:0", b"vCont?", b"qCRC:1000,10"]
 )
-def test_unknown_packet_gets_empty_reply(ask: Ask, packet: bytes) -> None:
-    assert ask(packet) == b""
+def test_unknown_packet_gets_empty_reply(send_packet: Ask, packet: bytes) -> None:
+    assert send_packet(packet) == b""
 
 
-def test_writes_are_refused(ask: Ask) -> None:
+def test_writes_are_refused(send_packet: Ask) -> None:
     for packet in (b"G00", b"P0=0000000000000000", b"M0,1:00", b"X0,0:"):
-        assert ask(packet) == b"E01"
+        assert send_packet(packet) == b"E01"
 
 
-def test_memory_of_read_only_segments_is_known(ask: Ask, target: Target) -> None:
+def test_memory_of_read_only_segments_is_known(send_packet: Ask, target: Target) -> None:
     main = target.program.main
     assert main is not None
     assert main.path.endswith("/true")
     contents = Path(main.path).read_bytes()
     # the ELF header is mapped read-only at the load bias
-    assert bytes.fromhex(ask(b"m%x,40" % main.bias).decode()) == contents[:64]
-    for segment in main.headers.segments:
-        answer = ask(b"m%x,20" % main.address_of(segment.address))
-        if segment.flags & 2:  # writable: its content at the end is unknown
+    assert bytes.fromhex(send_packet(b"m%x,40" % main.bias).decode()) == contents[:64]
+    for offset, address, _, _, flags in main.headers.segments:
+        answer = send_packet(b"m%x,20" % main.address_of(address))
+        if flags & 2:  # writable: its content at the end is unknown
             assert answer == b"E14"
         else:
-            assert bytes.fromhex(answer.decode()) == contents[segment.offset :][:32]
-    assert ask(b"m0,8") == b"E14"
-    assert ask(b"mffffffffffffffff,8") == b"E14"
+            assert bytes.fromhex(answer.decode()) == contents[offset:][:32]
+    assert send_packet(b"m0,8") == b"E14"
+    assert send_packet(b"mffffffffffffffff,8") == b"E14"
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
@@ -187,16 +187,16 @@ def test_memory_read_never_exceeds_size(target: Target, address: int, size: int)
     assert len(target.program.read(address, size)) <= size
 
 
-def test_only_the_pc_is_known(ask: Ask, target: Target) -> None:
+def test_only_the_pc_is_known(send_packet: Ask, target: Target) -> None:
     """Registers have the sizes of the target description; all but the PC are unknown."""
-    tree = ET.fromstring(whole(ask, b"features", b"target.xml"))
+    tree = ET.fromstring(read_qxfer_object(send_packet, b"features", b"target.xml"))
     sizes = [(each.get("name"), int(each.get("bitsize", 0))) for each in tree.iter("reg")]
-    text = ask(b"g").decode()
+    text = send_packet(b"g").decode()
     assert len(text) * 4 == sum(size for _, size in sizes)
     at = 0
     for number, (name, size) in enumerate(sizes):
         value = text[at : at + size // 4]
-        assert ask(b"p%x" % number) == value.encode()
+        assert send_packet(b"p%x" % number) == value.encode()
         if name == "rip":
             assert int.from_bytes(bytes.fromhex(value), "little") == target.pc(target.tid)
         else:
@@ -204,29 +204,33 @@ def test_only_the_pc_is_known(ask: Ask, target: Target) -> None:
         at += size // 4
 
 
-def test_qxfer_objects_are_equal_in_any_part_size(ask: Ask, target: Target) -> None:
+def test_qxfer_objects_are_equal_in_any_part_size(send_packet: Ask, target: Target) -> None:
     for name, annex in ((b"threads", b""), (b"libraries-svr4", b""), (b"btrace-conf", b"")):
-        assert whole(ask, name, annex) == whole(ask, name, annex, 1 << 16)
-    threads = ET.fromstring(whole(ask, b"threads"))
+        assert read_qxfer_object(send_packet, name, annex) == read_qxfer_object(
+            send_packet, name, annex, 1 << 16
+        )
+    threads = ET.fromstring(read_qxfer_object(send_packet, b"threads"))
     assert [(int(each.get("id", ""), 16), each.get("name")) for each in threads] == [
         (target.tid, "true")
     ]
-    libraries = ET.fromstring(whole(ask, b"libraries-svr4"))
+    libraries = ET.fromstring(read_qxfer_object(send_packet, b"libraries-svr4"))
     names = [Path(each.get("name", "")).name for each in libraries]
     assert "libc.so.6" in names
     assert "true" not in names
     for each in libraries:  # the first address of a file is that of its ELF header
-        head = ask(b"m%x,4" % int(each.get("l_addr", ""), 16))
+        head = send_packet(b"m%x,4" % int(each.get("l_addr", ""), 16))
         assert bytes.fromhex(head.decode()) == b"\x7fELF"
-    pt = ET.fromstring(whole(ask, b"btrace", b"all", 1 << 12)).findtext("pt/raw")
+    pt = ET.fromstring(read_qxfer_object(send_packet, b"btrace", b"all", 1 << 12)).findtext(
+        "pt/raw"
+    )
     with rtit.Trace(target.trace.path) as trace:
         [stream] = trace.streams
         assert stream.read().endswith(bytes.fromhex(pt or "00"))
-    assert len(ET.fromstring(whole(ask, b"btrace", b"delta"))) == 0
+    assert len(ET.fromstring(read_qxfer_object(send_packet, b"btrace", b"delta"))) == 0
 
 
 def test_error_text_with_frame_characters_is_sanitized(
-    target: Target, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    target: Target, send_packet: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A path in an error may have `#`, `$`, `}` or `*`."""
 
@@ -234,7 +238,7 @@ def test_error_text_with_frame_characters_is_sanitized(
         raise RtitError("/tmp/a#1$}*2: no such thing")
 
     monkeypatch.setattr(target, "branch_trace", fail)
-    assert ask(b"qXfer:btrace:read:all:0,100") == b"E./tmp/a?1???2: no such thing"
+    assert send_packet(b"qXfer:btrace:read:all:0,100") == b"E./tmp/a?1???2: no such thing"
 
 
 def test_detach_and_kill_close_the_session(target: Target) -> None:
@@ -251,6 +255,6 @@ def test_no_ack_mode_stops_acknowledgements(target: Target) -> None:
     assert session.feed(b"$qC#00") == frame_packet(b"E22")
 
 
-def test_resume_replies_end_of_replay_log(ask: Ask) -> None:
+def test_resume_replies_end_of_replay_log(send_packet: Ask) -> None:
     for packet in (b"c", b"s", b"C05", b"S05"):
-        assert b"replaylog:end;" in ask(packet)
+        assert b"replaylog:end;" in send_packet(packet)

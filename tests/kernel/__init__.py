@@ -1,1 +1,1 @@
-"""A kernel that was made for tests: its code, processes that use it, and recordings of them."""
+"""A generated kernel: its code, processes that use it, and recordings of them."""

@@ -1,5 +1,5 @@
-"""A machine of one CPU with the made kernel: executes it, instruction by instruction, under a trace
-unit, and keeps what ran.
+"""A machine of one CPU with the generated kernel: executes its instructions under a trace unit, and
+records the path.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rtit.x86 import Class, Instruction, decode
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 20
 USER_CR3 = 0x1000
-"""What tells the two CR3s of a process apart where page tables are isolated."""
+"""Difference between the two CR3s of a process with isolated page tables."""
 VALUE = 0x1234_5678
-"""What PTWRITE tells."""
+"""Payload of PTWRITE."""
 ASLEEP = 5000
 """Ticks from MWAIT to the wake."""
 BPF, BPF_CODE = made.MODULE + 0x3040, bytes.fromhex("90 31c0 c3")
@@ -28,7 +28,9 @@ BPF, BPF_CODE = made.MODULE + 0x3040, bytes.fromhex("90 31c0 c3")
 
 @dataclass
 class Thread:
-    """`kernel` are the return addresses on its kernel stack, `ip` where its user code goes on."""
+    """`kernel` has the return addresses on its kernel stack; `ip` is where its user code
+    continues.
+    """
 
     pid: int
     tid: int
@@ -50,7 +52,7 @@ class Poke:
 
 @dataclass(frozen=True)
 class Switch:
-    """Another thread has the CPU: the times (TSC) of the records out and in."""
+    """A switch to another thread: the times (TSC) of the records out and in."""
 
     time: int
     back: int
@@ -59,10 +61,11 @@ class Switch:
 
 
 class Machine:
-    """`ran` is (tid, address) of each instruction, with the kernel's own idea of who runs: from
-    __switch_to on it is the next thread. `isolated`: the kernel has page tables of its own; `cyc`:
-    time is told exactly, else by an MTC every 320 instructions; `more` are other bits of
-    IA32_RTIT_CTL. `trace` are the packets.
+    """Executes the kernel and its threads under a trace unit; `trace` has the packets.
+
+    `ran` is (tid, address) of each instruction; the kernel attributes code from __switch_to on to
+    the next thread. `isolated`: the kernel has separate page tables; `cyc`: packets have exact
+    times, else an MTC every 320 instructions; `more` are other bits of IA32_RTIT_CTL.
     """
 
     def __init__(self, *, isolated: bool = True, cyc: bool = True, **more: int) -> None:
@@ -118,15 +121,15 @@ class Machine:
 
     @property
     def trace(self) -> bytes:
-        """All packets; tracing ends."""
+        """End tracing, and return all packets."""
         self.driver.advance_to(self.ip)
         self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
         written = self.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
         return self.cpu.unit.output.memory.read(_BUFFER, written)
 
     def syscall(self, to: Thread | None = None, calls: str | int | None = None) -> None:
-        """Run until the next return to user code: a system call that switches to another thread,
-        and calls a function.
+        """Run a system call that switches to another thread and calls a function, up to the return
+        to user code.
         """
         self._next = to
         self._then = self.at[calls] if isinstance(calls, str) else calls
@@ -138,7 +141,7 @@ class Machine:
             self._step()
 
     def interrupt(self, after: int = 1, *, cr2: int | None = None) -> None:
-        """Some instructions of user code, then an interrupt, or a page fault at `cr2`."""
+        """Run some instructions of user code, then an interrupt, or a page fault at `cr2`."""
         for _ in range(after):
             self._step()
         self.driver.advance_to(self.ip)
@@ -153,15 +156,15 @@ class Machine:
             self._step()
 
     def poke(self, label: str, new: bytes) -> None:
-        """The kernel changes its code."""
+        """Change kernel code."""
         address = self.at[label]
         base = next(b for b, code in self.memory.items() if b <= address < b + len(code))
-        place = slice(address - base, address - base + len(new))
-        old = bytes(self.memory[base][place])
-        self.memory[base][place] = new
+        offset = slice(address - base, address - base + len(new))
+        old = bytes(self.memory[base][offset])
+        self.memory[base][offset] = new
         self.pokes.append(Poke(self.time, address, old, new))
 
-    def key(self, on: bool) -> None:
+    def flip_static_key(self, on: bool) -> None:
         """Flip the static key."""
         jump = b"\xe9" + struct.pack("<i", self.at["key_on"] - self.at["key"] - 5)
         self.poke("key", jump if on else made.NOP)
@@ -171,10 +174,10 @@ class Machine:
 
     def _without_tracer(self) -> None:
         for base, code in self.memory.items():
-            for place in range(len(code) - 4):
-                (distance,) = struct.unpack_from("<i", code, place + 1)
-                if code[place] == 0xE8 and base + place + 5 + distance == self.at["__fentry__"]:
-                    code[place : place + 5] = made.NOP
+            for offset in range(len(code) - 4):
+                (distance,) = struct.unpack_from("<i", code, offset + 1)
+                if code[offset] == 0xE8 and base + offset + 5 + distance == self.at["__fentry__"]:
+                    code[offset : offset + 5] = made.NOP
 
     def _fetch(self) -> bytes:
         spaces = self.memory if self.ip >> 63 else self._user[self.now.program].code

@@ -1,6 +1,7 @@
-"""The made kernel, its module and its processes: sources, and what GNU as and ld make of them.
+"""The generated kernel, its module and its processes: sources, assembled and linked by GNU as and
+ld.
 
-The kernel is linked at LINKED and runs at LINKED + MOVED, as one whose address was chosen at boot.
+The kernel is linked at LINKED and runs at LINKED + MOVED, like a kernel with a random address.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LINKED = 0xFFFF_FFFF_8100_0000
 MOVED = 0x1200_0000
 MODULE = 0xFFFF_FFFF_C020_0000
 COLD = MODULE + 0x1000
-"""Where the module's second section of code is."""
+"""Address of the module's second code section."""
 NOP = bytes.fromhex("0f1f440000")
 
 KERNEL = """
@@ -163,19 +164,19 @@ class Built:
 
 @functools.cache
 def kernel() -> Built:
-    """The kernel as it was linked."""
+    """Return the linked kernel."""
     return _linked("vmlinux", KERNEL, {".text": LINKED}, {}, "--build-id")
 
 
 @functools.cache
 def module() -> Path:
-    """The module as a relocatable object."""
+    """Return the module as a relocatable object."""
     return _object("made", MODULE_SOURCE, ".ko")
 
 
 @functools.cache
 def loaded_module() -> Built:
-    """The module as GNU ld links it to where it ran."""
+    """Return the module, linked by GNU ld to its runtime address."""
     known = {name: kernel().symbols[name] + MOVED for name in ("helper", "__fentry__")}
     sections = {".text": MODULE, ".text.unlikely": COLD}
     return _linked("module", MODULE_SOURCE, sections, known)
@@ -183,7 +184,7 @@ def loaded_module() -> Built:
 
 @functools.cache
 def user(name: str) -> Built:
-    """A program: `one` or `two`."""
+    """Return a program: `one` or `two`."""
     return _linked(name, {"one": ONE, "two": TWO}[name], {".text": USER_AT}, {}, "--build-id")
 
 
@@ -209,7 +210,7 @@ def _linked(
 ) -> Built:
     made = _folder() / name
     names = [f"--defsym={each}={at:#x}" for each, at in known.items()]
-    # a section of its own for each, as modules have them
+    # a separate section for each, as in modules
     script = _folder() / f"{name}.ld"
     script.write_text(
         "SECTIONS {\n"

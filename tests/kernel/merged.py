@@ -1,5 +1,5 @@
-"""A host and its virtual machines as `perf inject --guest-data` merges their recordings: what ran
-where is known.
+"""Recordings of a host and its virtual machines, merged by `perf inject --guest-data`, with the
+true path.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Process:
 
 @dataclass
 class Guest:
-    """Virtual machine `pid` of the host, whose thread `tid` is its only CPU. `switches`: when (TSC)
-    its processes got that CPU.
+    """Virtual machine `pid` of the host; thread `tid` is its only CPU. `switches`: times (TSC) at
+    which its processes got that CPU.
     """
 
     pid: int
@@ -62,13 +62,13 @@ class Guest:
 
 @dataclass
 class Host:
-    """One CPU, on which `guests` take turns. `ran`: whose (pid of the host, pid in the guest, 0
-    in the host) and where.
+    """One CPU, on which `guests` alternate. `ran`: (pid of the machine, pid in the guest or 0 in
+    the host, address) of each instruction.
     """
 
     guests: list[Guest]
     ran: list[tuple[int, int, int]] = field(default_factory=list)
-    turns: list[tuple[int, Guest]] = field(default_factory=list)
+    intervals: list[tuple[int, Guest]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._clock = TimeModel()
@@ -92,13 +92,13 @@ class Host:
         self._cpu.at(self._driver.instructions)
 
     def run(self, guest: Guest, first: Process, *more: Process) -> None:
-        """The host enters a guest whose process makes a system call; its kernel goes on with
-        others, and leaves the guest in the last.
+        """Enter a guest, whose process makes a system call; its kernel switches to other processes,
+        and the last one leaves the guest.
         """
         cpu, driver = self._cpu, self._driver
         self._wait()
         if self._now is not guest:
-            self.turns.append((self.time, guest))
+            self.intervals.append((self.time, guest))
             self._now = guest
             if self._on:
                 driver.advance_to(AT)
@@ -113,8 +113,8 @@ class Host:
         for number, process in enumerate((first, *more)):
             code = made.user(process.program).code[USER]
             last = made.user(process.program).symbols["after_syscall"] - USER - 2
-            places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[process.program]
-            self._execute(guest, process.pid, USER, code, places)
+            offsets = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[process.program]
+            self._execute(guest, process.pid, USER, code, offsets)
             cpu.syscall(USER + last, AT)
             if number == len(more):
                 break
@@ -134,10 +134,10 @@ class Host:
             guest.switches.append((self.time, process.pid))
             self._wait()
 
-    def _execute(self, guest: Guest, pid: int, start: int, code: bytes, places: list[int]) -> None:
-        for place in places:
-            self._driver.execute(start + place, code[place : place + 15])
-            self.ran.append((guest.pid, pid, start + place))
+    def _execute(self, guest: Guest, pid: int, start: int, code: bytes, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._driver.execute(start + offset, code[offset : offset + 15])
+            self.ran.append((guest.pid, pid, start + offset))
 
     @property
     def trace(self) -> bytes:
@@ -149,7 +149,7 @@ class Host:
 
 
 def write_host(host: Host, path: Path) -> Path:
-    """As `perf record --kcore -a -e intel_pt/cyc/` writes it: a directory."""
+    """Write the directory of `perf record --kcore -a -e intel_pt/cyc/`."""
     path.mkdir()
     trace = host.trace
     with KernelWriter(
@@ -162,11 +162,11 @@ def write_host(host: Host, path: Path) -> Path:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
         for guest in host.guests:
             out.comm(guest.pid, guest.tid, 1, "CPU 0/KVM")
-        first = host.turns[0][1]
+        first = host.intervals[0][1]
         out._file.append(_FINISHED_INIT)
         out.itrace_start(first.pid, first.tid, 2)
         last = IDLE
-        for time, guest in host.turns:
+        for time, guest in host.intervals:
             out.switch(0, time, last, (guest.pid, guest.tid), 1)
             last = guest.pid, guest.tid
         out.auxtrace(-1, -1, trace, None, host.time, cpu=0)
@@ -175,8 +175,8 @@ def write_host(host: Host, path: Path) -> Path:
 
 
 def write_guest(guest: Guest, path: Path) -> Path:
-    """As `perf record --sample-identifier --switch-events --kcore -a -e dummy` writes it in the
-    guest: a directory. Its clock is the host's.
+    """Write the directory of `perf record --sample-identifier --switch-events --kcore -a -e dummy`
+    in the guest, with the host's clock.
     """
     path.mkdir()
     with KernelWriter(
@@ -196,8 +196,8 @@ def write_guest(guest: Guest, path: Path) -> Path:
             built = made.user(each.program)
             out.comm(each.pid, each.pid, 1, f"made-{each.program}", by_exec=True)
             size = (len(built.code[USER]) + PAGE - 1) & -PAGE
-            place = (USER, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
-            out.mmap2(each.pid, each.pid, 1, *place, str(built.path))
+            offset = (USER, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
+            out.mmap2(each.pid, each.pid, 1, *offset, str(built.path))
         last = IDLE
         for time, pid in guest.switches:
             out.switch(0, time, last, (pid, pid))
@@ -221,8 +221,8 @@ def _copies(folder: Path, code: bytes, name: str) -> None:
     (folder / "modules").write_text("")
 
 
-def merged(host: Path, guest: Path, pid: int, out: Path) -> Path:
-    """What stock perf makes of both; the test is skipped where perf has no --guest-data."""
+def merge_recordings(host: Path, guest: Path, pid: int, out: Path) -> Path:
+    """Return the recording merged by perf; skip the test if perf has no --guest-data."""
     said = subprocess.run(["perf", "inject", "-h"], capture_output=True, check=False, timeout=60)
     if b"--guest-data" not in said.stdout + said.stderr:
         pytest.skip("this perf has no `perf inject --guest-data`")

@@ -1,4 +1,4 @@
-"""Recordings of the made machine, as `perf record --kcore -a -e intel_pt//` writes them."""
+"""Recordings of the generated machine in the format of `perf record --kcore -a -e intel_pt//`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PAGE = 0x1000
 
 
 def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -> Path:
-    """A directory `path` with the recording and copies of the kernel. `bpf_at`: when (TSC) the BPF
-    program was loaded, 0: before; `bpf_gone`: when it went, 0: it stayed.
+    """Write a directory `path` with the recording and copies of the kernel.
+
+    `bpf_at`: time (TSC) at which the BPF program was loaded, 0: before the recording; `bpf_gone`:
+    time at which it was unloaded, 0: never.
     """
     path.mkdir()
     trace = machine.trace
@@ -44,8 +46,8 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -
             built = made.user(thread.program)
             out.comm(thread.pid, thread.tid, 1, f"made-{thread.program}", by_exec=True)
             size = (len(next(iter(built.code.values()))) + PAGE - 1) & -PAGE
-            place = (made.USER_AT, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
-            out.mmap2(thread.pid, thread.tid, 1, *place, str(built.path))
+            mapping = (made.USER_AT, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
+            out.mmap2(thread.pid, thread.tid, 1, *mapping, str(built.path))
         first = machine.threads[0]
         out.itrace_start(first.pid, first.tid, 2)
         if bpf_gone:
@@ -60,12 +62,12 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -
             else:
                 out.kernel_poke(each.time, each.address, each.old, each.new)
         out.auxtrace(-1, -1, trace, None, machine.time, cpu=0)
-    copies(machine, path / "kcore_dir")
+    write_copies(machine, path / "kcore_dir")
     return path
 
 
-def copies(machine: Machine, folder: Path) -> None:
-    """What `perf record --kcore` copies, as it was when the machine started."""
+def write_copies(machine: Machine, folder: Path) -> None:
+    """Write the copies of `perf record --kcore`, with the state at the start of the machine."""
     folder.mkdir()
     (folder / "kcore").write_bytes(kcore(machine))
     (folder / "kallsyms").write_text(kallsyms(machine))
@@ -74,7 +76,7 @@ def copies(machine: Machine, folder: Path) -> None:
 
 
 def kallsyms(machine: Machine) -> str:
-    """All names, as /proc/kallsyms has them."""
+    """Return all symbols in the format of /proc/kallsyms."""
     lines = [(machine.at[name], f"T {name}") for name in NAMES]
     lines += [
         (made.MODULE, "t made_open\t[made]"),
@@ -85,7 +87,7 @@ def kallsyms(machine: Machine) -> str:
 
 
 def kcore(machine: Machine) -> bytes:
-    """Memory as a core file: the kernel, and the module with the BPF program behind it."""
+    """Return memory as a core file: the kernel, the module, and after it the BPF program."""
     base = machine.at[REF]
     ranges = [(base, KERNEL_SIZE), (made.MODULE, MODULE_SIZE + PAGE)]
     header = struct.pack(
@@ -105,7 +107,7 @@ def kcore(machine: Machine) -> bytes:
 
 
 def _offset(path: Path) -> int:
-    """Where the code is in a program's file."""
+    """Return the offset of the code in a program's file."""
     from rtit._core import ElfFile
 
     return next(offset for offset, _, size, _, flags in ElfFile(path).segments if flags & 1)

@@ -1,4 +1,4 @@
-"""Corrupted or wrong kernel files: one sentence for each, and the rest is decoded."""
+"""Corrupted or wrong kernel files: one message for each, and the rest is decoded."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def recorded(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path
     return recording.write(machine, tmp_path_factory.mktemp("made") / "perf.data")
 
 
-def problems(recorded: Path, files: KernelFiles) -> list[str]:
-    """What is told; user code must come back whatever the files are."""
+def decode_and_list_problems(recorded: Path, files: KernelFiles) -> list[str]:
+    """Return the reported messages; assert that user code is decoded with any files."""
     with Trace(recorded / "data", kernel=files) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -89,8 +89,8 @@ def test_kernel_file_must_be_regular(
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path, tmp_path / "none"):
-        told = problems(recorded, FILES[option](str(path)))
-        assert any(str(path) in each for each in told)
+        messages = decode_and_list_problems(recorded, FILES[option](str(path)))
+        assert any(str(path) in each for each in messages)
     assert main(["report", str(recorded / "data"), f"--{option}", str(pipe)]) == 3
     assert "not a regular file" in "".join(capfd.readouterr())
 
@@ -109,38 +109,38 @@ def test_kcore_of_other_boot_is_refused(recorded: Path, machine: Machine, tmp_pa
     content = recording.kcore(machine)
     text = struct.pack("<Q", machine.at["_text"])
     other.write_bytes(content.replace(text, struct.pack("<Q", machine.at["_text"] + 0x20_0000)))
-    told = problems(recorded, KernelFiles(kcore=str(other)))
-    assert any("it is from another boot" in each for each in told)
+    messages = decode_and_list_problems(recorded, KernelFiles(kcore=str(other)))
+    assert any("it is from another boot" in each for each in messages)
 
 
-def test_vmlinux_without_code(recorded: Path) -> None:
-    """An ELF file that is no kernel."""
-    told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
-    assert any("it has no code" in each for each in told)
+def test_vmlinux_without_code_is_reported(recorded: Path) -> None:
+    """An ELF file that is not a kernel."""
+    messages = decode_and_list_problems(recorded, KernelFiles(vmlinux=str(made.module())))
+    assert any("it has no code" in each for each in messages)
 
 
 def test_truncated_vmlinux_table_is_read(tmp_path: Path) -> None:
     """The last page of a segment may be cut by the end of the file, within a number."""
-    places = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
-    built = made._linked("cut", COUNTED, places, {})
+    sections = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
+    built = made._linked("cut", COUNTED, sections, {})
     content = bytearray(built.path.read_bytes())
     (table,) = struct.unpack_from("<Q", content, 32)
     at = table + next(
         number * 56
         for number in range(struct.unpack_from("<H", content, 56)[0])
-        if struct.unpack_from("<Q", content, table + number * 56 + 16)[0] == places[".data"]
+        if struct.unpack_from("<Q", content, table + number * 56 + 16)[0] == sections[".data"]
     )
-    # a page of its own behind all else, of which three bytes are there
-    place = len(content) + -len(content) % 4096
-    struct.pack_into("<Q", content, at + 8, place)
+    # a separate page after the end, of which three bytes exist
+    offset = len(content) + -len(content) % 4096
+    struct.pack_into("<Q", content, at + 8, offset)
     cut = tmp_path / "vmlinux"
-    cut.write_bytes(content.ljust(place + 3, b"\0"))
+    cut.write_bytes(content.ljust(offset + 3, b"\0"))
     assert Vmlinux(str(cut), Files()).static_keys == 3
 
 
 @pytest.mark.parametrize("other", [False, True])
 def test_vmlinux_with_other_build_id_is_refused(other: bool) -> None:
-    """It is taken for what ran if it has the build id that was recorded, and for nothing else."""
+    """It is used only with the recorded build id."""
     path = made.kernel().path
     build_id = ElfFile(path).build_id
     assert build_id is not None
@@ -152,40 +152,40 @@ def test_vmlinux_with_other_build_id_is_refused(other: bool) -> None:
     kernel.mmap(0, start, recording.KERNEL_SIZE, start, "[kernel.kallsyms]_text", None)
     image = kernel.build()
     assert bool(image.read(start, 1)) is not other
-    told = [each.message for each in kernel.problems if each.kind == "changed"]
+    messages = [each.message for each in kernel.problems if each.kind == "changed"]
     wanted = f"{path} has build id {build_id.hex()}, recorded was {recorded.hex()}"
-    assert told == ([wanted] if other else [])
+    assert messages == ([wanted] if other else [])
 
 
 def test_truncated_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Path) -> None:
-    """No size in it is trusted: what is not there is not known."""
+    """Sizes in it are not trusted: missing bytes are unknown code."""
     content = recording.kcore(machine)
     for size in (0, 10, 63, 64, 100, 0x1000, 0x1800, len(content) - 1):
         path = tmp_path / f"kcore{size}"
         path.write_bytes(content[:size])
-        problems(recorded, KernelFiles(kcore=str(path)))
+        decode_and_list_problems(recorded, KernelFiles(kcore=str(path)))
 
 
 def test_corrupted_kcore_is_safe(recorded: Path, machine: Machine, tmp_path: Path) -> None:
     content = recording.kcore(machine)
     path = tmp_path / "kcore"
     rng = random.Random(6)
-    for place in range(64 + 2 * 56):
+    for offset in range(64 + 2 * 56):
         changed = bytearray(content)
-        changed[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        changed[offset] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
         path.write_bytes(changed)
-        problems(recorded, KernelFiles(kcore=str(path)))
+        decode_and_list_problems(recorded, KernelFiles(kcore=str(path)))
 
 
 def test_only_needed_kcore_pages_are_read(recorded: Path, machine: Machine, tmp_path: Path) -> None:
-    """Of a file that says it has all memory only what is needed is read."""
+    """Of a file that claims all memory, only the needed pages are read."""
     path = tmp_path / "kcore"
     content = bytearray(recording.kcore(machine))
     struct.pack_into("<QQ", content, 64 + 32, 1 << 46, 1 << 46)
     with path.open("wb") as file:
         file.write(content)
         file.truncate(10 << 30)
-    assert problems(recorded, KernelFiles(kcore=str(path))) == []
+    assert decode_and_list_problems(recorded, KernelFiles(kcore=str(path))) == []
 
 
 def packed_modules() -> list[tuple[str, bytes]]:
@@ -200,16 +200,16 @@ def packed_modules() -> list[tuple[str, bytes]]:
 
 
 def test_undecompressable_module_is_reported(recorded: Path, tmp_path: Path) -> None:
-    """What is told names the file, whatever the unpacking stumbles over."""
+    """The message names the file, for any error of decompression."""
     for suffix, packed in packed_modules():
-        for place, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
+        for offset, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
             path = tmp_path / f"made.ko{suffix}"
             changed = bytearray(packed)
             if end is None:
-                changed[place] ^= 0xFF
+                changed[offset] ^= 0xFF
             path.write_bytes(changed[:end])
-            told = problems(recorded, KernelFiles(modules=str(tmp_path)))
-            assert any(str(path) in each for each in told), (suffix, place, end)
+            messages = decode_and_list_problems(recorded, KernelFiles(modules=str(tmp_path)))
+            assert any(str(path) in each for each in messages), (suffix, offset, end)
             path.unlink()
 
 
@@ -217,8 +217,8 @@ def test_compressed_modules_are_read(recorded: Path, tmp_path: Path) -> None:
     for suffix, packed in packed_modules():
         path = tmp_path / f"made.ko{suffix}"
         path.write_bytes(packed)
-        told = problems(recorded, KernelFiles(modules=str(tmp_path)))
-        assert not any("made.ko" in each for each in told)
+        messages = decode_and_list_problems(recorded, KernelFiles(modules=str(tmp_path)))
+        assert not any("made.ko" in each for each in messages)
         path.unlink()
 
 
@@ -234,7 +234,7 @@ def test_module_with_overlapping_sections_raises(recorded: Path) -> None:
 
 
 def test_repeated_kernel_code_is_bounded(recorded: Path) -> None:
-    """Any number of records may say that a lot of code came to the same place."""
+    """Many records may put much code at the same address."""
     files = Files()
     kcore = recorded / "kcore_dir" / "kcore"
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=True), files)
@@ -246,7 +246,7 @@ def test_repeated_kernel_code_is_bounded(recorded: Path) -> None:
 
 
 def test_repeated_module_loads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of records may name the same file: it is loaded as often as one may be."""
+    """Many records may name the same file; the limit of loads of one file applies."""
     read, whole = [], modules._read_module
 
     def counted(path: str) -> bytes:
@@ -266,7 +266,7 @@ def test_repeated_module_loads_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
 def test_symbols_of_repeated_mappings_are_limited(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each mapping the names in it are gone over."""
+    """Each mapping is searched for its symbols."""
     monkeypatch.setattr(kernel_module, "_MAX_SYMBOLS", 1000)
     names = tmp_path / "kallsyms"
     rows = [f"{made.MODULE + at:x} t name{at}" for at in range(100)]
@@ -303,8 +303,10 @@ def test_corrupted_module_gives_result_or_error(recorded: Path, machine: Machine
 def test_kallsyms_of_other_boot_loses_only_names(
     recorded: Path, machine: Machine, tmp_path: Path
 ) -> None:
-    """They cost names, not the path."""
+    """Only names are lost, not the path."""
     path = tmp_path / "kallsyms"
     path.write_text("ffffffff81000000 T _text\nffffffff81000010 T other\n")
     kcore = recorded / "kcore_dir" / "kcore"
-    assert problems(recorded, KernelFiles(kcore=str(kcore), kallsyms=str(path))) == []
+    assert (
+        decode_and_list_problems(recorded, KernelFiles(kcore=str(kcore), kallsyms=str(path))) == []
+    )

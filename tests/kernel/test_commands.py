@@ -25,20 +25,20 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recording.write(machine, tmp_path_factory.mktemp("made") / "perf.data")
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
+def run_command(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     assert main(list(words)) == code
     return capsys.readouterr().out
 
 
 def test_listing_names_kernel_functions(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, 0, "instructions", str(recorded), "--fields", "sym,asm")
+    text = run_command(capsys, 0, "instructions", str(recorded), "--fields", "sym,asm")
     calls = [line.split()[0] for line in text.splitlines() if line.split()[1] == "call"]
     assert calls[:3] == ["entry_SYSCALL_64+0x4", "do_syscall_64+0x17", "made_open+0x6"]
 
 
 def test_extra_fields_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that tables make are of kernel code, too."""
-    text = told(capsys, 0, "instructions", str(recorded), "--fields", "ip,insn,dso,sym")
+    """Computed fields cover kernel code, too."""
+    text = run_command(capsys, 0, "instructions", str(recorded), "--fields", "ip,insn,dso,sym")
     lines = [line.split() for line in text.splitlines()]
     (entry,) = {tuple(line[1:]) for line in lines if line[-1] == "entry_SYSCALL_64"}
     assert entry == ("90", "[kernel.kallsyms]_text", "entry_SYSCALL_64")
@@ -48,8 +48,8 @@ def test_extra_fields_include_kernel(recorded: Path, capsys: pytest.CaptureFixtu
 
 def test_functions_are_selected_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("instructions", str(recorded), "--function", "helper", "--fields", "sym")
-    assert told(capsys, 0, *words).split() == ["helper", "helper+0x2"] * 2
-    report = told(capsys, 0, "report", str(recorded))
+    assert run_command(capsys, 0, *words).split() == ["helper", "helper+0x2"] * 2
+    report = run_command(capsys, 0, "report", str(recorded))
     assert "helper ([kernel.kallsyms]_text)" in report
     assert "made_open (made.ko)" in report
 
@@ -61,35 +61,35 @@ def test_diff_of_kernel_recordings(
     machine.syscall()
     machine.syscall()
     other = recording.write(machine, tmp_path / "perf.data")
-    assert "identical" in told(capsys, 0, "diff", str(recorded), str(recorded))
-    assert "made_open" in told(capsys, 1, "diff", str(recorded), str(other))
+    assert "identical" in run_command(capsys, 0, "diff", str(recorded), str(recorded))
+    assert "made_open" in run_command(capsys, 1, "diff", str(recorded), str(other))
 
 
 def test_info_reports_missing_kernel_code(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "code: 3 of 3 files are known" in told(capsys, 0, "info", str(recorded))
+    assert "code: 3 of 3 files are known" in run_command(capsys, 0, "info", str(recorded))
     alone = str(recorded / "data")
-    text = told(capsys, 3, "info", alone)
+    text = run_command(capsys, 3, "info", alone)
     assert "[kernel.kallsyms]_text (build id not known): the kernel's code is not known" in text
     assert "record with perf record --kcore" in text
     kcore = str(recorded / "kcore_dir" / "kcore")
-    found = json.loads(told(capsys, 0, "info", "--json", alone, "--kcore", kcore))
+    found = json.loads(run_command(capsys, 0, "info", "--json", alone, "--kcore", kcore))
     assert found["hints"] == []
 
 
-def reported(recorded: Path) -> dict[str, int]:
-    """Instructions by function and file, as another count has it."""
+def function_counts(recorded: Path) -> dict[str, int]:
+    """Return instructions by function and file from an independent count."""
     with Trace(recorded) as trace:
         found = compute_statistics(trace, trace.streams).functions
     return {f"{name} ({path.rpartition('/')[2]})": count for (name, path), count in found.items()}
 
 
 def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also of the kernel's, and of its modules'."""
-    wanted = reported(recorded)
+    """Counts include functions of the kernel and of its modules."""
+    wanted = function_counts(recorded)
     assert wanted["helper ([kernel.kallsyms]_text)"] == 4
-    found = json.loads(told(capsys, 0, "stat", "--json", str(recorded)))
+    found = json.loads(run_command(capsys, 0, "stat", "--json", str(recorded)))
     assert found["functions"] == wanted
     assert found["counts"]["instructions"] == sum(wanted.values())
     assert found["missing"] == []
@@ -98,8 +98,8 @@ def test_function_counts_include_kernel(recorded: Path, capsys: pytest.CaptureFi
 def test_exports_include_or_report_kernel(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is of one binary leaves out the kernel, and says so; what has names has the kernel's."""
-    wanted = reported(recorded)
+    """Formats for one binary omit the kernel and say so; formats with names include it."""
+    wanted = function_counts(recorded)
     kernel = sum(count for name, count in wanted.items() if "one)" not in name)
     for kind in ("bolt", "autofdo", "llvm", "perf"):
         assert main(["profile", "--for", kind, "-o", f"{recorded}.{kind}", str(recorded)]) == 0
@@ -119,8 +119,9 @@ def test_exports_include_or_report_kernel(
 
 
 def functions_of(text: str) -> dict[str, int]:
-    """Of a callgrind profile the instructions of each function itself, by the format's definition:
-    what follows a line calls= is not the function's own.
+    """Return the self instructions of each function in a callgrind profile.
+
+    By the format's definition the line after `calls=` does not count for the function itself.
     """
     named: dict[tuple[str, str], str] = {}
     found: Counter[str] = Counter()
@@ -143,18 +144,18 @@ def functions_of(text: str) -> dict[str, int]:
 
 
 def test_stacks_include_kernel(recorded: Path, run_tool: ToolRunner) -> None:
-    wanted, data = reported(recorded), f"{recorded}.pprof"
+    wanted, data = function_counts(recorded), f"{recorded}.pprof"
     assert main(["profile", "--for", "pprof", "-o", data, str(recorded)]) == 0
     top = run_tool("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
     assert f"of {sum(wanted.values())} total" in top
-    # Twice it is called, and once jumped to: that counts for what did so.
+    # It is called twice, and jumped to once, which counts for the caller.
     assert re.search(r"^ +2 .* helper$", top, re.MULTILINE)
     stacks = run_tool("go", "tool", "pprof", "-traces", "-focus=^helper$", data)
     assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)
 
 
 def test_real_kernel_symbols(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, 3, "info", str(traces / "chromeos" / "cpu-wide.perf.data"))
+    text = run_command(capsys, 3, "info", str(traces / "chromeos" / "cpu-wide.perf.data"))
     assert "[kernel.kallsyms]_text (build id 672679ceaecf17b7a879e56c56802afc568aa242)" in text
     assert "joydev.ko (build id f11e67f797e555534805f3bc4b4ac018ad31e71d)" in text
     with Trace(traces / "chromeos" / "cpu-wide.perf.data") as trace:

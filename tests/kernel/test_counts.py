@@ -8,20 +8,21 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_threads import long
+from kernel.test_threads import run_switches
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.threads import split
 from rtit.views.statistics import compute_statistics
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    return recording.write(long(Machine(), switches=12), tmp_path / "perf.data")
+    return recording.write(run_switches(Machine(), switches=12), tmp_path / "perf.data")
 
 
-def test_counts_of_two_threads(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_two_threads_include_kernel_code(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Trace(recorded) as trace:
         apart = trace.by_thread()
         assert len(apart) == 2
@@ -40,6 +41,6 @@ def test_counts_of_two_threads(recorded: Path, monkeypatch: pytest.MonkeyPatch) 
             assert getattr(found, name) == sum(getattr(each, name) for each in counts)
         assert found.elsewhere_bytes == 0
         counted = dict(named.functions)
-        for name, path, count in instructions_by_function(both, trace.symbols):
+        for name, path, count in both.instructions_by_function(trace.symbols):
             counted[name, path] -= count
         assert set(counted.values()) == {0}

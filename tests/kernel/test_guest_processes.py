@@ -29,9 +29,11 @@ USER = made.USER_AT
 Ran = list[tuple[str, int]]
 
 
-def traced(programs: list[str]) -> tuple[bytes, Ran]:
-    """The host enters a guest whose process makes a system call; its kernel leaves the guest. For
-    each of the programs: they are at the same addresses.
+def trace_guest_programs(programs: list[str]) -> tuple[bytes, Ran]:
+    """Run each program in a guest; return packets and path.
+
+    The host enters the guest, its process makes a system call, and its kernel leaves the guest. The
+    programs are at the same addresses.
     """
     cpu = Processor(arch=ArchState(cpl=0, cr3=HOST_CR3), time=TimeModel())
     cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
@@ -41,19 +43,19 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1), next_ip=AT)
     driver, ran = Driver(cpu), []
 
-    def run(whose: str, start: int, code: bytes, places: list[int]) -> None:
-        for place in places:
-            driver.execute(start + place, code[place : place + 15])
-            ran.append((whose, start + place))
+    def run(owner: str, start: int, code: bytes, offsets: list[int]) -> None:
+        for offset in offsets:
+            driver.execute(start + offset, code[offset : offset + 15])
+            ran.append((owner, start + offset))
 
     for program in programs:
         code = made.user(program).code[USER]
         last = made.user(program).symbols["after_syscall"] - USER - 2
-        places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
-        assert places[-1] == last
+        offsets = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
+        assert offsets[-1] == last
         run("host", AT, HOST, [0, 1])
         cpu.vm_entry(AT + 1, USER, cpl=3, cr3=CR3[program])
-        run(program, USER, code, places)
+        run(program, USER, code, offsets)
         cpu.syscall(USER + last, AT)
         run("guest", AT, GUEST, [0, 2])
         driver.advance_to(AT + 3)
@@ -66,7 +68,7 @@ def traced(programs: list[str]) -> tuple[bytes, Ran]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The host's kernel, and the root file system of virtual machine 500."""
+    """Write the host's kernel, and the root file system of virtual machine 500."""
     (tmp_path / "host").write_bytes(core(HOST))
     root = tmp_path / "mount" / "500"
     (root / "proc").mkdir(parents=True)
@@ -104,17 +106,17 @@ def instructions(
 def test_each_guest_process_has_its_code(
     programs: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    packets, ran = traced(programs)
+    packets, ran = trace_guest_programs(programs)
     data = write(folder / "perf.data", packets)
     words = options(folder, ONE, TWO)
     assert instructions(data, words, capsys) == [ip for _, ip in ran]
-    # without: each stretch of user code of the guest is missing, and nothing else is taken for it
+    # without: user code of the guest is missing, and no other code replaces it
     found = instructions(data, options(folder), capsys, 3)
     assert [ip for ip in found if ip < 1 << 63] == []
 
 
 def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packets, ran = traced(["two", "one"])
+    packets, ran = trace_guest_programs(["two", "one"])
     data, pack = write(folder / "perf.data", packets), folder / "pack"
     assert main(["pack", str(data), *options(folder, ONE, TWO), "-o", str(pack)]) == 0
     shutil.rmtree(folder / "mount")
@@ -133,8 +135,8 @@ def test_pack_has_guest_processes(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its owner may put anything there."""
-    packets, _ = traced(["one"])
+    """The owner of the guest controls the file system."""
+    packets, _ = trace_guest_programs(["one"])
     data = write(folder / "perf.data", packets)
     (folder / "mount" / "500" / "one").unlink()
     (folder / "mount" / "500" / "one").symlink_to(made.user("one").path)
@@ -150,7 +152,7 @@ def test_link_out_of_guest_is_refused(folder: Path, capsys: pytest.CaptureFixtur
 def test_invalid_guest_process_option_raises(
     text: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     assert main(["report", str(data), *options(folder, text)]) == 2
     assert "--guest-process" in capsys.readouterr().err
 
@@ -158,14 +160,14 @@ def test_invalid_guest_process_option_raises(
 def test_guest_processes_with_same_cr3_raise(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     again = f"{CR3['one']}=500/8"
     assert main(["report", str(data), *options(folder, ONE, again)]) == 2
     assert "another one has this CR3" in capsys.readouterr().err
 
 
 def test_info_reports_missing_guest_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write(folder / "perf.data", traced(["one"])[0])
+    data = write(folder / "perf.data", trace_guest_programs(["one"])[0])
     (folder / "mount" / "500" / "one").unlink()
     assert main(["info", str(data), *options(folder, ONE)]) == 3
     assert f"{folder / 'mount' / '500' / 'one'} does not exist" in capsys.readouterr().out

@@ -32,7 +32,9 @@ def pip(cr3: int, nr: int) -> bytes:
 
 
 def trace(start: int = AT, end: int = AT + 2) -> bytes:
-    """The host's kernel enters the guest at `start`, which leaves it at `end`."""
+    """Encode a path where the host's kernel enters the guest at `start` and the guest exits at
+    `end`.
+    """
     return (
         encode("PSB")
         + encode("TSC", tsc=20)
@@ -54,7 +56,7 @@ RAN = [(AT, "host"), (AT + 1, "host"), (AT, "guest"), (AT + 4, "host")]
 
 
 def core(code: bytes) -> bytes:
-    """A copy of memory with this code, the rest of which is zeros."""
+    """Return a copy of memory with this code; the rest is zeros."""
 
     class Memory:
         at = {recording.REF: AT}  # noqa: RUF012
@@ -73,7 +75,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_text") -> Path:
-    """A recording of process 500, which is a virtual machine."""
+    """Write a recording of process 500, which is a virtual machine."""
     with KernelWriter(
         data,
         config=0x2401,
@@ -82,10 +84,10 @@ def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_
         kernel=True,
     ) as out:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
-        place = (-1, 0, AT, KERNEL_SIZE, AT)
+        mapping = (-1, 0, AT, KERNEL_SIZE, AT)
         misc, sample = records.Misc.GUEST_KERNEL, out._sample_id(-1, 0, 0, 2)
         if guest:
-            out._append(records.Mmap, *place, tail=guest.encode(), misc=misc, sample_id=sample)
+            out._append(records.Mmap, *mapping, tail=guest.encode(), misc=misc, sample_id=sample)
         out.itrace_start(500, 500, 2)
         out.auxtrace(-1, -1, packets, None, 3_000, cpu=0)
     return data
@@ -114,11 +116,11 @@ def test_guest_kernel_files_by_options(
 
 
 def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> None:
-    """The host's code is never taken for it."""
+    """The host's code never replaces it."""
     with Trace(recorded, kernel=KernelFiles(kcore=str(tmp_path / "host"))) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        assert ips == [ip for ip, whose in RAN if whose == "host"]
+        assert ips == [ip for ip, owner in RAN if owner == "host"]
         assert any(span.is_gap for span in stream.ledger())
 
 
@@ -126,7 +128,7 @@ def test_unknown_guest_kernel_has_no_code(recorded: Path, tmp_path: Path) -> Non
 def test_guest_kernels_below_mount(
     record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """perf-kvm(1), --guestmount: a folder a virtual machine, called as its process."""
+    """perf-kvm(1), --guestmount: one folder for each virtual machine, named after its process."""
     data = write(tmp_path / "perf.data", trace(), record)
     (tmp_path / "host").write_bytes(core(HOST))
     for machine, code in (("500", GUEST), ("501", HOST), ("other", HOST)):
@@ -138,7 +140,7 @@ def test_guest_kernels_below_mount(
     shown = ["--fields", "ip,sym"]
     assert main(["instructions", str(data), *brought, *shown]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    # of the host no names are known
+    # the host has no symbols
     found = [(int(ip, 16), "guest" if name == "_text" else "host") for ip, name in lines]
     assert found == RAN
     pack = str(tmp_path / "pack")
@@ -151,8 +153,8 @@ def test_guest_kernels_below_mount(
 
 
 def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By perf's names: its kernel without a record of it, where kallsyms says; a module, where the
-    copy of /proc/modules says. The files at the same paths here are others.
+    """With perf's names: the kernel has no record and is where kallsyms says; a module is where the
+    copy of /proc/modules says. The files at the same paths of this machine differ.
     """
     moved = made.MOVED + made.kernel().symbols["_text"]
     at = {name: address + made.MOVED for name, address in made.kernel().symbols.items()}
@@ -175,23 +177,23 @@ def test_guest_kernel_from_vmlinux(tmp_path: Path, capsys: pytest.CaptureFixture
         code = main(["instructions", str(data), *words, *more])
         found = [int(line, 16) for line in capsys.readouterr().out.split()]
         guests = [ip for ip in found if ip not in (AT, AT + 1, AT + 4)]
-        assert guests == [start + place for place in ran if start + place < end], number
+        assert guests == [start + mapping for mapping in ran if start + mapping < end], number
         assert bool(code) is (not folder)
 
 
 def test_symbols_are_of_running_kernel(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lines(verb: str, *more: str) -> list[list[str]]:
+    def lines(subcommand: str, *more: str) -> list[list[str]]:
         words = [str(recorded), "--kcore", str(tmp_path / "host")]
         words += ["--guest-kcore", str(tmp_path / "guest")]
         words += ["--guestkallsyms", str(tmp_path / "names")]
-        assert main([verb, *words, *more]) == 0
+        assert main([subcommand, *words, *more]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
     found = lines("instructions", "--fields", "ip,dso,sym,insn")
     assert [(int(line[0], 16), "guest" in line[1], "guest" in line[2]) for line in found] == [
-        (ip, whose == "guest", whose == "guest") for ip, whose in RAN
+        (ip, owner == "guest", owner == "guest") for ip, owner in RAN
     ]
     assert [line[3:] for line in found] == [["90"], ["0f", "01", "c2"], ["66", "90"], ["90"]]
     only = lines("instructions", "--function", "guest_text", "--fields", "ip,bits")

@@ -52,16 +52,16 @@ def move(time: int, old: int, new: int, size: int) -> bytes:
 DUMP = header() + load(10, AT, FIRST, "first") + load(1_000, AT, SECOND, "second")
 
 
-def stretch(end: int) -> bytes:
-    """What is at AT, up to its RET, which leads nowhere."""
+def function_bytes(end: int) -> bytes:
+    """Return the code at AT up to its RET, which has no target."""
     begin = encode("TIP.PGE", ip_bytes=6, payload=AT) + encode("FUP", ip_bytes=6, payload=end)
     return begin + encode("TIP.PGD", ip_bytes=0)
 
 
-def recorded(folder: Path) -> Path:
-    """The same addresses twice, with other code the second time."""
+def write_jit_recording(folder: Path) -> Path:
+    """Write a recording that runs the same addresses twice, the second time with other code."""
     psb = encode("PSB") + encode("TSC", tsc=20) + b"\x99\x01" + encode("PSBEND")
-    trace = psb + stretch(AT + 2) + encode("TSC", tsc=2_000) + stretch(AT + 2)
+    trace = psb + function_bytes(AT + 2) + encode("TSC", tsc=2_000) + function_bytes(AT + 2)
     data = folder / "perf.data"
     with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.comm(PID, PID, 1, "maker", by_exec=True)
@@ -79,7 +79,7 @@ def ips(data: Path, **options: object) -> list[int]:
 
 
 def test_jit_code_applies_at_its_time(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     assert ips(data) == []
     (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
     with Trace(data) as trace:
@@ -92,9 +92,11 @@ def test_jit_code_applies_at_its_time(tmp_path: Path) -> None:
         assert trace.image_problems == []
 
 
-def test_counts_by_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two functions were at one address; a profile of a file has neither, and says so."""
-    data = recorded(tmp_path)
+def test_functions_at_one_address_are_counted_separately(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two functions were at one address; a profile of one binary has neither, and says so."""
+    data = write_jit_recording(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
     assert main(["stat", "--json", str(data)]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -114,17 +116,17 @@ def test_counts_by_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_jit_files_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there").mkdir()
-    data, dump = recorded(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
+    data, dump = write_jit_recording(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
     dump.write_bytes(DUMP)
-    for place in (dump, dump.parent):
-        words = ["instructions", str(data), "--jit", str(place), "--fields", "sym"]
+    for location in (dump, dump.parent):
+        words = ["instructions", str(data), "--jit", str(location), "--fields", "sym"]
         assert main(words) == 0
         assert capsys.readouterr().out.split() == ["first", "first+0x1", "second"]
     assert main(["report", str(data), "--jit", str(tmp_path / "none")]) == 1
     assert "regular file named jit-PID.dump" in capsys.readouterr().err
 
 
-def test_moved_jit_code(tmp_path: Path) -> None:
+def test_moved_jit_code_applies_at_its_new_address(tmp_path: Path) -> None:
     content = header() + load(10, AT + 0x100, FIRST, "first") + move(15, AT + 0x100, AT, 3)
     path = tmp_path / f"jit-{PID}.dump"
     path.write_bytes(content)
@@ -136,7 +138,7 @@ def test_moved_jit_code(tmp_path: Path) -> None:
 
 
 def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     (tmp_path / f"jit-{PID}.dump").write_bytes(header(0) + DUMP[40:])
     with Trace(data) as trace:
         (problem,) = trace.image_problems
@@ -144,8 +146,8 @@ def test_jitdump_with_other_clock_is_reported(tmp_path: Path) -> None:
 
 
 def test_perf_map_names_memory(tmp_path: Path) -> None:
-    """A map names what nobody has the code of, and is not asked where a dump has told."""
-    data = recorded(tmp_path)
+    """A map names memory without known code; a jitdump takes precedence."""
+    data = write_jit_recording(tmp_path)
     path = tmp_path / f"perf-{PID}.map"
     path.write_text(f"{AT:x} 10 of the map\nodd\n{AT + 0x20:x} 0 empty\n{AT + 0x40:x} 8 b\n")
     assert [row[2] for row in read_map(str(path))] == ["of the map", "b"]
@@ -158,7 +160,7 @@ def test_perf_map_names_memory(tmp_path: Path) -> None:
 
 
 def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     (tmp_path / "jit-78.dump").write_bytes(b"none")
     (tmp_path / "jit-077.dump.old").write_bytes(b"none")
     with Trace(data) as trace:
@@ -166,7 +168,7 @@ def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
 
 
 def test_jit_pipe_is_ignored(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     os.mkfifo(tmp_path / f"jit-{PID}.dump")
     os.mkfifo(tmp_path / f"perf-{PID}.map")
     assert ips(data) == []
@@ -175,7 +177,7 @@ def test_jit_pipe_is_ignored(tmp_path: Path) -> None:
 
 
 def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
-    data = recorded(tmp_path)
+    data = write_jit_recording(tmp_path)
     path = tmp_path / f"jit-{PID}.dump"
     whole = [AT, AT + 1, AT]
     for size in range(0, len(DUMP), 3):
@@ -184,7 +186,7 @@ def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
             (stream,) = trace.streams
             found = [int(ip) for part in stream.instructions() for ip in part.ip]
             assert found in ([], [AT, AT + 1, AT, AT + 1], whole)
-            # a file that ends with a record is whole
+            # a file that ends after a record is complete
             assert trace.image_problems or size in (40, 40 + len(load(10, AT, FIRST, "first")))
     rng = random.Random(3)
     for _ in range(60):
@@ -200,22 +202,22 @@ def test_corrupted_jitdump_gives_result_or_error(tmp_path: Path) -> None:
 
 
 def test_moved_functions_count_against_limit(tmp_path: Path) -> None:
-    """Each move is another copy: they count like code in a file."""
-    data, size = recorded(tmp_path), 1 << 20
+    """Each move is another copy, which counts like code in a file."""
+    data, size = write_jit_recording(tmp_path), 1 << 20
     moves = b"".join(move(15, AT + at * size, AT + (at + 1) * size, size) for at in range(600))
     (tmp_path / f"jit-{PID}.dump").write_bytes(header() + load(10, AT, bytes(size), "big") + moves)
     with Trace(data) as trace:
-        told = [str(each) for each in trace.image_problems]
-    assert any("more than 536,870,912 bytes of JIT-compiled code" in each for each in told)
+        expected = [str(each) for each in trace.image_problems]
+    assert any("more than 536,870,912 bytes of JIT-compiled code" in each for each in expected)
 
 
 def test_jitdump_descriptors_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> int:
+    def dump_at_limit(_: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     path = tmp_path / f"jit-{PID}.dump"
     path.write_bytes(DUMP)
-    monkeypatch.setattr(os, "dup", full)
+    monkeypatch.setattr(os, "dup", dump_at_limit)
     with pytest.raises(ImageError, match="Too many open files"):
         read_jitdump(str(path))
 
@@ -223,7 +225,7 @@ def test_jitdump_descriptors_are_closed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_open_jitdump_descriptors_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many dumps there are; another file of the same name is not taken for the dump."""
+    """For any number of dumps; another file of the same name is not used in their place."""
     monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
     monkeypatch.setattr("rtit.image.jit._MAX_OPEN", 2)
     paths = [tmp_path / f"jit-{pid}.dump" for pid in range(20)]
@@ -260,17 +262,19 @@ def test_absurd_jit_code_size_is_ignored(tmp_path: Path) -> None:
 def test_dump_beyond_function_limit_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a file that has more nothing is known, so that no code of it is taken for later code."""
-    data = recorded(tmp_path)
+    """A file with more functions is ignored as a whole, so that its code does not replace later
+    code.
+    """
+    data = write_jit_recording(tmp_path)
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
-    for most, told in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
+    for most, expected in ((2, [" 2 functions"] * 2), (4, ["JIT-compiled functions"]), (6, [])):
         monkeypatch.setattr("rtit.image.jit.MAX_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jit_code.MAX_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
-            pairs = zip(problems, told, strict=True)
+            pairs = zip(problems, expected, strict=True)
             assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
@@ -281,8 +285,8 @@ def test_dump_beyond_function_limit_is_ignored(
 
 @pytest.mark.parametrize("step", [0, 16, 8192])
 def test_jit_functions_use_little_memory(tmp_path: Path, step: int) -> None:
-    """At one address, side by side, or far apart: 50,000 of them."""
-    data, path = recorded(tmp_path), tmp_path / f"jit-{PID}.dump"
+    """50,000 functions at one address, adjacent, or far apart."""
+    data, path = write_jit_recording(tmp_path), tmp_path / f"jit-{PID}.dump"
     made = (load(at, AT + at * step, b"\x90", f"f{at}") for at in range(50_000))
     path.write_bytes(header() + b"".join(made))
     with assert_peak_memory(60), Trace(data) as trace:
@@ -312,7 +316,7 @@ FUNCTIONS = st.lists(
 def test_last_jit_function_at_address_counts(
     functions: list[tuple[int, int, int]], far: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Of any functions that come to any place at any time."""
+    """Random functions at random addresses and times."""
     folder = tmp_path_factory.mktemp("dumps")
     path = str(folder / f"jit-{PID}.dump")
     step = 700 if far else 1
@@ -330,7 +334,7 @@ def test_last_jit_function_at_address_counts(
     in_order = sorted(rows, key=lambda row: row[0])
     for now in {row[0] for row in rows}:
         there = [row for row in in_order if row[0] <= now]
-        for address in {row[1] + place for row in rows for place in range(len(row[2]))}:
+        for address in {row[1] + location for row in rows for location in range(len(row[2]))}:
             last = [row for row in there if row[1] <= address < row[1] + len(row[2])]
             if last:
                 code = images.image(PID).read(address, 1, time=now)

@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import perf
 from kernel import made
-from kernel.merged import AT, USER, Guest, Host, Process, merged, write_guest, write_host
+from kernel.merged import AT, USER, Guest, Host, Process, merge_recordings, write_guest, write_host
 from rtit.cli.main import main
 from rtit.trace import Trace
 
@@ -17,14 +17,14 @@ ONE, TWO = Process(7, "one"), Process(8, "two")
 
 
 def guests(count: int) -> list[Guest]:
-    """Their processes have the same numbers, page tables and addresses."""
+    """Return guests whose processes have the same pids, page tables and addresses."""
     programs = [[ONE, TWO], [Process(7, "two"), Process(8, "one")]]
     return [
         Guest(500 + 100 * n, 501 + 100 * n, 0x7000 + 0x1000 * n, programs[n]) for n in range(count)
     ]
 
 
-def busy(host: Host) -> Host:
+def run_guests(host: Host) -> Host:
     for guest in (*host.guests, *reversed(host.guests)):
         one, two = guest.processes
         host.run(guest, one)
@@ -34,14 +34,14 @@ def busy(host: Host) -> Host:
     return host
 
 
-def recorded(host: Host, folder: Path) -> Path:
-    """The host's recording with those of the guests, whose files are below `mount`."""
+def write_merged_recording(host: Host, folder: Path) -> Path:
+    """Write the host's recording with those of the guests; guest files are below `mount`."""
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
     data = write_host(host, folder / "host")
     for guest in host.guests:
         own = write_guest(guest, folder / f"guest-{guest.pid}")
-        data = merged(data, own, guest.pid, folder / f"with-{guest.pid}")
+        data = merge_recordings(data, own, guest.pid, folder / f"with-{guest.pid}")
         for each in guest.processes:
             built = made.user(each.program).path
             there = folder / "mount" / str(guest.pid) / built.relative_to("/")
@@ -50,8 +50,10 @@ def recorded(host: Host, folder: Path) -> Path:
     return data
 
 
-def ran(trace: Trace) -> list[tuple[int, int, int]]:
-    """Whose (pid of the host, pid in the guest, 0 in the host) and where."""
+def executed_instructions(trace: Trace) -> list[tuple[int, int, int]]:
+    """Return (pid of the machine, pid in the guest or 0 in the host, address) of each
+    instruction.
+    """
     (stream,) = trace.streams
     columns = stream.instructions().columns()
     rows = zip(*(columns[name].tolist() for name in ("pid", "guest_pid", "ip")), strict=True)
@@ -60,11 +62,11 @@ def ran(trace: Trace) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_host_and_guests_execute_their_own_code(count: int, tmp_path: Path) -> None:
-    """Also where two machines share a CPU: each has a kernel and processes of its own."""
-    host = busy(Host(guests(count)))
-    data = recorded(host, tmp_path)
+    """Also if two machines share a CPU: each has its own kernel and processes."""
+    host = run_guests(Host(guests(count)))
+    data = write_merged_recording(host, tmp_path)
     with Trace(data, guest_mount=tmp_path / "mount") as trace:
-        assert ran(trace) == host.ran
+        assert executed_instructions(trace) == host.ran
         assert not any(span.is_gap for stream in trace.streams for span in stream.ledger())
         assert trace.image_problems == []
         named = {(guest.pid, each.pid): each for guest in host.guests for each in guest.processes}
@@ -72,11 +74,11 @@ def test_host_and_guests_execute_their_own_code(count: int, tmp_path: Path) -> N
 
 
 def test_perf_decodes_same_guest_path(tmp_path: Path) -> None:
-    """The same way by the same threads; a MOV CR3 there is the next one's from the second
-    instruction behind it on, and the VM entry the guest's.
+    """The same path of the same threads. In perf, code belongs to the next thread from the second
+    instruction after a MOV CR3 on, and the VM entry belongs to the guest.
     """
-    host = busy(Host(guests(1)))
-    data = recorded(host, tmp_path)
+    host = run_guests(Host(guests(1)))
+    data = write_merged_recording(host, tmp_path)
     words = ["--itrace=i0nse", "-F", "machine_pid,tid,ip", f"--guestmount={tmp_path / 'mount'}"]
     listed = perf.script(data, words).splitlines()
     assert not any("error" in line for line in listed)
@@ -100,12 +102,12 @@ def test_perf_decodes_same_guest_path(tmp_path: Path) -> None:
 def test_guest_files_differ_from_host_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The host has other files at the same paths, perhaps."""
-    host = busy(Host(guests(1)))
-    data = recorded(host, tmp_path)
+    """The host may have other files at the same paths."""
+    host = run_guests(Host(guests(1)))
+    data = write_merged_recording(host, tmp_path)
     kernels = [row for row in host.ran if row[2] > USER + 0x1000]
     with Trace(data) as trace:
-        found = ran(trace)
+        found = executed_instructions(trace)
         assert set(found) == set(kernels)
         assert all(Path(made.user(each).path).exists() for each in ("one", "two"))
     assert main(["info", str(data)]) == 3
@@ -118,19 +120,19 @@ def test_guest_files_differ_from_host_files(
 
 
 def test_link_out_of_guest_is_refused(tmp_path: Path) -> None:
-    data = recorded(busy(Host(guests(1))), tmp_path)
+    data = write_merged_recording(run_guests(Host(guests(1))), tmp_path)
     built = made.user("one").path
     there = tmp_path / "mount" / "500" / built.relative_to("/")
     there.unlink()
     there.symlink_to(built)
     with Trace(data, guest_mount=tmp_path / "mount") as trace:
-        assert {row[1] for row in ran(trace) if row[2] < 1 << 63} == {TWO.pid}
+        assert {row[1] for row in executed_instructions(trace) if row[2] < 1 << 63} == {TWO.pid}
         assert any("lead out of the guest" in str(each) for each in trace.image_problems)
 
 
 def test_listing_and_pack_of_guests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    host = busy(Host(guests(2)))
-    data, pack = recorded(host, tmp_path), tmp_path / "pack"
+    host = run_guests(Host(guests(2)))
+    data, pack = write_merged_recording(host, tmp_path), tmp_path / "pack"
     mount = f"--guestmount={tmp_path / 'mount'}"
     fields = ["--fields", "pid,guest_pid,guest_comm,ip,sym"]
     assert main(["instructions", str(data), mount, *fields]) == 0
@@ -151,9 +153,9 @@ def test_listing_and_pack_of_guests(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_reports_name_guest_threads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Functions of all, each under its own name; one thread of the host has its guest's."""
-    host = busy(Host(guests(2)))
-    data = recorded(host, tmp_path)
+    """Functions of all threads; a host thread that runs a guest has the guest's name."""
+    host = run_guests(Host(guests(2)))
+    data = write_merged_recording(host, tmp_path)
     mount = f"--guestmount={tmp_path / 'mount'}"
     assert main(["report", str(data), mount]) == 0
     assert "one)" in capsys.readouterr().out

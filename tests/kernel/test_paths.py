@@ -14,8 +14,10 @@ from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
 
-def busy(machine: Machine, *, patches: bool = True) -> Machine:
-    """System calls, interrupts, a module, switches, and a static key that flips if it `patches`."""
+def run_kernel_code(machine: Machine, *, patches: bool = True) -> Machine:
+    """Run system calls, interrupts, a module, switches, and with `patches` flips of a static
+    key.
+    """
     one, two = machine.threads
     machine.syscall()
     machine.syscall(calls="made_open")
@@ -24,12 +26,12 @@ def busy(machine: Machine, *, patches: bool = True) -> Machine:
     machine.interrupt()
     machine.syscall(calls="made_open")
     if patches:
-        machine.key(True)
+        machine.flip_static_key(True)
     machine.syscall()
     machine.syscall(one)
     machine.syscall()
     if patches:
-        machine.key(False)
+        machine.flip_static_key(False)
     machine.syscall()
     machine.syscall(two, calls="made_open")
     return machine
@@ -44,7 +46,7 @@ def path(trace: Trace) -> list[int]:
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return busy(Machine())
+    return run_kernel_code(Machine())
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def recorded(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def alone(recorded: Path) -> Path:
-    """The file without the copies beside it."""
+    """Return the recording without the copies beside it."""
     return recorded / "data"
 
 
@@ -63,22 +65,22 @@ def copies(recorded: Path) -> Path:
     return recorded / "kcore_dir"
 
 
-def ran(machine: Machine) -> list[int]:
+def executed_ips(machine: Machine) -> list[int]:
     return [ip for _, ip in machine.ran]
 
 
 def test_kcore_in_recording_directory(recorded: Path, machine: Machine) -> None:
     with Trace(recorded) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
         assert trace.image_problems == []
 
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_path_is_independent_of_page_table_isolation(isolated: bool, tmp_path: Path) -> None:
-    """What CR3 is while the kernel runs makes no difference."""
-    machine = busy(Machine(isolated=isolated))
+    """The CR3 of kernel code does not matter."""
+    machine = run_kernel_code(Machine(isolated=isolated))
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
 
 
 def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
@@ -90,24 +92,24 @@ def test_interpreter_gives_same_path(recorded: Path, machine: Machine) -> None:
         (stream,) = trace.streams
         assert isinstance(stream.settings, Settings)
         slow = replace(stream, settings=replace(stream.settings, walk=True))
-        assert [int(ip) for part in slow.instructions() for ip in part.ip] == ran(machine)
+        assert [int(ip) for part in slow.instructions() for ip in part.ip] == executed_ips(machine)
 
 
 def test_kcore_by_option(alone: Path, copies: Path, machine: Machine) -> None:
     files = KernelFiles(kcore=str(copies / "kcore"), kallsyms=str(copies / "kallsyms"))
     with Trace(alone, kernel=files) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
 
 
 def test_vmlinux_and_module_files(alone: Path, copies: Path, machine: Machine) -> None:
-    """The kernel's own file is moved to where it ran, its module linked to it."""
+    """The kernel file is relocated to its runtime address, and the module linked to it."""
     files = KernelFiles(
         vmlinux=str(made.kernel().path),
         kallsyms=str(copies / "kallsyms"),
         modules=str(made.module().parent),
     )
     with Trace(alone, kernel=files) as trace:
-        assert path(trace) == ran(machine)
+        assert path(trace) == executed_ips(machine)
         assert trace.image_problems == []
         symbols = trace.symbols
         assert str(symbols.lookup(100, 0, machine.at["schedule"] + 1)) == "schedule+0x1"
@@ -144,7 +146,7 @@ def test_tracer_calls_in_mcount_table_are_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Linux, scripts/recordmcount.c and kernel/trace/ftrace.c: __mcount_loc has the addresses of
-    all calls that ftrace makes no-ops at boot, wherever in a function they are.
+    all calls that ftrace replaces by no-ops at boot, anywhere in a function.
     """
     data_at = made.LINKED + 0x10_0000
     built = made._linked("counted", COUNTED, {".text": made.LINKED, ".data": data_at}, {})
@@ -173,11 +175,11 @@ def test_vmlinux_has_kernel_symbols(alone: Path, machine: Machine) -> None:
 
 
 def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> None:
-    """User code is followed, and what is missing is named."""
+    """User code is decoded, and missing files are named."""
     with Trace(alone) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        user = [ip for ip in ran(machine) if ip < 1 << 63]
+        user = [ip for ip in executed_ips(machine) if ip < 1 << 63]
         assert ips == user
         kernel, module = trace.image_problems
         assert kernel.path == "[kernel.kallsyms]_text"
@@ -187,27 +189,27 @@ def test_missing_kernel_files_are_reported(alone: Path, machine: Machine) -> Non
 
 
 def test_text_poke_of_static_key(tmp_path: Path) -> None:
-    """A copy made at the end has the last code, one from the beginning the first: the records say
-    what was there before, so that both give the same path.
+    """A copy from the end has the last code, one from the start the first. The records have the
+    bytes before each change, so that both give the same path.
     """
     machine = Machine()
     for on in (True, False, True):
         machine.syscall()
-        machine.key(on)
+        machine.flip_static_key(on)
     machine.syscall()
     data = recording.write(machine, tmp_path / "perf.data")
     machine.booted = {address: bytes(code) for address, code in machine.memory.items()}
-    recording.copies(machine, tmp_path / "late")
+    recording.write_copies(machine, tmp_path / "late")
     late = KernelFiles(kcore=str(tmp_path / "late" / "kcore"))
     for kernel in (None, late):
         with Trace(data, kernel=kernel) as trace:
-            assert path(trace) == ran(machine)
+            assert path(trace) == executed_ips(machine)
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_bpf_program_in_kcore(later: bool, tmp_path: Path) -> None:
-    """One that was there from the start is in the copy; of one that came later nobody has the
-    code, whatever the copy has at its place.
+    """A program loaded before the start is in the copy. The code of a later one is unknown,
+    whatever the copy has at its address.
     """
     machine = Machine()
     machine.syscall()
@@ -221,13 +223,13 @@ def test_bpf_program_in_kcore(later: bool, tmp_path: Path) -> None:
         assert (BPF in ips) is not later
         assert any(span.is_gap for span in stream.ledger()) is later
         if not later:
-            assert ips == ran(machine)
+            assert ips == executed_ips(machine)
         name = trace.symbols.lookup(KERNEL_PID, machine.time, BPF + 1)
         assert str(name) == f"{recording.BPF_NAME}+0x1"
 
 
 def test_unloaded_bpf_program_is_unknown(tmp_path: Path) -> None:
-    """What is at its place afterwards nobody knows, whatever the copy has there."""
+    """The code at its address is unknown afterwards, whatever the copy has there."""
     machine = Machine()
     machine.syscall(calls=BPF)
     gone = machine.time
@@ -236,5 +238,5 @@ def test_unloaded_bpf_program_is_unknown(tmp_path: Path) -> None:
     with Trace(data) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
-        assert ips.count(BPF) == 1 < ran(machine).count(BPF)
+        assert ips.count(BPF) == 1 < executed_ips(machine).count(BPF)
         assert any(span.is_gap for span in stream.ledger())

@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.builder import build_profile
-from rtit.trace import End, ErrorClass, MemorySource, Selection, Trace
+from rtit.trace import End, ErrorClass, Selection, Trace
 from rtit.trace.threads.extract import ThreadAccounting
 from rtit.views.statistics import compute_statistics
 
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return busy(Machine())
+    return run_kernel_code(Machine())
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +53,12 @@ def test_blocks_and_branches_have_thread_columns(recorded: Path, machine: Machin
                 assert {each for each, _ in machine.ran[at : at + int(count)]} == {tid}
                 at += int(count)
         assert at == len(machine.ran)
-        places = iter(machine.ran)
+        executed = iter(machine.ran)
         for part in stream.branches():
             for tid, source in zip(
                 part.extra_columns["tid"].tolist(), part.source.tolist(), strict=True
             ):
-                assert any((tid, source) == place for place in places)
+                assert any((tid, source) == row for row in executed)
 
 
 def test_listing_has_thread_names(
@@ -79,7 +77,7 @@ def test_listing_has_thread_names(
 def test_without_switch_symbol_thread_changes_at_far_transfer(
     recorded: Path, machine: Machine
 ) -> None:
-    """Where __switch_to is not known: at the next far transfer."""
+    """Without a symbol __switch_to the thread changes at the next far transfer."""
     kcore = KernelFiles(kcore=str(recorded / "kcore_dir" / "kcore"))
     with Trace(recorded / "data", kernel=kcore) as trace:
         (stream,) = trace.streams
@@ -91,8 +89,8 @@ def test_without_switch_symbol_thread_changes_at_far_transfer(
         assert all(ip >= 1 << 63 for ip in others)
 
 
-def long(machine: Machine, *, switches: int) -> Machine:
-    """Two processes in turns, with an MTC or two between switches at different places."""
+def run_switches(machine: Machine, *, switches: int) -> Machine:
+    """Run two processes alternately, with one or two MTCs between switches at varying positions."""
     for number in range(switches):
         for _ in range(number % 7 + 4):
             machine.syscall(calls="made_open" if number % 3 else None)
@@ -103,10 +101,10 @@ def long(machine: Machine, *, switches: int) -> Machine:
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) -> None:
-    """Time is told seldom: after a switch user code may go on before the stream's time has come to
-    that of the switch. Once it is known whose page tables are whose, CR3 says it.
+    """Timing packets are rare: after a switch user code may run before the stream's time reaches
+    that of the switch. Once the page tables of each process are known, CR3 selects the process.
     """
-    machine = long(Machine(cyc=False, isolated=isolated), switches=60)
+    machine = run_switches(Machine(cyc=False, isolated=isolated), switches=60)
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
         (stream,) = trace.streams
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
@@ -115,25 +113,6 @@ def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) 
         assert ips[-(len(ran) - learned) :] == ran[learned:]
         spans = [span for span in stream.ledger() if span.is_gap]
         assert all(span.start < stream.size // 4 for span in spans)
-
-
-def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
-    """Also where damage leaves it open whose some rows are."""
-    drawn = Random(5)
-    with Trace(recorded) as trace:
-        (stream,) = trace.streams
-        packets = stream.read()
-        for _ in range(20):
-            damaged = bytearray(packets)
-            for place in drawn.sample(range(len(packets)), 3):
-                damaged[place] = drawn.randrange(256)
-            source = MemorySource(bytes(damaged))
-            whole = replace(stream, source=source).instructions(perf_time=True).columns()
-            for thread in trace.threads:
-                found = replace(thread, source=source).instructions(perf_time=True).columns()
-                own = whole["tid"] == thread.tid
-                assert found["ip"].tolist() == whole["ip"][own].tolist()
-                assert found["perf_time"].tolist() == whole["perf_time"][own].tolist()
 
 
 def test_interrupted_decoding_has_no_ledger(
@@ -154,16 +133,18 @@ def test_interrupted_decoding_has_no_ledger(
 
 
 def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
-    """Page tables that were one process's are another's: nothing says when."""
-    machine = long(Machine(cyc=False), switches=20)
+    """The page tables of one process become those of another at an unknown time."""
+    machine = run_switches(Machine(cyc=False), switches=20)
     one, two = machine.threads
     one.cr3, two.cr3 = two.cr3, one.cr3
-    machine = long(machine, switches=6)
+    machine = run_switches(machine, switches=6)
     with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
         (stream,) = trace.streams
         stream.counts()
-        told = [span.error for span in stream.ledger()]
-        assert any("another process's than the one that has the processor" in each for each in told)
+        reported = [span.error for span in stream.ledger()]
+        assert any(
+            "another process than the one that has the processor" in each for each in reported
+        )
 
 
 def test_rows_have_thread_names(
@@ -181,7 +162,9 @@ def test_rows_have_thread_names(
 
 @pytest.mark.parametrize("timing", [False, True])
 def test_single_threads_add_up_to_stream(recorded: Path, machine: Machine, timing: bool) -> None:
-    """Of each what it ran; together all bytes, instructions, branches and events, each once."""
+    """Each has its own path; together they have all bytes, instructions, branches and events
+    once.
+    """
     with Trace(recorded) as trace:
         (whole,) = trace.streams
         assert whole.title == "cpu 0, 2 threads"
@@ -223,7 +206,7 @@ def test_stream_results_of_one_thread_raise(recorded: Path) -> None:
 
 
 def test_events_without_code_stay_in_stream(recorded: Path, tmp_path: Path) -> None:
-    """Nothing tells whose they are: the one stream that there is has them all."""
+    """Their thread is unknown: the one stream has all of them."""
     data = tmp_path / "perf.data"
     shutil.copytree(recorded, data)
     shutil.rmtree(data / "kcore_dir")
@@ -239,7 +222,7 @@ def test_events_without_code_stay_in_stream(recorded: Path, tmp_path: Path) -> N
 
 
 def test_events_of_thread_refer_to_its_rows(recorded: Path) -> None:
-    """A thread's events name rows of its own: those before them ended before."""
+    """Rows before an event of a thread ended before it."""
     with Trace(recorded) as trace:
         for thread in trace.threads:
             offsets: list[int] = []
@@ -271,7 +254,7 @@ def test_subcommands_select_one_thread(
             trace.select(Selection(tids=(300,)))
 
 
-def test_a_report_is_by_cpu_and_by_thread(
+def test_report_counts_by_cpu_and_by_thread(
     recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted = Counter(tid for tid, _ in machine.ran)
@@ -290,7 +273,7 @@ def test_a_report_is_by_cpu_and_by_thread(
 def test_profile_separates_processes(
     recorded: Path, machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both programs are at the same addresses; calls are followed on a CPU as a whole."""
+    """Both programs are at the same addresses; the return stack is that of the whole CPU."""
     with Trace(recorded) as trace:
         found = build_profile(trace, trace.threads)
         assert found.losses.bytes == trace.streams[0].size
@@ -306,47 +289,47 @@ def test_profile_separates_processes(
 def test_ambiguous_bytes_are_in_ledger(
     cyc: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without names nothing shows a switch: all that is told as another thread's than it was lies
-    where the ledger says so, and the report counts that.
+    """Without symbols no packet shows a switch. All rows with a wrong thread lie in spans that the
+    ledger reports as ambiguous, and the report counts them.
     """
-    machine = long(Machine(cyc=cyc), switches=12)
+    machine = run_switches(Machine(cyc=cyc), switches=12)
     data = recording.write(machine, tmp_path / "perf.data")
     kcore = str((data / "kcore_dir" / "kcore").rename(tmp_path / "kcore"))
     shutil.rmtree(data / "kcore_dir")
     with Trace(data, kernel=KernelFiles(kcore=kcore)) as trace:
         (stream,) = trace.streams
-        told: list[tuple[int, int, int]] = []
+        reported: list[tuple[int, int, int]] = []
         for rows in stream.blocks():
             columns = (rows.start, rows.extra_columns["tid"], rows.offset, rows.instructions)
             for ip, tid, offset, count in zip(*map(list, columns), strict=True):
-                told += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
+                reported += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
                     count - 1
                 )
-        doubts = [
+        ambiguous_spans = [
             (int(stream.ledger().value[number]), span.start)
             for number, span in enumerate(stream.ledger())
-            if span.cause == ErrorClass.TURN_UNKNOWN
+            if span.cause == ErrorClass.AMBIGUOUS_THREAD
         ]
-        assert 6 <= len(doubts) <= 12
-        assert all(first < last for first, last in doubts)
+        assert 6 <= len(ambiguous_spans) <= 12
+        assert all(first < last for first, last in ambiguous_spans)
         if cyc:  # else code is lost where another process's was taken
-            assert len(told) == len(machine.ran)
-            for (ip, tid, offset), (truth, place) in zip(told, machine.ran, strict=True):
-                assert ip in (0, place)
+            assert len(reported) == len(machine.ran)
+            for (ip, tid, offset), (truth, row) in zip(reported, machine.ran, strict=True):
+                assert ip in (0, row)
                 if tid != truth:
-                    assert any(first < offset <= last for first, last in doubts)
-        inside = [each for each in told if any(a < each[2] <= b for a, b in doubts)]
-        assert len(inside) < len(told)
+                    assert any(first < offset <= last for first, last in ambiguous_spans)
+        inside = [each for each in reported if any(a < each[2] <= b for a, b in ambiguous_spans)]
+        assert len(inside) < len(reported)
         (counted,) = compute_statistics(trace, trace.streams).streams
-        assert counted.ambiguous == (len(doubts), len(inside))
+        assert counted.ambiguous == (len(ambiguous_spans), len(inside))
         assert not counted.losses or not cyc
     assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
-    assert f"{len(doubts)} times " in capsys.readouterr().out
+    assert f"{len(ambiguous_spans)} times " in capsys.readouterr().out
     assert main(["report", "--json", str(data), "--kcore", kcore]) in (0, 3)
     (told_of,) = json.loads(capsys.readouterr().out)["streams"]
-    assert told_of["unsure"] == {"switches": len(doubts), "instructions": len(inside)}
+    assert told_of["unsure"] == {"switches": len(ambiguous_spans), "instructions": len(inside)}
     assert main(["instructions", str(data), "--kcore", kcore, "--head", "3"]) in (0, 3)
-    recording.copies(machine, data / "kcore_dir")
+    recording.write_copies(machine, data / "kcore_dir")
     with Trace(data) as trace:
         (stream,) = trace.streams
-        assert "turn unknown" not in stream.counts().errors
+        assert "ambiguous thread" not in stream.counts().errors

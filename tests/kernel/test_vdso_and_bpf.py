@@ -1,4 +1,4 @@
-"""Kernel code that is not in a copy of memory: the vDSO, and BPF programs."""
+"""Kernel code outside of a copy of memory: the vDSO, and BPF programs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rtit.trace import Trace
 AT = 0x7FFC_0000_0000
 
 
-def own() -> tuple[bytes, bytes]:
-    """This process's vdso, and its build id."""
+def current_vdso() -> tuple[bytes, bytes]:
+    """Return the vDSO of this process, and its build id."""
     from rtit._core import ElfFile
 
     found = CurrentVdso()
@@ -34,19 +34,19 @@ def own() -> tuple[bytes, bytes]:
     return Path(path).read_bytes(), build_id
 
 
-def shown(images: Images, size: int, build_id: bytes | None) -> bytes:
+def read_vdso(images: Images, size: int, build_id: bytes | None) -> bytes:
     images.mmap(1, 5, 5, AT, size, 0, VDSO, build_id=build_id)
     return images.image(5).read(AT, size)
 
 
 def test_current_vdso_is_used_if_build_id_matches() -> None:
-    content, build_id = own()
-    assert shown(Images(), len(content), build_id) == content
-    assert shown(Images(build_ids={VDSO: build_id}), len(content), None) == content
-    assert shown(Images(), len(content), bytes(20)) == b""
-    assert shown(Images(), len(content), b"\x01" * 20) == b""
+    content, build_id = current_vdso()
+    assert read_vdso(Images(), len(content), build_id) == content
+    assert read_vdso(Images(build_ids={VDSO: build_id}), len(content), None) == content
+    assert read_vdso(Images(), len(content), bytes(20)) == b""
+    assert read_vdso(Images(), len(content), b"\x01" * 20) == b""
     images = Images()
-    shown(images, len(content), build_id)
+    read_vdso(images, len(content), build_id)
     from rtit.image import Symbols
 
     functions = images.files.symbols(VDSO, build_id)
@@ -57,20 +57,20 @@ def test_current_vdso_is_used_if_build_id_matches() -> None:
 
 
 def test_vdso_from_named_file(tmp_path: Path) -> None:
-    content, build_id = own()
+    content, build_id = current_vdso()
     file = tmp_path / "file"
     file.write_bytes(content)
-    assert shown(Images(path_map={VDSO: str(file)}), len(content), None) == content
+    assert read_vdso(Images(path_map={VDSO: str(file)}), len(content), None) == content
     name = build_id.hex()
     kept = tmp_path / ".build-id" / name[:2] / name[2:] / "vdso"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(content)
     images = Images(build_id_cache=tmp_path)
-    assert shown(images, len(content), build_id) == content
+    assert read_vdso(images, len(content), build_id) == content
 
 
 def test_vdso_from_pack() -> None:
-    """Of another machine: ours has another build id."""
+    """A vDSO of another machine, with another build id."""
     from rtit._core import ElfFile
 
     path = made.user("one").path
@@ -78,11 +78,11 @@ def test_vdso_from_pack() -> None:
     assert build_id is not None
     kept = {(VDSO, build_id.hex()): PackedFile(VDSO, str(path))}
     content = path.read_bytes()[:0x1000]
-    assert shown(Images(packed=kept), len(content), build_id) == content
+    assert read_vdso(Images(packed=kept), len(content), build_id) == content
 
 
 def test_ksymbols_with_same_name() -> None:
-    """Such as trampolines, and a BPF program that is loaded twice."""
+    """Trampolines, or a BPF program that is loaded twice."""
     files = Files()
     kernel = Kernel(KernelFiles(), files)
     for time, at in ((5, BPF), (6, BPF + 0x4000)):
@@ -99,7 +99,7 @@ def test_ksymbols_with_same_name() -> None:
 
 @pytest.mark.parametrize("what", ["map", "poke", "symbol", "code"])
 def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of its code is known, rather than what was there before it changed."""
+    """All of its code is unknown, not the code before a change."""
     budget = MemoryBudget()
     left = [1]
 
@@ -125,7 +125,7 @@ def test_kernel_beyond_memory_limit_has_no_code(what: str, monkeypatch: pytest.M
     assert [problem.path for problem in kernel.problems] == ["kernel"]
 
 
-PLACE = BPF + 0x100
+SECOND_BPF = BPF + 0x100
 FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 
 
@@ -134,26 +134,26 @@ FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 def test_removed_and_replaced_kernel_code(
     early: bool, from_the_start: bool, tmp_path: Path
 ) -> None:
-    """What a copy has is the first code if it was made before the recording, and the last if it was
-    made behind it. What is neither is not known, nor is code that was gone.
+    """A copy from before the recording has the first code, one from after it the last code. Other
+    code is unknown, and so is removed code.
     """
 
     class Memory:
         at = {recording.REF: BPF & -0x1000}  # noqa: RUF012
-        booted = {PLACE: FIRST if early and from_the_start else SECOND}  # noqa: RUF012
+        booted = {SECOND_BPF: FIRST if early and from_the_start else SECOND}  # noqa: RUF012
 
     kcore = tmp_path / "kcore"
     kcore.write_bytes(recording.kcore(Memory()))  # type: ignore[arg-type]
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=early), Files())
     first = 0 if from_the_start else 10
-    kernel.changes.ksymbol(first, PLACE, len(FIRST), "first", 0)
-    kernel.changes.ksymbol(20, PLACE, len(FIRST), "first", 1)
-    kernel.changes.ksymbol(30, PLACE, len(SECOND), "second", 0)
+    kernel.changes.ksymbol(first, SECOND_BPF, len(FIRST), "first", 0)
+    kernel.changes.ksymbol(20, SECOND_BPF, len(FIRST), "first", 1)
+    kernel.changes.ksymbol(30, SECOND_BPF, len(SECOND), "second", 0)
     image = kernel.build()
     has_first = early and from_the_start
-    assert image.read(PLACE, len(FIRST), time=15) == (FIRST if has_first else b"")
-    assert image.read(PLACE, len(FIRST), time=25) == b""
-    assert image.read(PLACE, len(SECOND), time=35) == (b"" if early else SECOND)
+    assert image.read(SECOND_BPF, len(FIRST), time=15) == (FIRST if has_first else b"")
+    assert image.read(SECOND_BPF, len(FIRST), time=25) == b""
+    assert image.read(SECOND_BPF, len(SECOND), time=35) == (b"" if early else SECOND)
     names = [(each.path, each.since, each.until) for each in image.mappings]
     assert ("[first]", first if from_the_start else 0, 20) in names
     assert any(path == "[second]" and since == 30 for path, since, _ in names)
@@ -161,12 +161,12 @@ def test_removed_and_replaced_kernel_code(
 
 @pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "two"]])
 def test_bpf_code_is_used_only_if_unambiguous(names: list[str]) -> None:
-    """A recording has code by address: of two programs there it may be either's."""
+    """A recording has code by address: with two programs there, it may belong to either."""
     kernel = Kernel(KernelFiles(), Files())
-    kernel.changes.add_code(PLACE, SECOND)
+    kernel.changes.add_code(SECOND_BPF, SECOND)
     for time, name in enumerate(names, 5):
-        kernel.changes.ksymbol(time, PLACE, len(SECOND), name, 0)
-    read = kernel.build().read(PLACE, len(SECOND), time=20)
+        kernel.changes.ksymbol(time, SECOND_BPF, len(SECOND), name, 0)
+    read = kernel.build().read(SECOND_BPF, len(SECOND), time=20)
     assert read == (b"" if len(set(names)) > 1 else SECOND)
 
 
@@ -186,18 +186,18 @@ def program(address: int, code: bytes) -> bytes:
 SECTION = struct.pack("<I", 1) + program(BPF, BPF_CODE)
 
 
-def found(section: bytes) -> list[tuple[int, bytes]]:
+def read_bpf_functions(section: bytes) -> list[tuple[int, bytes]]:
     return list(bpf_code(Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")))
 
 
 def test_bpf_programs_of_file() -> None:
-    assert found(SECTION) == [(BPF, BPF_CODE)]
+    assert read_bpf_functions(SECTION) == [(BPF, BPF_CODE)]
     two = struct.pack("<I", 2) + program(BPF, BPF_CODE) + program(BPF + 64, b"\xc3")
-    assert found(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
+    assert read_bpf_functions(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
 
 
 def test_bpf_functions_are_yielded_one_by_one() -> None:
-    """A section of a megabyte may name as many functions as it has words: they come one by one."""
+    """A section of a megabyte may name a function for each of its words."""
     data = bytes(8) + struct.pack("<Q", 1) * (1 << 17)
     info = bytearray(232)
     struct.pack_into("<I", info, 16, len(data))
@@ -218,14 +218,14 @@ def test_bpf_functions_are_yielded_one_by_one() -> None:
 def test_truncated_bpf_programs_raise() -> None:
     for size in range(len(SECTION)):
         with pytest.raises(PerfDataError, match="ends within a field"):
-            found(SECTION[:size])
+            read_bpf_functions(SECTION[:size])
     with pytest.raises(PerfDataError, match="more than 65536 BPF programs"):
-        found(b"\xff" * 8)
-    for place in range(4, len(SECTION), 3):
+        read_bpf_functions(b"\xff" * 8)
+    for offset in range(4, len(SECTION), 3):
         changed = bytearray(SECTION)
-        changed[place] ^= 0xFF
+        changed[offset] ^= 0xFF
         try:
-            assert sum(len(code) for _, code in found(bytes(changed))) <= len(SECTION)
+            assert sum(len(code) for _, code in read_bpf_functions(bytes(changed))) <= len(SECTION)
         except PerfDataError:
             continue
 
@@ -233,7 +233,7 @@ def test_truncated_bpf_programs_raise() -> None:
 def test_bpf_program_loaded_during_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recording has its code: it need not be in a copy of memory."""
+    """The recording has its code, which need not be in a copy of memory."""
     machine = Machine()
     machine.syscall()
     loaded = machine.time

@@ -11,14 +11,14 @@ from rtit.perfdata.records import Misc
 
 
 class KernelWriter(Writer):
-    """Of a recording with the kernel in it, and the header features `more`."""
+    """Writes a recording that includes the kernel, with the header features `more`."""
 
     more: ClassVar[dict[Feature, bytes]] = {}
     machine_id: int | None = None
-    """That of an event of a virtual machine, whose records follow."""
+    """Event id of the virtual machine of the next records."""
 
     def machine(self, pid: int, tid: int, identifier: int) -> None:
-        """A thread of this process is the only CPU of a virtual machine."""
+        """Start the records of a virtual machine; a thread of process `pid` is its only CPU."""
         tail = struct.pack("<QQqq", identifier, 0, -1, tid) + struct.pack("<QQ", pid, 0)
         self._append(records.IdIndex, 1, tail=tail)
 
@@ -31,7 +31,7 @@ class KernelWriter(Writer):
         return {**super()._features(), **self.more}
 
     def kernel_map(self, address: int, size: int, pgoff: int, path: str) -> None:
-        """Kernel or module code, as it was when the recording began."""
+        """Write the mapping of kernel or module code at the start of the recording."""
         values = (-1, 0, address, size, pgoff)
         self._append(
             records.Mmap,
@@ -42,11 +42,11 @@ class KernelWriter(Writer):
         )
 
     def kernel_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
-        """Kernel code changed."""
+        """Write a change of kernel code."""
         values = (address, len(old), len(new))
         self._sideband(records.TextPoke, 0, 0, time, *values, tail=old + new, misc=Misc.KERNEL)
 
     def ksymbol(self, time: int, address: int, size: int, name: str, *, gone: bool = False) -> None:
-        """A BPF program came or went."""
+        """Write the load or unload of a BPF program."""
         values = (address, size, 1, int(gone))
         self._sideband(records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL)

@@ -24,15 +24,15 @@ def requirements_check() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def claimed_ids(requirements_check: ModuleType) -> dict[str, list[str]]:
-    places: dict[str, list[str]] = requirements_check.claimed_ids()
-    return places
+    locations: dict[str, list[str]] = requirements_check.claimed_ids()
+    return locations
 
 
 def test_marks_name_known_requirements(
     requirements_check: ModuleType, claimed_ids: dict[str, list[str]]
 ) -> None:
     known = requirements_check.requirements()
-    assert {key: places for key, places in claimed_ids.items() if key not in known} == {}
+    assert {key: locations for key, locations in claimed_ids.items() if key not in known} == {}
 
 
 def test_tested_requirement_is_not_listed_open(

@@ -46,8 +46,8 @@ FUP, TIP, PGE = ip("FUP"), ip("TIP"), ip("TIP.PGE")
 PGD = ip("TIP.PGD", None)
 
 OFF = PSB + CBR + PSBEND
-"""Tracing is off."""
+"""PSB+ while tracing is off."""
 ON = PSB + CBR + NO_TX + EXEC + FUP + PSBEND
-"""Tracing is on."""
+"""PSB+ while tracing is on."""
 AWAKE = ON + TNT
-"""And the processor runs."""
+"""PSB+ while tracing is off and the processor runs."""

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, they are judged, and what happened in them is told as far as it goes."""
+"""Lint and event decoding of arbitrary bytes give ordered, chunk-independent results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_findings_do_not_depend_on_chunks(data: bytes, step: int) -> None:
 
 
 @given(STREAMS)
-def test_what_happened_can_be_told(data: bytes) -> None:
+def test_events_of_arbitrary_bytes_are_decoded(data: bytes) -> None:
     image = Image().add(0x40_1000, b"\x90" * 64)
     for happening in Stream(ChunkedBytes(data), image, Settings()).events():
         assert 0 <= happening.offset < len(data)

@@ -1,4 +1,4 @@
-"""`rtit lint`: a finding a line, and the exit code."""
+"""`rtit lint`: one line for each finding, and the exit code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WRONG = ON + PSBEND + b"\x02\x03\x0a\x01"
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def raw_file(tmp_path: Path) -> Path:
     path = tmp_path / "pt"
     path.write_bytes(WRONG)
     return path
 
 
-def test_text_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare)]) == 1
+def test_text_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file)]) == 1
     first, second = capsys.readouterr().out.splitlines()
     at = len(ON)
     assert first == f"{at:08x}  PSBEND: a PSBEND ends a PSB+ [psbend, 33.4.2.18]"
@@ -32,8 +32,8 @@ def test_text_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second.endswith(" (02 03 0a 01) [reserved-bits, 33.4.2]")
 
 
-def test_json_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare), "--json"]) == 1
+def test_json_output(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file), "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
         "stream": None,
@@ -47,14 +47,14 @@ def test_json_output(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert second["detail"] == "02 03 0a 01"
 
 
-def test_rules_may_be_ignored(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", str(bare), "--ignore", "psbend,reserved-bits"]) == 0
+def test_rules_may_be_ignored(raw_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--raw", str(raw_file), "--ignore", "psbend,reserved-bits"]) == 0
     assert capsys.readouterr().out == ""
-    assert main(["lint", "--raw", str(bare), "--ignore", "psb-end"]) == 2
+    assert main(["lint", "--raw", str(raw_file), "--ignore", "psb-end"]) == 2
     assert "--ignore: unknown rule 'psb-end'" in capsys.readouterr().err
 
 
-def test_errata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errata_option_excuses_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "pt"
     path.write_bytes(OFF + ON + PGE)
     assert main(["lint", "--raw", str(path)]) == 1
@@ -74,7 +74,7 @@ def test_errata_follow_the_processor_of_the_recording(
     assert "thread 31552 (loopy): 00000050  PSBEND: " in first
 
 
-def test_psb_period(tmp_path: Path) -> None:
+def test_psb_period_option_sets_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "pt"
     path.write_bytes(ON + 5000 * TNT + ON)
     assert main(["lint", "--raw", str(path)]) == 0
@@ -89,7 +89,7 @@ def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["lint", "--raw", "-"]) == 1
 
 
-def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_option_prints_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--rules"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert "in-block" in names

@@ -1,4 +1,4 @@
-"""Streams of the scenarios with something wrong in them: every one is found."""
+"""Streams of scenarios with one error each: lint finds every error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Stream = list[Packet]
 
 
 def next_after(stream: Stream, at: int, names: tuple[str, ...] = NEUTRAL) -> str:
-    """The name of the first packet behind `at` that is none of `names`, "" if there is none."""
+    """Return the name of the first packet after `at` that is not in `names`, "" if there is
+    none.
+    """
     rest = dropwhile(lambda packet: packet.name in names, islice(stream, at + 1, None))
     return next((packet.name for packet in rest), "")
 
@@ -46,12 +48,12 @@ def without_psbend(stream: Stream) -> Iterator[bytes]:
             yield raw(stream[:at]) + raw(stream[at + 1 :])
 
 
-def without_the_fup(stream: Stream) -> Iterator[bytes]:
-    """Of a packet that says that one follows."""
+def without_fup(stream: Stream) -> Iterator[bytes]:
+    """Remove the FUP of a packet that announces one."""
     for at, packet in enumerate(stream):
         if packet.fields.get("ip") != 1 or next_after(stream, at) != "FUP":
             continue
-        fup = next(place for place in range(at, len(stream)) if stream[place].name == "FUP")
+        fup = next(index for index in range(at, len(stream)) if stream[index].name == "FUP")
         if next_after(stream, fup) not in ("", "FUP", "OVF", "CFE", "EVD"):
             yield raw(stream[:fup]) + raw(stream[fup + 1 :])
 
@@ -89,7 +91,7 @@ KINDS: dict[str, Callable[[Stream], Iterator[bytes]]] = {
     "a branch while tracing is off": inserted("TIP.PGD", TIP),
     "a branch after TraceStop": inserted("TraceStop", TNT),
     "a TMA without TSC": inserted("TIP", TMA),
-    "a promised FUP that does not come": without_the_fup,
+    "a promised FUP that does not come": without_fup,
     "a branch without TIP.PGE": without_tip_pge,
     "a reserved bit": reserved_bit,
     "an IP suppressed": suppressed,
@@ -97,7 +99,7 @@ KINDS: dict[str, Callable[[Stream], Iterator[bytes]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_garbled_scenario_is_found(kind: str) -> None:
+def test_error_in_every_scenario_is_found(kind: str) -> None:
     garbled = [data for stream in STREAMS for data in KINDS[kind](stream)]
     assert len(garbled) > 3
     missed = [data.hex() for data in garbled if not any(lint(data))]

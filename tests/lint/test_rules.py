@@ -1,6 +1,4 @@
-"""A stream for each rule that breaks it, and nothing else, at one known byte; and the same stream
-put right.
-"""
+"""For each rule a stream that breaks only this rule at a known byte, and the corrected stream."""
 
 from __future__ import annotations
 
@@ -49,8 +47,8 @@ from rtit.linter import RULES, lint
 
 @dataclass(frozen=True)
 class Case:
-    """`before` is legal, and so is `before` + `right`; `wrong` in its place breaks the rule at byte
-    `at` of it.
+    """`before` and `before` + `right` are legal; `wrong` in place of `right` breaks the rule at its
+    byte `at`.
     """
 
     rule: str
@@ -61,7 +59,7 @@ class Case:
 
 
 def after(first: bytes, second: bytes, right: bytes) -> tuple[bytes, bytes, int]:
-    """`second` comes after `first` where `right` should."""
+    """Return a case where `second` follows `first` in place of `right`."""
     return first + second, first + right, len(first)
 
 
@@ -180,7 +178,7 @@ def test_init_of_a_processor_that_then_waits_for_a_sipi() -> None:
 
 
 def test_last_ip_is_zero_after_a_psb() -> None:
-    """Section 33.4.2.2: what was wrong with it before is forgotten."""
+    """Section 33.4.2.2: earlier errors of LastIP end at a PSB."""
     wrong = EXSTOP + packet("FUP", ip_bytes=6, payload=0x1234 << 48)
     low = packet("FUP", ip_bytes=1, payload=0x1000)
     jump = packet("TIP", ip_bytes=1, payload=0x1010)

@@ -160,9 +160,9 @@ def run_with_changes(
 
     ABSENT: no such function exists, or it cannot take the code, which closes over other names.
     """
-    places = [(each, changed[each.__code__]) for each in functions if each.__code__ in changed]
-    fits = all(len(f.__code__.co_freevars) == len(code.co_freevars) for f, code in places)
-    if not places or not fits:
+    found = [(each, changed[each.__code__]) for each in functions if each.__code__ in changed]
+    fits = all(len(f.__code__.co_freevars) == len(code.co_freevars) for f, code in found)
+    if not found or not fits:
         return ABSENT, None
     reading, writing = os.pipe()
     child = os.fork()
@@ -173,7 +173,7 @@ def run_with_changes(
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
-            for function, other in places:
+            for function, other in found:
                 function.__code__ = other
             code = _run_tests(tests, writing)
         finally:

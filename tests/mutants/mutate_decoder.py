@@ -1,9 +1,9 @@
-"""Breaks the Rust decoder under each of its requirements, and prints which test notices.
+"""Changes the Rust decoder at the code of each requirement, and prints which test notices.
 
 python tests/mutants/mutate_decoder.py [ROW...]
 
-`native.txt` has the hand-written changes. One build contains all of them, each behind a switch
-that an environment variable sets; then the tests of each requirement run with one switch at a
+`native.txt` has the hand-written changes. One build contains all of them, each enabled by a switch
+in an environment variable; then the tests of each requirement run with one switch at a
 time. Without ROW, the results are written to `build/mutants/native_results.txt`. The exit code
 is 1 if a change is not noticed.
 """
@@ -59,7 +59,7 @@ class Change:
         return text.index(wanted) + len(self.before)
 
     def with_switch(self, code: str) -> str:
-        """`code`, which is `old` perhaps with other changes, behind the switch."""
+        """Return `code` (`old`, perhaps with other changes) with the switch for this change."""
         text = f"if crate::mutant({self.number}) {{ {self.new} }} else {{ {code} }}"
         return text if self.old.endswith(";") else f"({text})"
 
@@ -67,7 +67,7 @@ class Change:
 def read_changes() -> list[Change]:
     """Return the changes of native.txt."""
     entry = re.compile(r"^(\S+) (\S+)\n- (.*)«(.*)»(.*)\n\+ ?(.*)$", re.M)
-    text = (HERE / "native.txt").read_text()
+    text = re.sub(r"\n *(?=\\n)", "", (HERE / "native.txt").read_text())
     found = []
     for number, match in enumerate(entry.finditer(text), 1):
         row, file, *parts = match.groups()
@@ -106,16 +106,16 @@ def build_native_module(changes: list[Change]) -> None:
 
 def with_switches(text: str, changes: list[Change]) -> str:
     """Return a file with all its changes; changes of the same text are nested."""
-    places: dict[int, list[Change]] = {}
+    changes_by_offset: dict[int, list[Change]] = {}
     for change in changes:
-        places.setdefault(change.offset_in(text), []).append(change)
+        changes_by_offset.setdefault(change.offset_in(text), []).append(change)
     end = len(text)
-    for at in sorted(places, reverse=True):
-        old = places[at][0].old
-        if at + len(old) > end or any(change.old != old for change in places[at]):
-            raise ValueError(f"{places[at][0].row}: another change is within {old!r}")
+    for at in sorted(changes_by_offset, reverse=True):
+        old = changes_by_offset[at][0].old
+        if at + len(old) > end or any(change.old != old for change in changes_by_offset[at]):
+            raise ValueError(f"{changes_by_offset[at][0].row}: another change is within {old!r}")
         code = old
-        for change in places[at]:
+        for change in changes_by_offset[at]:
             code = change.with_switch(code)
         text = text[:at] + code + text[at + len(old) :]
         end = at

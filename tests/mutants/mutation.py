@@ -110,11 +110,11 @@ def mutations(
     `effects_by_name` are the effects of all functions that the source may call; by default
     those in `source`.
     """
-    alike: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     finder = _Finder(module, effects([source]) if effects_by_name is None else effects_by_name)
     for mutation in finder.found_in(ast.parse(source)):
-        alike[mutation.name] += 1
-        yield replace(mutation, number=alike[mutation.name])
+        occurrences[mutation.name] += 1
+        yield replace(mutation, number=occurrences[mutation.name])
 
 
 def mutated(mutation: Mutation, source: str) -> ast.Module:
@@ -288,8 +288,8 @@ class _Finder:
         return effect
 
     def _mutation(self, node: ast.AST, name: str, kind: str) -> Mutation:
-        place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
-        return Mutation(self._module, name, kind, ast.unparse(node).splitlines()[0], *place)
+        position = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        return Mutation(self._module, name, kind, ast.unparse(node).splitlines()[0], *position)
 
 
 class _Changer(ast.NodeTransformer):

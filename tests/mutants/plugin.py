@@ -70,8 +70,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._mutation.module:
             return None
-        place = PACKAGE.joinpath(*fullname.split("."))
-        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        module = PACKAGE.joinpath(*fullname.split("."))
+        file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
         loader = _Loader(self._mutation, str(file))
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 

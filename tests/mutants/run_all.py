@@ -192,9 +192,9 @@ class MutationLoop:
         functions: list[FunctionType],
     ) -> Result:
         mutation, path = planned.mutation, planned.path
-        place = (str(path), mutation.line)
+        location = (str(path), mutation.line)
         reached = sorted(
-            (test for test in tests if place in test.lines),
+            (test for test in tests if location in test.lines),
             key=lambda test: (not test.rows, test.seconds),
         )
         if not reached or not reached[0].rows:

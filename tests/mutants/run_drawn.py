@@ -109,7 +109,9 @@ def needs_no_program(file: str) -> bool:
 
 
 def rows_in_order(seed: int) -> list[str]:
-    tested = {row for row, places in claimed_ids().items() if any(map(needs_no_program, places))}
+    tested = {
+        row for row, locations in claimed_ids().items() if any(map(needs_no_program, locations))
+    }
     rows = [
         row
         for row, facts in requirements().items()
@@ -120,9 +122,12 @@ def rows_in_order(seed: int) -> list[str]:
 
 def records_of_rows(rows: list[str]) -> list[dict[str, Any]]:
     """Return the records of each test of these rows."""
-    places = claimed_ids()
+    locations = claimed_ids()
     files = {
-        place.rsplit(":", 1)[0] for row in rows for place in places[row] if needs_no_program(place)
+        location.rsplit(":", 1)[0]
+        for row in rows
+        for location in locations[row]
+        if needs_no_program(location)
     }
     return records_of_tests(
         [f"tests/{file}" for file in sorted(files)], RTIT_ROWS=" ".join(rows), RTIT_LINES="1"

@@ -50,10 +50,10 @@ class Edit:
 
 def edits(module: str, source: str) -> Iterator[Edit]:
     """Yield every mutation of the function bodies in `source`, without its unit tests."""
-    alike: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for edit in _Finder(module, source).found():
-        alike[edit.mutation.name] += 1
-        yield replace(edit, mutation=replace(edit.mutation, number=alike[edit.mutation.name]))
+        occurrences[edit.mutation.name] += 1
+        yield replace(edit, mutation=replace(edit.mutation, number=occurrences[edit.mutation.name]))
 
 
 class _Finder:
@@ -166,8 +166,8 @@ class _Finder:
         for (at, first, one), (next_at, second, other) in pairwise(lines):
             if one and other and _is_swap_relevant(first, second):
                 texts = [
-                    self._source[place : place + len(text)]
-                    for place, text, _ in ((at, first, one), (next_at, second, other))
+                    self._source[start : start + len(text)]
+                    for start, text, _ in ((at, first, one), (next_at, second, other))
                 ]
                 indent = len(first) - len(first.lstrip())
                 new = "\n".join(reversed(texts))[indent:]

@@ -17,10 +17,10 @@ def test_every_decoder_requirement_has_a_change() -> None:
 
 
 def test_every_change_applies_to_the_current_code() -> None:
-    places: dict[str, list[Change]] = {}
+    changes_by_file: dict[str, list[Change]] = {}
     for change in read_changes():
-        places.setdefault(change.file, []).append(change)
-    for path, changes in places.items():
+        changes_by_file.setdefault(change.file, []).append(change)
+    for path, changes in changes_by_file.items():
         assert "crate::mutant" in with_switches((ROOT / path).read_text(), changes)
 
 

@@ -1,4 +1,4 @@
-"""Reads packets with the Rust scanner, as the Python scanner names them."""
+"""Results of the Rust scanner in the form of the Python scanner."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from rtit.trace.tables.packets import packet_batches
 
 
 def first(data: bytes, block: int | None = None) -> tuple[str, dict[str, Any]] | str | None:
-    """Return name and fields of the first packet, "truncated", or None for bytes that are none.
+    """Return name and fields of the first packet, "truncated", or None for bytes that are no
+    packet.
 
-    `block`: size of the items of an open block.
+    `block`: bytes of the items of an open block. Skips the test if the native module is not built.
     """
     start = encode("BBP", sz=int(block == 4), type=4) if block else b""
     batch, index = next(packet_batches(start + data)), int(bool(block))
@@ -22,5 +23,5 @@ def first(data: bytes, block: int | None = None) -> tuple[str, dict[str, Any]] |
 
 
 def said(packet: Packet) -> tuple[str, dict[str, Any]]:
-    """Return what `first` returns for this packet."""
+    """Return a packet in the form of `first`."""
     return packet.name, dict(packet.fields)

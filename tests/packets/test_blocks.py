@@ -25,7 +25,7 @@ def names(raw: Any) -> Any:
         (BBP8 + ITEM + "00" * 8 + BBP4 + ITEM + "00" * 4 + BEP, "BBP BIP BBP BIP BEP"),
     ],
 )
-def test_items_until_the_block_ends(raw: Any, expected: Any) -> None:
+def test_items_are_legal_until_the_block_ends(raw: Any, expected: Any) -> None:
     assert " ".join(names(raw)) == expected
 
 
@@ -81,7 +81,7 @@ def test_only_the_listed_packets_are_forbidden() -> None:
 
 
 @pytest.mark.spec("BIP-004")
-def test_general_purpose_registers() -> None:
+def test_names_of_general_purpose_registers() -> None:
     expected = ["FLAGS", "IP", "AX", "CX", "DX", "BX", "SP", "BP", "SI", "DI"]
     assert [item_name(1, i) for i in range(10)] == ["R/E" + register for register in expected]
     assert [item_name(1, i) for i in (0x0A, 0x11)] == ["R8", "R15"]
@@ -89,7 +89,7 @@ def test_general_purpose_registers() -> None:
 
 
 @pytest.mark.spec("BIP-005", "BIP-006")
-def test_pebs_items() -> None:
+def test_names_of_pebs_items() -> None:
     assert [item_name(4, i) for i in range(4)] == [
         "Instruction Pointer",
         "Applicable Counters",
@@ -121,12 +121,12 @@ def test_pebs_items() -> None:
         (0x0A, 0x1F, "LBR[TOS-31]_INFO"),
     ],
 )
-def test_lbr_items(block_type: Any, item_id: Any, name: Any) -> None:
+def test_names_of_lbr_items(block_type: Any, item_id: Any, name: Any) -> None:
     assert item_name(block_type, item_id) == name
 
 
 @pytest.mark.spec("BIP-008")
-def test_xmm_items() -> None:
+def test_names_of_xmm_items() -> None:
     assert [item_name(0x10, i) for i in (0, 1, 2, 0x19, 0x1F)] == [
         "XMM0_Q0",
         "XMM0_Q1",
@@ -140,5 +140,5 @@ def test_xmm_items() -> None:
 @pytest.mark.parametrize(
     ("block_type", "item_id"), [(0, 0), (2, 0), (7, 0), (0x0B, 0), (0x11, 0), (8, 32), (8, -1)]
 )
-def test_reserved_items(block_type: Any, item_id: Any) -> None:
+def test_reserved_items_have_no_name(block_type: Any, item_id: Any) -> None:
     assert item_name(block_type, item_id) is None

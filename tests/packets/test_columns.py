@@ -1,4 +1,4 @@
-"""Packets as columns say what the Python scanner says of the same bytes."""
+"""Packets as columns equal those of the Python scanner."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_chunks
 from rtit.trace.tables.packets import PACKET_KINDS, packet_batches
 
 
-def seen(stream: Any) -> list[object]:
-    """Everything the columns tell, one by one."""
+def packets_from_columns(stream: Any) -> list[object]:
+    """Yield the packets of the columns, one by one."""
     items: list[object] = []
     for batch in packet_batches(stream):
         sizes = batch.size()
@@ -64,15 +64,15 @@ runs = st.lists(
 @example(data=encode("TIP", ip_bytes=6, payload=(1 << 64) - 1) + encode("PAD"))
 @example(data=encode("TNT.64", bits="T" * 47) + encode("TNT", bits="N"))
 def test_columns_equal_scanned_packets(data: bytes) -> None:
-    assert seen(data) == expected(data)
+    assert packets_from_columns(data) == expected(data)
 
 
 @given(data=runs, cuts=st.lists(st.integers(0, 200), max_size=6))
 @example(data=b"\xff\xff" + b"\x02\x82" * 20, cuts=[3, 5, 17, 18, 20])
 def test_chunked_stream_gives_equal_columns(data: bytes, cuts: list[int]) -> None:
-    places = [0, *sorted(cuts), len(data)]
-    pieces = [data[start:end] for start, end in pairwise(places)]
-    assert seen(pieces) == expected(data)
+    boundaries = [0, *sorted(cuts), len(data)]
+    pieces = [data[start:end] for start, end in pairwise(boundaries)]
+    assert packets_from_columns(pieces) == expected(data)
     assert list(scan_chunks(pieces)) == list(scan(data))
 
 
@@ -81,19 +81,19 @@ def test_columns_equal_scan_for_every_opcode(first: int) -> None:
     for second in range(256) if first in (0x02, 0x99, 0xD9) else (0x00, 0x41, 0x80, 0xFF):
         for rest in (b"", b"\x88" + bytes(9), b"\xff" * 14):
             data = bytes((first, second)) + rest
-            assert seen(data) == expected(data)
+            assert packets_from_columns(data) == expected(data)
 
 
 def test_columns_equal_scan_in_real_traces(traces: Any) -> None:
     kinds = set()
     for path in [traces / "dynamorio" / "pt.bin", *sorted((traces / "libipt-cases").glob("*.pt"))]:
         data = path.read_bytes()
-        assert seen(data) == expected(data), path.name
+        assert packets_from_columns(data) == expected(data), path.name
         kinds |= {item.name for item in scan(data) if isinstance(item, Packet)}
     assert set(PACKET_KINDS) - kinds <= {"BBP", "BIP", "BEP"}
 
 
-def test_columns_are_arrays_that_nobody_writes() -> None:
+def test_columns_are_read_only_arrays() -> None:
     (batch,) = packet_batches(PSB + encode("CBR", ratio=10))
     columns: list[Any] = [batch.kind, batch.detail, batch.offset, batch.payload]
     assert [str(column.dtype) for column in columns] == ["uint8", "uint8", "uint64", "uint64"]

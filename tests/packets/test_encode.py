@@ -1,4 +1,4 @@
-"""Values that fit no packet are refused by field and value."""
+"""Values that fit no packet are rejected with field and value."""
 
 from __future__ import annotations
 

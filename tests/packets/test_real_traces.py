@@ -1,4 +1,4 @@
-"""Real bytes and another decoder's reading of them."""
+"""Packets of real traces equal those of other decoders."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def numbers(rest: Any) -> Any:
 
 
 def c_states(rest: Any) -> Any:
-    """Their C-state numbers are MWAIT's encoding plus one, modulo 16."""
+    """Convert C-state numbers, which are MWAIT's encoding plus one, modulo 16."""
     return [(int(digits) - 1) & 15 for digits in re.findall(r"[c.](\d+)", rest)]
 
 
-def stated(name: Any, rest: Any) -> Any:
-    """The fields that the other decoder's line states, under our names."""
+def libipt_fields(name: Any, rest: Any) -> Any:
+    """Return the fields in the other decoder's line, under our names."""
     match name:
         case "tnt.8" | "tnt.64":
             return {"bits": rest.strip().replace("!", "T").replace(".", "N")}
@@ -107,7 +107,7 @@ def cases(traces: Any) -> Any:
                 yield folder, entry["name"], run
 
 
-def test_libipt_cases_packet_by_packet(traces: Any) -> None:
+def test_packets_of_libipt_cases_equal_its_listing(traces: Any) -> None:
     compared, names = 0, set()
     for folder, name, run in cases(traces):
         text = (folder / run["expected"]).read_text()
@@ -123,7 +123,7 @@ def test_libipt_cases_packet_by_packet(traces: Any) -> None:
         for packet, (at, theirs, rest) in zip(ours, lines, strict=True):
             where = f"{name} at {at}"
             assert packet.name == NAMES.get(theirs, theirs.upper()), where
-            for field, value in stated(theirs, rest).items():
+            for field, value in libipt_fields(theirs, rest).items():
                 assert packet.fields[field] == value, f"{where}: {field}"
             compared += 1
             names.add(packet.name)
@@ -137,7 +137,7 @@ def test_reserved_bits_of_tma_do_not_stop_the_scan(traces: Any) -> None:
     assert [packet.name for packet in iterate_packets(data)][:3] == ["PSB", "PSBEND", "TMA"]
 
 
-def test_real_trace_of_a_processor(traces: Any) -> None:
+def test_packets_of_a_processor_equal_the_listing(traces: Any) -> None:
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
     assert not [item for item in scan(data) if isinstance(item, BadBytes)]
     count = Counter(packet.name for packet in iterate_packets(data))

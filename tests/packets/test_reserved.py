@@ -1,4 +1,4 @@
-"""What the chapter leaves undefined: opcodes, encodings, reserved bits; data that ends too soon."""
+"""Undefined opcodes and encodings, reserved bits, and truncated data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SECOND = {
 
 
 def name_of(data: Any) -> Any:
-    """As both scanners have it."""
+    """Return the packet name, which must be the same in both scanners."""
     natively = native.first(data)
     try:
         packet = decode(data)
@@ -70,13 +70,13 @@ def name_of(data: Any) -> Any:
 
 @pytest.mark.spec("PKT-002", "TNT-002", "IPC-007")
 @pytest.mark.parametrize("first", [byte for byte in range(256) if byte != 2])
-def test_first_byte(first: Any) -> None:
+def test_first_byte_selects_the_packet(first: Any) -> None:
     assert name_of(bytes((first,)) + LONG) == FIRST.get(first)
 
 
 @pytest.mark.spec("PKT-002", "PTW-001")
 @pytest.mark.parametrize("second", range(256))
-def test_second_byte(second: Any) -> None:
+def test_second_byte_selects_the_packet(second: Any) -> None:
     rest = {0x82: b"\x02\x82" * 7, 0xC3: b"\x88", 0xA3: b"\x02"}.get(second, b"")
     expected = {**SECOND, 0x82: "PSB", 0xC3: "MNT", 0xA3: "TNT.64"}.get(second)
     assert name_of(bytes((2, second)) + rest + LONG) == expected
@@ -101,7 +101,7 @@ REJECTED = [
 
 
 @pytest.mark.parametrize("vector", REJECTED)
-def test_rejected_with_offset_and_bytes(vector: Vector) -> None:
+def test_illegal_encoding_is_rejected_with_offset_and_bytes(vector: Vector) -> None:
     with pytest.raises(PacketError) as caught:
         decode(b"\x00\x00" + vector.raw, 2)
     assert not isinstance(caught.value, Truncated)
@@ -127,7 +127,7 @@ READ_SO = [
 
 @pytest.mark.parametrize("vector", READ_SO)
 def test_ignored_reserved_bits_are_kept(vector: Vector) -> None:
-    """Reserved bits, a CYC longer than needed, a packet later than the chapter."""
+    """Reserved bits, a CYC longer than needed, and a packet newer than the chapter."""
     packet = decode(vector.raw + b"\x00")
     assert (packet.name, dict(packet.fields)) == (vector.name, vector.fields)
     assert packet.raw == reencode(packet) == vector.raw
@@ -143,11 +143,11 @@ CHANGED = [
     ("0232ffffffffffffffff", None, {"payload": 2}, "02320200000000000000"),
     ("fcffffffff", 4, {"id": 2, "payload": 2}, "1402000000"),
 ]
-"""Bytes with all reserved bits set, and what other fields make of them (Tables 33-16 to 33-43)."""
+"""Bytes with all reserved bits set, and the other fields (Tables 33-16 to 33-43)."""
 
 
 @pytest.mark.parametrize(("raw", "in_block", "fields", "expected"), CHANGED)
-def test_other_fields_beside_the_same_reserved_bits(
+def test_reserved_bits_do_not_change_other_fields(
     raw: str, in_block: Any, fields: Any, expected: str
 ) -> None:
     packet = decode(bytes.fromhex(raw), in_block=in_block)
@@ -160,7 +160,7 @@ LONGER = [vector for vector in vectors(WRITTEN, READ) if len(vector.raw) > 1]
 
 @pytest.mark.spec("DEC-011")
 @pytest.mark.parametrize("vector", LONGER, ids=[vector.raw.hex() for vector in LONGER])
-def test_cut_short_at_every_byte(vector: Vector) -> None:
+def test_packet_truncated_at_any_byte_raises(vector: Vector) -> None:
     assert vector.decode(vector.raw, 0).size == len(vector.raw)
     for end in range(1, len(vector.raw)):
         with pytest.raises(Truncated) as caught:
@@ -170,7 +170,7 @@ def test_cut_short_at_every_byte(vector: Vector) -> None:
 
 @pytest.mark.spec("DEC-011")
 @pytest.mark.parametrize("size", [4, 8])
-def test_block_item_cut_short(size: Any) -> None:
+def test_truncated_block_item_raises(size: Any) -> None:
     data = b"\x0c" + bytes(size)
     assert decode(data, in_block=size).size == size + 1
     for end in range(1, size + 1):

@@ -105,7 +105,7 @@ stream = st.lists(piece, max_size=12).map(b"".join)
 
 
 @given(data=stream, start=st.integers(0, 20))
-def test_a_scan_accounts_for_every_byte(data: Any, start: Any) -> None:
+def test_scan_covers_every_byte(data: Any, start: Any) -> None:
     offset = start
     for item in scan(data, start):
         assert item.offset == offset

@@ -11,27 +11,27 @@ from rtit.errors import PacketError
 from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, iterate_packets, scan, scan_chunks
 
 
-def shown(data: Any, start: int = 0) -> Any:
+def scan_to_pairs(data: Any, start: int = 0) -> Any:
     return [
         (item.offset, item.name if isinstance(item, Packet) else f"bad {item.length}")
         for item in scan(data, start)
     ]
 
 
-def test_scan_goes_on_at_the_next_psb() -> None:
+def test_scan_continues_at_the_next_psb() -> None:
     data = b"\x06\x09\x04\x04" + PSB + b"\x06"
-    assert shown(data) == [(0, "TNT"), (1, "bad 3"), (4, "PSB"), (20, "TNT")]
+    assert scan_to_pairs(data) == [(0, "TNT"), (1, "bad 3"), (4, "PSB"), (20, "TNT")]
 
 
 @pytest.mark.spec("DEC-013")
 def test_scan_without_another_psb_ends_in_bad_bytes() -> None:
-    assert shown(b"\x06\x09\x04\x04") == [(0, "TNT"), (1, "bad 3")]
+    assert scan_to_pairs(b"\x06\x09\x04\x04") == [(0, "TNT"), (1, "bad 3")]
 
 
 @pytest.mark.spec("DEC-013")
 def test_bad_bytes_end_a_block() -> None:
     data = encode("BBP", sz=0, type=4) + b"\x09" + PSB + b"\x0c"
-    assert shown(data)[-1] == (20, "TNT")
+    assert scan_to_pairs(data)[-1] == (20, "TNT")
 
 
 @pytest.mark.spec("DEC-011")
@@ -56,22 +56,24 @@ def test_packets_ends_quietly_inside_a_packet() -> None:
 
 
 @pytest.mark.spec("PSB-020")
-def test_payload_that_looks_like_the_beginning_of_a_psb() -> None:
+def test_payload_like_the_start_of_a_psb_is_a_payload() -> None:
     data = encode("PTW", ip=0, payload_bytes=1, payload=0x8202820282028202) + PSB + b"\x06"
     assert find_psb(data) == 10
-    assert shown(data) == [(0, "PTW"), (10, "PSB"), (26, "TNT")]
-    assert shown(b"\x09" + data)[1:] == [(11, "PSB"), (27, "TNT")]
+    assert scan_to_pairs(data) == [(0, "PTW"), (10, "PSB"), (26, "TNT")]
+    assert scan_to_pairs(b"\x09" + data)[1:] == [(11, "PSB"), (27, "TNT")]
 
 
 @pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("pairs", range(10))
-def test_a_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
-    """So many pairs more than one PSB: the last eight are it, unless that makes two whole ones."""
+def test_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
+    """`extra` pairs more than one PSB: the last eight are the PSB, unless there are two whole
+    ones.
+    """
     run = PSB + PSB[:2] * pairs + b"\x06"
     begin = 2 * pairs
     before = {0: [], 8: [(0, "PSB")], 9: [(0, "PSB"), (16, "bad 2")]}
     expected = before.get(pairs, [(0, f"bad {begin}")])
-    assert shown(run) == [*expected, (begin, "PSB"), (begin + 16, "TNT")]
+    assert scan_to_pairs(run) == [*expected, (begin, "PSB"), (begin + 16, "TNT")]
 
 
 WHOLE = (
@@ -84,11 +86,11 @@ WHOLE = (
 
 
 @pytest.mark.parametrize("packet", WHOLE, ids=lambda packet: packet[:2].hex())
-def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
-    """The PSB is found although the beginning of it looks like the rest of the packet."""
+def test_psb_that_truncates_a_packet_is_found(packet: bytes) -> None:
+    """The start of the PSB looks like the rest of the packet."""
     for kept in range(2 if packet[0] == 2 else 1, len(packet)):
         data = b"\x06" + packet[:kept] + PSB + b"\x06"
-        found = shown(data)
+        found = scan_to_pairs(data)
         assert found == [(0, "TNT"), (1, f"bad {kept}"), (1 + kept, "PSB"), (17 + kept, "TNT")]
         assert found == [
             (item.offset, item.name if isinstance(item, Packet) else f"bad {item.length}")
@@ -97,16 +99,18 @@ def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", [0x02825566778899, 0x02820282028202])
-def test_a_payload_that_a_tnt_joins_to_a_psb(payload: int) -> None:
-    """02H at the end of the payload, a TNT of 82H, and the PSB: a run that ends with it."""
+def test_payload_and_tnt_before_a_psb_are_not_part_of_it(payload: int) -> None:
+    """02H at the end of the payload, a TNT of 82H, and the PSB form a run that ends with the
+    PSB.
+    """
     data = encode("TSC", tsc=payload) + b"\x82" + PSB + b"\x06"
-    assert shown(data) == [(0, "TSC"), (8, "TNT"), (9, "PSB"), (25, "TNT")]
+    assert scan_to_pairs(data) == [(0, "TSC"), (8, "TNT"), (9, "PSB"), (25, "TNT")]
 
 
 @pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("rest", [PSB[:2], PSB[:3], PSB[:1], PSB[:14], PSB[:15]])
 def test_psb_run_at_the_end_of_data_is_undecided(rest: bytes) -> None:
-    assert shown(PSB + rest)[0] == (0, "PSB")
+    assert scan_to_pairs(PSB + rest)[0] == (0, "PSB")
 
 
 @pytest.mark.spec("PSB-020")
@@ -121,5 +125,5 @@ def test_scan_reads_mapped_files(tmp_path: Any) -> None:
     path = tmp_path / "pt.bin"
     path.write_bytes(PSB + b"\x06")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        assert shown(data) == [(0, "PSB"), (16, "TNT")]
+        assert scan_to_pairs(data) == [(0, "PSB"), (16, "TNT")]
         assert find_psb(data) == 0

@@ -1,4 +1,4 @@
-"""The declarations themselves, and the Rust table that is made from them."""
+"""The packet declarations, and the Rust table generated from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_rust_table_is_up_to_date() -> None:
     assert rust_table.main(["--check"]) == 0
 
 
-def test_rust_table_differs(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_outdated_rust_table_is_reported(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "table.rs"
     monkeypatch.setattr(rust_table, "TARGET", path)
     assert rust_table.main(["--check"]) == 1

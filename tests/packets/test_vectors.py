@@ -1,4 +1,4 @@
-"""Every packet of section 33.4.2 byte by byte: the lines of `vectors.txt` that are written, too."""
+"""Every packet of section 33.4.2 byte by byte, from `vectors.txt`."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_block_item_vector(item_id: Any) -> None:
     assert native.first(eight) == native.said(decode(eight))
 
 
-def test_enable_sequence_of_a_real_processor() -> None:
-    """PSB TSC TMA CBR PSBEND MODE.Exec TIP.PGE, as hardware begins a trace."""
+def test_enable_sequence_of_a_real_processor_decodes() -> None:
+    """PSB TSC TMA CBR PSBEND MODE.Exec TIP.PGE, the start of a hardware trace."""
     data = bytes.fromhex(
         "0282" * 8 + "19 01020304050607 0273 5764001c00 0203 2700 0223 9901 71 001040000000"
     )

@@ -1,4 +1,4 @@
-"""The cases of `vectors.txt`, which the tests of the Rust scanner read as well."""
+"""The cases of `vectors.txt`, which tests of the Rust scanner use, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN, READ, NO_PACKET = "=", ">", "!"
 
 
 class Vector(NamedTuple):
-    """A line: bytes, how they stand to the packet, the packet as it is shown, its source."""
+    """A line: bytes, their relation to the packet, the packet in text form, and its source."""
 
     raw: bytes
     relation: str
@@ -37,7 +37,7 @@ class Vector(NamedTuple):
         return values | {"payload": None} if values.get("ip_bytes") == 0 else values
 
     def decode(self, data: bytes, offset: int) -> Packet:
-        """What the decoder finds there; a block item within a block of its size."""
+        """Decode the bytes; a block item within a block of its size."""
         in_block = ITEM_SIZE[self.fields["sz"]] if self.name == "BIP" else None
         return decode(data, offset, in_block=in_block)
 
@@ -48,7 +48,7 @@ def _value(text: str) -> tuple[str, int | str]:
 
 
 def vectors(*relations: str) -> list[Vector]:
-    """The lines with these relations, in the file's order."""
+    """Return the lines with these relations, in the order of the file."""
     lines = [line for line in FILE.read_text().splitlines() if line and line[0] != "#"]
     found = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""Packs that nobody wrote: one sentence, nothing outside of a folder of ours, nothing unbounded."""
+"""Damaged or hostile packs: one error, no files outside of the temporary folder, bounded work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHANGES = examples(300, suppress_health_check=[HealthCheck.function_scoped_fixtu
 
 
 @pytest.fixture(scope="session")
-def good(
+def valid_pack(
     program: ProgramBuilder, record: Recorder, tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     output = tmp_path_factory.mktemp("packs") / "good"
@@ -35,13 +35,13 @@ def good(
     return output.read_bytes()
 
 
-def said(good: bytes) -> dict[str, Any]:
-    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+def error_text(valid_pack: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(valid_pack)) as archive:
         found: dict[str, Any] = json.loads(archive.read(packs.MANIFEST))
     return found
 
 
-def made(path: Path, members: dict[str, bytes], contents: object) -> Path:
+def write_pack(path: Path, members: dict[str, bytes], contents: object) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
@@ -50,13 +50,13 @@ def made(path: Path, members: dict[str, bytes], contents: object) -> Path:
     return path
 
 
-def members(good: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+def members(valid_pack: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(valid_pack)) as archive:
         return {name: archive.read(name) for name in archive.namelist() if name != packs.MANIFEST}
 
 
-def refused(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one error, and an empty folder for what is temporary."""
+def assert_rejected(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that opening raises one error and leaves no temporary files."""
     temporary = path.parent / "temporary"
     temporary.mkdir(exist_ok=True)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -84,18 +84,18 @@ def refused(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("where", ["recording", "file", "debug"])
-def test_names_are_no_paths(
-    name: Any, where: str, good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_member_names_with_paths_are_rejected(
+    name: Any, where: str, valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents = said(good)
+    contents = error_text(valid_pack)
     if where == "recording":
         contents["recording"] = [name]
     elif name is None:
         return
     else:
         contents["files"][0][where] = name
-    path = made(tmp_path / "bad", {**members(good), str(name): b"bad"}, contents)
-    refused(path, "its list names", monkeypatch)
+    path = write_pack(tmp_path / "bad", {**members(valid_pack), str(name): b"bad"}, contents)
+    assert_rejected(path, "its list names", monkeypatch)
     assert not (tmp_path / "escaped").exists()
 
 
@@ -117,81 +117,95 @@ def test_names_are_no_paths(
         ("recording", ["recording/missing"]),
     ],
 )
-def test_a_list_that_says_something_else(
-    key: str, value: Any, good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_contradictory_manifest_is_rejected(
+    key: str, value: Any, valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents = {**said(good), key: value}
-    refused(made(tmp_path / "bad", members(good), contents), "no .*pack", monkeypatch)
+    contents = {**error_text(valid_pack), key: value}
+    assert_rejected(
+        write_pack(tmp_path / "bad", members(valid_pack), contents), "no .*pack", monkeypatch
+    )
 
 
 @pytest.mark.parametrize("contents", [None, [], 7, "rtit"])
-def test_no_list(
-    contents: object, good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_manifest_is_rejected(
+    contents: object, valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused(made(tmp_path / "bad", members(good), contents), "no .*pack", monkeypatch)
+    assert_rejected(
+        write_pack(tmp_path / "bad", members(valid_pack), contents), "no .*pack", monkeypatch
+    )
 
 
-def test_json_beyond_measure(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_manifest_is_rejected(
+    valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for text in (b"[" * 200_000, b" " * (1 << 25), b"\xff\xfe"):
-        path = made(tmp_path / "bad", {packs.MANIFEST: text, **members(good)}, None)
-        refused(path, "no .*pack", monkeypatch)
+        path = write_pack(tmp_path / "bad", {packs.MANIFEST: text, **members(valid_pack)}, None)
+        assert_rejected(path, "no .*pack", monkeypatch)
 
 
-def test_a_bomb(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused by what the members say, before anything is written; what says less than it grows to
-    ends there.
+def test_zip_bomb_is_rejected(
+    valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rejected by the declared sizes before anything is written; a member with a smaller declared
+    size stops there.
     """
     monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 1 << 20)
-    contents = {**said(good), "recording": ["recording/perf.data", "recording/bomb"]}
-    path = made(tmp_path / "bad", {**members(good), "recording/bomb": bytes(1 << 25)}, contents)
-    refused(path, "it would grow from", monkeypatch)
+    contents = {**error_text(valid_pack), "recording": ["recording/perf.data", "recording/bomb"]}
+    path = write_pack(
+        tmp_path / "bad", {**members(valid_pack), "recording/bomb": bytes(1 << 25)}, contents
+    )
+    assert_rejected(path, "it would grow from", monkeypatch)
     data = path.read_bytes()
     at = data.rindex(b"recording/bomb") - 46
     assert struct.unpack_from("<I", data, at + 24) == (1 << 25,)
     path.write_bytes(data[: at + 24] + struct.pack("<I", 1000) + data[at + 28 :])
-    refused(path, "no .*pack", monkeypatch)
+    assert_rejected(path, "no .*pack", monkeypatch)
 
 
-def test_a_directory_without_end(
-    good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_endless_zip_directory_is_rejected(
+    valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sparse file whose end says that its directory is all of it."""
+    """A sparse file whose end record claims that the directory is the whole file."""
     path = tmp_path / "bad"
     size = 10 << 30
     end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFF0, 4, 0)
     with path.open("wb") as file:
-        file.write(good[:4])
+        file.write(valid_pack[:4])
         file.truncate(size)
         file.seek(0, 2)
         file.write(end)
-    refused(path, "no .*pack", monkeypatch)
+    assert_rejected(path, "no .*pack", monkeypatch)
 
 
-def test_encrypted_or_compressed_otherwise(
-    good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_encryption_and_unknown_compression_are_rejected(
+    valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bit of encryption, and a method that is not known, of each member in the directory."""
+    """Set the encryption bit, or an unknown method, of each member in the directory."""
     for offset, value in ((8, b"\x01"), (10, b"\x63")):
-        data = bytearray(good)
+        data = bytearray(valid_pack)
         at = data.rindex(b"recording/perf.data") - 46
         data[at + offset : at + offset + 1] = value
         path = tmp_path / "bad"
         path.write_bytes(data)
-        refused(path, "no .*pack", monkeypatch)
+        assert_rejected(path, "no .*pack", monkeypatch)
 
 
-def test_cut_anywhere(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_pack_is_rejected(
+    valid_pack: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "bad"
-    for size in range(4, len(good), max(1, len(good) // 200)):
-        path.write_bytes(good[:size])
-        refused(path, "no .*pack", monkeypatch)
+    for size in range(4, len(valid_pack), max(1, len(valid_pack) // 200)):
+        path.write_bytes(valid_pack[:size])
+        assert_rejected(path, "no .*pack", monkeypatch)
 
 
 @CHANGES
 @given(data=st.data())
-def test_any_byte_may_be_wrong(data: st.DataObject, good: bytes, tmp_path: Path) -> None:
-    """It opens, or is refused with an error of ours; CRCs hold what is opened."""
-    bad = bytearray(good)
+def test_flipped_bytes_give_result_or_error(
+    data: st.DataObject, valid_pack: bytes, tmp_path: Path
+) -> None:
+    """The pack opens, or is rejected with an error of rtit; CRCs check the contents."""
+    bad = bytearray(valid_pack)
     for _ in range(data.draw(st.integers(1, 4))):
         bad[data.draw(st.integers(4, len(bad) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path / "bad"
@@ -200,7 +214,7 @@ def test_any_byte_may_be_wrong(data: st.DataObject, good: bytes, tmp_path: Path)
         assert trace.streams[0].counts().instructions > 0
 
 
-def test_another_zip(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = made(tmp_path / "other.zip", {"hello": b"world"}, None)
+def test_other_zip_file_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write_pack(tmp_path / "other.zip", {"hello": b"world"}, None)
     assert main(["report", str(path)]) == 1
     assert len(capfd.readouterr().err.splitlines()) == 1

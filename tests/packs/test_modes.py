@@ -1,4 +1,4 @@
-"""A pack answers as the recording did, of whatever mode that was."""
+"""A pack gives the results of the recording in every recording mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READERS = (
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_each_mode(
+def test_pack_of_each_mode_equals_its_recording(
     mode: str,
     program: ProgramBuilder,
     tmp_path: Path,
@@ -37,7 +37,7 @@ def test_of_each_mode(
     main(["record", "-q", "--backend", "ptrace", "-o", data, *options, "--", str(path)])
     capfd.readouterr()
 
-    def told(file: str) -> list[tuple[int, str, str]]:
+    def decoded(file: str) -> list[tuple[int, str, str]]:
         found = []
         for verb in READERS:
             code = main([verb[0], file, *verb[1:]])
@@ -45,7 +45,7 @@ def test_of_each_mode(
             found.append((code, said.out.replace(file, "F"), said.err.replace(file, "F")))
         return found
 
-    before = told(data)
+    before = decoded(data)
     assert main(["pack", data, "-o", pack]) == 0
     opened = image_files._open
 
@@ -55,5 +55,5 @@ def test_of_each_mode(
 
     monkeypatch.setattr(image_files, "_open", only_packed)
     capfd.readouterr()
-    assert told(pack) == before
+    assert decoded(pack) == before
     assert any(out for _, out, _ in before)

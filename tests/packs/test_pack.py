@@ -1,4 +1,4 @@
-"""A pack answers as the recording did, when everything that ran is gone."""
+"""A pack gives the results of the recording after all executed files are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rtit.trace.recording import packs
 from support.recordings import RTIT
 
 ProgramBuilder = Callable[[str], Path]
-# What opens no recording; and gdb, which shows where the files are that it looks at.
+# Subcommands that open no recording; and gdb, which prints the paths of its files.
 NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor", "gdb"}
 READERS = {
     "info": [],
@@ -46,8 +46,8 @@ READERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`perf.data` with its truth, of a program that was stripped, with a debug file beside it; its
-    source is where its DWARF says.
+    """Record a stripped program, with its truth and a separate debug file; its source is at the
+    DWARF's path.
     """
     for name in ("gcc", "objcopy"):
         if shutil.which(name) is None:
@@ -66,10 +66,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(
-    folder: Path, place: Path, file: str, capfd: pytest.CaptureFixture[str]
+def run_all_subcommands(
+    folder: Path, location: Path, file: str, capfd: pytest.CaptureFixture[str]
 ) -> dict[str, tuple[int, str, str]]:
-    """Of every verb that reads: exit code, output, errors, with the recording's name left out."""
+    """Return exit code, output and errors of every reading subcommand, without the recording's
+    name.
+    """
     found = {}
     for verb, options in READERS.items():
         words = [str(folder / "truth") if word == "truth" else word for word in options]
@@ -78,16 +80,16 @@ def answers(
         said = capfd.readouterr()
         assert code == 0, (verb, said.err)
         found[verb] = (code, said.out.replace(file, "FILE"), said.err.replace(file, "FILE"))
-    for path in sorted((place / "split").iterdir()):
+    for path in sorted((location / "split").iterdir()):
         found[path.name] = (0, path.read_bytes().hex(), "")
     return found
 
 
-def test_every_reading_verb_is_tried() -> None:
+def test_every_reading_subcommand_is_tested() -> None:
     assert set(READERS) == set(COMMANDS) - NO_READERS
 
 
-def test_every_verb_answers_as_before(
+def test_every_subcommand_has_the_same_output(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,7 +100,7 @@ def test_every_verb_answers_as_before(
     there.mkdir()
     monkeypatch.chdir(here)
     shutil.copy2(folder / "perf.data", here)
-    before = answers(folder, here, "perf.data", capfd)
+    before = run_all_subcommands(folder, here, "perf.data", capfd)
     assert "source.c" in before["coverage"][1]
     assert " even (program)" in before["report"][1]
     assert main(["pack", "perf.data"]) == 0
@@ -107,7 +109,7 @@ def test_every_verb_answers_as_before(
     assert main(["pack", "perf.data", "-o", "-"]) == 2
     capfd.readouterr()
     shutil.move(here / "perf.data.rtit.zip", there / "perf.data")
-    # another machine: nothing of this one is looked at
+    # another machine: no file of this one is read
     gone = folder / "gone"
     gone.mkdir(exist_ok=True)
     names = ("program", "program.debug", "source.c")
@@ -123,7 +125,7 @@ def test_every_verb_answers_as_before(
 
     monkeypatch.setattr(image_files, "_open", only_packed)
     try:
-        after = answers(folder, there, "perf.data", capfd)
+        after = run_all_subcommands(folder, there, "perf.data", capfd)
     finally:
         for name in names:
             (gone / name).rename(folder / name)
@@ -132,7 +134,7 @@ def test_every_verb_answers_as_before(
         assert after[verb] == answer, verb
 
 
-def test_of_standard_input_a_name_is_asked_for(folder: Path, tmp_path: Path) -> None:
+def test_packing_standard_input_requires_an_output_name(folder: Path, tmp_path: Path) -> None:
     def packed(*words: str) -> tuple[int, str]:
         with (folder / "perf.data").open("rb") as data:
             command = [*RTIT, "pack", "-", *words]
@@ -149,8 +151,8 @@ def test_of_standard_input_a_name_is_asked_for(folder: Path, tmp_path: Path) -> 
     assert zipfile.is_zipfile(tmp_path / "out")
 
 
-def test_the_same_trace_gives_the_same_pack(folder: Path, tmp_path: Path) -> None:
-    """And a pack that is packed again is the same."""
+def test_same_trace_gives_the_same_pack(folder: Path, tmp_path: Path) -> None:
+    """A pack of a pack is the same, too."""
     first, second, third = (str(tmp_path / name) for name in ("1", "2", "3"))
     assert main(["pack", str(folder / "perf.data"), "-o", first]) == 0
     assert main(["pack", str(folder / "perf.data"), "-o", second]) == 0
@@ -158,8 +160,8 @@ def test_the_same_trace_gives_the_same_pack(folder: Path, tmp_path: Path) -> Non
     assert Path(first).read_bytes() == Path(second).read_bytes() == Path(third).read_bytes()
 
 
-def test_what_is_in_it(folder: Path, tmp_path: Path) -> None:
-    """Recorded paths and build ids in the list, the files as they were."""
+def test_pack_has_manifest_and_unchanged_files(folder: Path, tmp_path: Path) -> None:
+    """The manifest has recorded paths and build ids."""
     output = tmp_path / "out"
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 0
     with zipfile.ZipFile(output) as archive:
@@ -175,7 +177,7 @@ def test_what_is_in_it(folder: Path, tmp_path: Path) -> None:
         assert trace.data.build_ids == before.data.build_ids
 
 
-def test_nothing_stays_behind(
+def test_temporary_files_are_removed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
@@ -187,7 +189,7 @@ def test_nothing_stays_behind(
     [unpacked] = (tmp_path / "temporary").iterdir()
     assert unpacked.stat().st_mode & 0o077 == 0
     trace.close()
-    # what was asked for before stays known, also what is read late
+    # cached values stay available, also those read late
     symbols = trace.images.files.symbols(str(folder / "program"))
     del trace
     gc.collect()
@@ -204,10 +206,10 @@ def test_nothing_stays_behind(
 
 
 @pytest.mark.parametrize("how", ["missing", "changed", "truncated"])
-def test_what_was_wrong_is_wrong_in_the_pack(
+def test_missing_file_is_missing_in_the_pack(
     how: str, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same sentence and exit code 3, though a right file is where the recording says."""
+    """The same message and exit code 3, though the right file exists at the recorded path."""
     program = folder / "program"
     good = folder / "good"
     program.rename(good)
@@ -227,14 +229,14 @@ def test_what_was_wrong_is_wrong_in_the_pack(
     assert main(["report", output]) == 3
     after = capfd.readouterr()
     assert after.out.replace(output, "") == before.out.replace(str(folder / "perf.data"), "")
-    # what the user brings goes before what is in the pack
+    # files given by the user take precedence over the pack
     assert main(["report", output, "--map", f"{program}={program}2"]) == 3
     shutil.copy(program, tmp_path / "program")
     assert main(["report", output, "--map", f"{program}={tmp_path / 'program'}"]) == 0
 
 
-def test_a_directory(folder: Path, tmp_path: Path) -> None:
-    """The data file, and what perf keeps beside it, a level below; no links."""
+def test_perf_directory_is_packed(folder: Path, tmp_path: Path) -> None:
+    """The data file, and perf's files one level below; no links."""
     recording = tmp_path / "perf.data"
     (recording / "kcore_dir").mkdir(parents=True)
     shutil.copy(folder / "perf.data", recording / "data")
@@ -252,10 +254,10 @@ def test_a_directory(folder: Path, tmp_path: Path) -> None:
         assert trace.streams[0].counts() == before.streams[0].counts()
 
 
-def test_what_shrinks_too_well_is_not_compressed(
+def test_highly_compressible_file_is_stored_uncompressed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written can be read back: the bounds are those of reading."""
+    """A written pack can be read: writing uses the limits of reading."""
     monkeypatch.setattr("rtit.trace.recording.packs.MIN_SIZE_LIMIT", 0)
     monkeypatch.setattr("rtit.trace.recording.pack_writer.MIN_SIZE_LIMIT", 0)
     recording = tmp_path / "perf.data"
@@ -271,7 +273,7 @@ def test_what_shrinks_too_well_is_not_compressed(
         assert trace.streams[0].counts().instructions > 0
 
 
-def test_a_pack_that_cannot_be_written_leaves_the_older_one(
+def test_failed_write_keeps_the_old_pack(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"

@@ -29,13 +29,13 @@ from rtit.perfdata.aux import IntelPtInfo
         ("psb_period=15", 15 << 24),
         ("event", 1 << 31),
         ("notnt", 1 << 55),
-        # what `perf record -e intel_pt//u` recorded on two processors
+        # attr.config of `perf record -e intel_pt//u` on two processors
         ("pt,mtc,tsc,branch,mtc_period=3,psb_period=3", 0x300E601),
         ("pt,tsc,branch", 0x2401),
         ("tsc,config=0x100", 0x500),
     ],
 )
-def test_config(text: str, config: int) -> None:
+def test_config_terms_encode_and_decode(text: str, config: int) -> None:
     assert parse_config(text) == config
     assert parse_config(format_config(config)) == config
     assert format_config(config) == text
@@ -66,7 +66,7 @@ def test_tsc_converts_to_nanoseconds_and_back() -> None:
 
 
 def test_clock_conversion_wraps_at_64_bits() -> None:
-    """A machine whose TSC ran before its clock has a negative time_zero."""
+    """A machine whose TSC started before its clock has a negative time_zero."""
     clock = TimeConversion(10, 1024, (1 << 64) - 1000)
     assert clock.to_nanoseconds(1500) == 500
     assert clock.to_tsc(500) == 1500

@@ -14,7 +14,7 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from kernel.test_paths import busy
+from kernel.test_paths import run_kernel_code
 from rtit.capture.ptrace.session import replay
 from rtit.errors import RtitError
 from rtit.packets import encode
@@ -37,7 +37,8 @@ ProgramBuilder = Callable[[str], Path]
 AUXTRACE_INFO_WORDS = 18
 SAMPLE_ID = "iiQiiQ"
 OWN_SHAPE = (64, 66, 70, 71)
-"""HEADER_ATTR, TRACING_DATA, AUXTRACE_INFO, AUXTRACE: more of them would be read differently."""
+"""HEADER_ATTR, TRACING_DATA, AUXTRACE_INFO, AUXTRACE: another one would change the meaning of the
+file."""
 WANTED = {
     "threads": {"MMAP2[2]", "COMM sample_id[2]"},
     "CPUs": {"SWITCH_CPU_WIDE[0]"},
@@ -56,7 +57,7 @@ WANTED = {
 
 
 class Field(NamedTuple):
-    """`size` bytes at an offset of the file, and what they are for messages."""
+    """`size` bytes at an offset of the file, and their name in messages."""
 
     what: str
     offset: int
@@ -64,16 +65,16 @@ class Field(NamedTuple):
 
 
 def fields_of(layout: str, at: int, what: str) -> Iterator[Field]:
-    place = at
+    header = at
     for number, code in enumerate(expanded(layout)):
         size = struct.calcsize("<" + code)
         if not code.endswith("x"):
-            yield Field(f"{what}[{number}]", place, size)
-        place += size
+            yield Field(f"{what}[{number}]", header, size)
+        header += size
 
 
 def expanded(layout: str) -> Iterator[str]:
-    """One code a field."""
+    """Yield one format code for each field."""
     count = ""
     for letter in layout.replace("<", "").replace(" ", ""):
         if letter.isdigit():
@@ -87,7 +88,7 @@ def expanded(layout: str) -> Iterator[str]:
 
 
 def every_field(path: Path) -> Iterator[Field]:
-    """Of the header, of each attr, and of the first record of each kind."""
+    """Yield the fields of the header, of each attr, and of the first record of each kind."""
     yield from fields_of("8sQQQQQQQQ4Q", 0, "header")
     with PerfData(path) as data:
         attrs = data.header.attrs
@@ -99,31 +100,31 @@ def every_field(path: Path) -> Iterator[Field]:
         for number in range(len(data.header.features)):
             yield from fields_of("QQ", end + 16 * number, "feature")
         seen: dict[int, int] = {}
-        for place in data._scan.headers():
-            seen[place.type] = seen.get(place.type, 0) + 1
-            if seen[place.type] > 1:
+        for header in data._scan.headers():
+            seen[header.type] = seen.get(header.type, 0) + 1
+            if seen[header.type] > 1:
                 continue
-            name = perf.TYPE_NAMES.get(place.type, str(place.type))
-            yield from fields_of("IHH", place.offset, name)
-            body = place.offset + RECORD_HEADER.size
-            if place.type in RECORD_CLASSES:
-                fixed = RECORD_CLASSES[place.type].layout.fixed
+            name = perf.TYPE_NAMES.get(header.type, str(header.type))
+            yield from fields_of("IHH", header.offset, name)
+            body = header.offset + RECORD_HEADER.size
+            if header.type in RECORD_CLASSES:
+                fixed = RECORD_CLASSES[header.type].layout.fixed
                 yield from fields_of(fixed.format, body, name)
                 body += fixed.size
-            if place.type == perf.AuxtraceInfo.layout.number:
+            if header.type == perf.AuxtraceInfo.layout.number:
                 yield from fields_of(f"{AUXTRACE_INFO_WORDS}Q", body, name)
-            if place.type == SAMPLE:
+            if header.type == SAMPLE:
                 yield from fields_of("QQiiQQ", body, "SAMPLE body")
-            if place.type in COMPRESSED_TYPES:
+            if header.type in COMPRESSED_TYPES:
                 # the frame's header, and that of its first block
                 yield from fields_of("IBBHB", body, "COMPRESSED_TYPES body")
-            tail = place.offset + place.size - struct.calcsize("<" + SAMPLE_ID)
-            if place.type < perf.FIRST_USER_TYPE and tail >= body:
+            tail = header.offset + header.size - struct.calcsize("<" + SAMPLE_ID)
+            if header.type < perf.FIRST_USER_TYPE and tail >= body:
                 yield from fields_of(SAMPLE_ID, tail, f"{name} sample_id")
 
 
 def values(old: bytes) -> set[bytes]:
-    """0, all ones, the highest bit alone, and one more than it was."""
+    """Return 0, all ones, the highest bit alone, and the old value plus one."""
     bits = 8 * len(old)
     number = int.from_bytes(old, "little")
     wanted = {0, (1 << bits) - 1, 1 << bits - 1, number + 1}
@@ -133,13 +134,13 @@ def values(old: bytes) -> set[bytes]:
 EVENT = "intel_pt/psb_period=0/u"
 
 
-def made_in(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) -> Path:
-    """A recording; of what was compressed the directory that it would be without that."""
+def write_layout(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) -> Path:
+    """Write a recording; compressed layouts as the directory without compression."""
     good = folder / "good"
     if mode == "every kind":
         return every_kind(good)
     if mode == "kernel":
-        return recording.write(busy(Machine()), good) / "data"
+        return recording.write(run_kernel_code(Machine()), good) / "data"
     log = record([program("fork" if mode != "samples" else "returns")]).log
     whole = folder / "whole"
     replay(
@@ -162,8 +163,8 @@ def made_in(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) 
 def test_corrupting_each_field_gives_result_or_error(
     mode: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    good = made_in(mode, program, record, tmp_path)
-    # beside the good one, for a directory with copies of the kernel
+    good = write_layout(mode, program, record, tmp_path)
+    # beside the valid one, for a directory with copies of the kernel
     bad = good.with_name("data" if mode == "kernel" else "bad")
     content = good.read_bytes()
     assert len(content) < 1 << 18
@@ -174,8 +175,10 @@ def test_corrupting_each_field_gives_result_or_error(
         for each in fields:
             old = content[each.offset : each.offset + each.size]
             for value in values(old):
-                changed = content[: each.offset] + value + content[each.offset + each.size :]
-                bad.write_bytes(changed)
+                overwrite_record = (
+                    content[: each.offset] + value + content[each.offset + each.size :]
+                )
+                bad.write_bytes(overwrite_record)
                 if decodes(bad.parent if mode == "kernel" else bad):
                     decoded += 1
                 else:
@@ -185,7 +188,7 @@ def test_corrupting_each_field_gives_result_or_error(
 
 
 def every_kind(path: Path) -> Path:
-    """A small recording with one more record of each kind that has a layout."""
+    """Write a small recording with another record of each kind that has a layout."""
     out = Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3")
     out.comm(7, 7, 1, "it")
     out.auxtrace(7, 7, encode("PSB") + encode("PSBEND") + bytes(6), None, 100)
@@ -208,8 +211,8 @@ def every_kind(path: Path) -> Path:
 
 
 def decodes(path: Path) -> bool:
-    """Whether it is opened and decoded, in part or whole; else there is an error of ours. What it
-    is can be said of all that can be opened.
+    """Return whether the file opens and decodes, at least in part; other files raise an error of
+    rtit.
     """
     with contextlib.suppress(RtitError), Trace(path) as trace:
         summarize_recording(trace)
@@ -230,12 +233,12 @@ def decodes(path: Path) -> bool:
     return False
 
 
-# What makes stock perf 6.1 crash, or refuse with a number.
+# Values for which stock perf 6.1 crashes or fails with a bare number.
 
 
 @pytest.fixture
 def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Path, int]:
-    """A recording, and how many instructions it has."""
+    """Return a recording, and its number of instructions."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
     replay(live.log, path)
@@ -243,19 +246,19 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
         return path, trace.streams[0].counts().instructions
 
 
-def changed(path: Path, number: int, at: int, value: bytes) -> None:
-    """Bytes behind the header of the first record of this type."""
+def overwrite_record(path: Path, number: int, at: int, value: bytes) -> None:
+    """Overwrite bytes at an offset in the first record of this type."""
     with PerfData(path) as data:
-        place = next(each for each in data._scan.headers() if each.type == number)
+        header = next(each for each in data._scan.headers() if each.type == number)
     content = bytearray(path.read_bytes())
-    start = place.offset + at
+    start = header.offset + at
     content[start : start + len(value)] = value
     path.write_bytes(content)
 
 
 def test_auxtrace_reference_0_is_handled(made: tuple[Path, int]) -> None:
     path, instructions = made
-    changed(path, perf.Auxtrace.layout.number, RECORD_HEADER.size + 16, bytes(8))
+    overwrite_record(path, perf.Auxtrace.layout.number, RECORD_HEADER.size + 16, bytes(8))
     with Trace(path) as trace:
         assert trace.streams[0].counts().instructions == instructions
 
@@ -263,7 +266,7 @@ def test_auxtrace_reference_0_is_handled(made: tuple[Path, int]) -> None:
 def test_psb_without_tsc_is_handled(
     program: ProgramBuilder, record: Recorder, tmp_path: Path
 ) -> None:
-    """The attr says that there are TSC packets."""
+    """The attr enables TSC packets."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
     replay(live.log, path, event="intel_pt/tsc=0,mtc=0/u")
@@ -284,16 +287,18 @@ def test_psb_without_tsc_is_handled(
 def test_time_mult_0_has_no_conversion(made: tuple[Path, int]) -> None:
     path, instructions = made
     # kind, reserved; pmu_type, time_shift, time_mult
-    changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 16, bytes(8))
+    overwrite_record(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 16, bytes(8))
     with Trace(path) as trace:
         assert trace.clock is None
         assert trace.streams[0].counts().instructions == instructions
 
 
 def test_invalid_mtc_period_is_handled(made: tuple[Path, int]) -> None:
-    """The mask of its bits is all of attr.config: a power of two with millions of digits."""
+    """The mask covers all of attr.config: a period with millions of digits."""
     path, _ = made
-    changed(path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 11 * 8, b"\xff" * 8)
+    overwrite_record(
+        path, perf.AuxtraceInfo.layout.number, RECORD_HEADER.size + 8 + 11 * 8, b"\xff" * 8
+    )
     with Trace(path) as trace:
         (time,) = [text for text in summarize_recording(trace).settings if text.startswith("time:")]
         assert "MTC of a period that no processor has" in time
@@ -301,14 +306,14 @@ def test_invalid_mtc_period_is_handled(made: tuple[Path, int]) -> None:
 
 def test_file_without_auxtrace_info_is_read(made: tuple[Path, int]) -> None:
     path, _ = made
-    changed(path, perf.AuxtraceInfo.layout.number, 0, struct.pack("<I", 78))
+    overwrite_record(path, perf.AuxtraceInfo.layout.number, 0, struct.pack("<I", 78))
     with Trace(path) as trace, pytest.raises(RtitError, match="no Intel PT event"):
         trace.streams[0].counts()
 
 
 @pytest.mark.parametrize("layout", ["records", "aux", "attrs"])
 def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int]) -> None:
-    """A sparse file whose sizes say that all of it is records, or one record, or attrs."""
+    """A sparse file whose sizes claim that it is all records, one record, or attrs."""
     path, _ = made
     size = 10 << 30
     content = bytearray(path.read_bytes())
@@ -321,8 +326,8 @@ def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int])
         words[6] = size - words[5]
         with PerfData(path) as data:
             number = perf.Auxtrace.layout.number
-            place = next(each for each in data._scan.headers() if each.type == number)
-        struct.pack_into("<Q", content, place.offset + RECORD_HEADER.size, size)
+            header = next(each for each in data._scan.headers() if each.type == number)
+        struct.pack_into("<Q", content, header.offset + RECORD_HEADER.size, size)
     FILE_HEADER.pack_into(content, 0, *words)
     with path.open("wb") as file:
         file.write(content)

@@ -21,8 +21,8 @@ ENDINGS = st.builds(
 
 
 @given(ENDINGS, st.binary(max_size=8))
-def test_exit_status_round_trips(ending: ExitStatus, behind: bytes) -> None:
-    assert unpack_exit_status(pack_exit_status(ending) + behind) == ending
+def test_exit_status_round_trips(ending: ExitStatus, following: bytes) -> None:
+    assert unpack_exit_status(pack_exit_status(ending) + following) == ending
 
 
 @given(st.binary(max_size=64))

@@ -20,7 +20,7 @@ def writer(path: Path) -> Writer:
 
 
 def record_of(tmp_path: Path, act: object) -> tuple[bytes, records.Record]:
-    """What one call of a Writer added: the bytes, and what the reader makes of them."""
+    """Return the bytes that one call of a Writer added, and the record that the reader finds."""
     path = tmp_path / "perf.data"
     with writer(path) as out:
         out.flush()
@@ -37,7 +37,7 @@ def sample_id(pid: int, tid: int, time: int, event: int) -> bytes:
     return struct.pack("<II", pid, tid) + struct.pack("<Q", time) + struct.pack("<Q", event)
 
 
-def test_file_header(tmp_path: Path) -> None:
+def test_bytes_of_file_header(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     writer(path).close()
     data = path.read_bytes()
@@ -52,13 +52,13 @@ def test_file_header(tmp_path: Path) -> None:
     assert more == [0, 0, 0]
     # ARCH 6, NRCPUS 7, CPUDESC 8, CPUID 9, CMDLINE 11, EVENT_DESC 12, PMU_MAPPINGS 16, AUXTRACE 18
     assert flags == sum(1 << bit for bit in (6, 7, 8, 9, 11, 12, 16, 18))
-    # The table of the sections is right behind the data, the first section right behind the table.
+    # The table of sections follows the data, and the first section follows the table.
     offset, _ = struct.unpack_from("<QQ", data, start + length)
     assert offset == start + length + 8 * 16
     assert data[offset : offset + 11] == b"\x40\0\0\0x86_64\0"
 
 
-def test_attrs(tmp_path: Path) -> None:
+def test_bytes_of_attrs(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     writer(path).close()
     data = path.read_bytes()
@@ -79,7 +79,7 @@ def test_attrs(tmp_path: Path) -> None:
     assert [size for _, size in ids] == [8, 8]
 
 
-def test_auxtrace_info(tmp_path: Path) -> None:
+def test_bytes_of_auxtrace_info(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     out = Writer(
         path,
@@ -102,12 +102,12 @@ def test_auxtrace_info(tmp_path: Path) -> None:
     )
     expected += b"filter main @ ./a.out\0\0\0" + struct.pack("<Q", 1)
     with PerfData(path) as file:
-        (place,) = (r.offset for r in file.records() if r.name == "AUXTRACE_INFO")
+        (record_offset,) = (r.offset for r in file.records() if r.name == "AUXTRACE_INFO")
         assert file.info is not None
         assert file.info.filter == "filter main @ ./a.out"
         assert file.info.max_nonturbo_ratio == 30
         assert file.info.cap_event_trace == 1
-    data = path.read_bytes()[place:]
+    data = path.read_bytes()[record_offset:]
     assert data[:8] == struct.pack("<IHH", 70, 0, 8 + len(expected))
     assert data[8 : 8 + len(expected)] == expected
 
@@ -118,7 +118,7 @@ def test_auxtrace_info_of_an_old_perf_has_fewer_words() -> None:
     assert info == IntelPtInfo(6, 31, 5, 7, 1, 1 << 10, 1 << 11, 2, 0, 1)
 
 
-def test_comm(tmp_path: Path) -> None:
+def test_bytes_of_comm(tmp_path: Path) -> None:
     data, record = record_of(tmp_path, lambda out: out.comm(7, 8, 99, "sleep", by_exec=True))
     body = struct.pack("<II", 7, 8) + b"sleep\0\0\0" + sample_id(7, 8, 99, 2)
     # misc: PERF_RECORD_MISC_USER 2, PERF_RECORD_MISC_COMM_EXEC 1 << 13
@@ -137,7 +137,7 @@ def test_strings_end_with_a_nul_and_fill_8_bytes(tmp_path: Path, name: str, size
     assert record.comm == name
 
 
-def test_mmap2_with_inode(tmp_path: Path) -> None:
+def test_bytes_of_mmap2_with_inode(tmp_path: Path) -> None:
     data, record = record_of(
         tmp_path,
         lambda out: out.mmap2(7, 8, 99, 0x401000, 0x2000, 0x1000, 5, 2, 8, 1, 4711, 3, "/bin/true"),
@@ -153,7 +153,7 @@ def test_mmap2_with_inode(tmp_path: Path) -> None:
     assert record.build_id is None
 
 
-def test_mmap2_with_build_id(tmp_path: Path) -> None:
+def test_bytes_of_mmap2_with_build_id(tmp_path: Path) -> None:
     build_id = bytes(range(1, 17))
     data, record = record_of(
         tmp_path, lambda out: out.mmap2(7, 8, 99, 0, 1, 0, 5, 2, 8, 1, 4711, 3, "/x", build_id)
@@ -167,9 +167,11 @@ def test_mmap2_with_build_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("method", "number", "who"), [("fork", 7, (2, 4)), ("exit", 4, (1, 3))])
-def test_fork_and_exit(tmp_path: Path, method: str, number: int, who: tuple[int, int]) -> None:
+def test_bytes_of_fork_and_exit(
+    tmp_path: Path, method: str, number: int, who: tuple[int, int]
+) -> None:
     data, record = record_of(tmp_path, lambda out: getattr(out, method)(1, 2, 3, 4, 99))
-    # pid, ppid, tid, ptid, time; the sample_id is the thread's that acted
+    # pid, ppid, tid, ptid, time; the sample_id is that of the acting thread
     body = struct.pack("<IIII", 1, 2, 3, 4) + struct.pack("<Q", 99) + sample_id(*who, 99, 2)
     assert data == struct.pack("<IHH", number, 0, 8 + len(body)) + body
     assert isinstance(record, records.Fork | records.Exit)
@@ -177,14 +179,14 @@ def test_fork_and_exit(tmp_path: Path, method: str, number: int, who: tuple[int,
     assert record.clock == record.time == 99
 
 
-def test_itrace_start(tmp_path: Path) -> None:
+def test_bytes_of_itrace_start(tmp_path: Path) -> None:
     data, record = record_of(tmp_path, lambda out: out.itrace_start(7, 8, 99))
     body = struct.pack("<II", 7, 8) + sample_id(7, 8, 99, 1)
     assert data == struct.pack("<IHH", 12, 0, 40) + body
     assert isinstance(record, records.ItraceStart)
 
 
-def test_aux(tmp_path: Path) -> None:
+def test_bytes_of_aux(tmp_path: Path) -> None:
     data, record = record_of(tmp_path, lambda out: out.aux(7, 8, 99, 0x1000, 0x200, 1))
     body = struct.pack("<QQQ", 0x1000, 0x200, 1) + sample_id(7, 8, 99, 1)
     assert data == struct.pack("<IHH", 11, 0, 8 + len(body)) + body
@@ -192,7 +194,7 @@ def test_aux(tmp_path: Path) -> None:
     assert record.flags == records.AuxFlag.TRUNCATED
 
 
-def test_auxtrace(tmp_path: Path) -> None:
+def test_bytes_of_auxtrace(tmp_path: Path) -> None:
     data, record = record_of(
         tmp_path, lambda out: out.auxtrace(8, 7, b"\x02\x82" * 8, 0x30, 0x1234)
     )
@@ -203,7 +205,7 @@ def test_auxtrace(tmp_path: Path) -> None:
     assert (record.tid, record.cpu) == (8, -1)
 
 
-def test_text_poke(tmp_path: Path) -> None:
+def test_bytes_of_text_poke(tmp_path: Path) -> None:
     data, record = record_of(
         tmp_path, lambda out: out.text_poke(7, 8, 99, 0x7000, b"\x90\x90\xc3", b"\xcc\xcc\xcc")
     )
@@ -239,7 +241,7 @@ def test_long_code_is_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [64, 72, 80, 96, 104, 112, 120, 128, 136])
-def test_attr_of_every_age(size: int) -> None:
+def test_attr_of_every_version_is_read(size: int) -> None:
     """PERF_ATTR_SIZE_VER0 to VER8."""
     data = struct.pack("<IIQQQQQ", 8, size, 0x2601, 1, 0x10087, 4, 1 << 18).ljust(size, b"\0")
     attr = Attr.decode(data)
@@ -250,7 +252,7 @@ def test_attr_of_every_age(size: int) -> None:
 
 def test_attr_fields_are_where_perf_event_h_has_them() -> None:
     data = bytearray(136)
-    places = {  # offsets by the man page's struct, types by their widths
+    fields = {  # offsets by the man page's struct, types by their widths
         "wakeup_events": (48, "I"),
         "bp_type": (52, "I"),
         "config1": (56, "Q"),
@@ -266,7 +268,7 @@ def test_attr_fields_are_where_perf_event_h_has_them() -> None:
         "sig_data": (120, "Q"),
         "config3": (128, "Q"),
     }
-    for value, (offset, kind) in enumerate(places.values(), 1):
+    for value, (offset, kind) in enumerate(fields.values(), 1):
         struct.pack_into("<" + kind, data, offset, value)
     attr = Attr.decode(bytes(data))
-    assert [getattr(attr, name) for name in places] == list(range(1, len(places) + 1))
+    assert [getattr(attr, name) for name in fields] == list(range(1, len(fields) + 1))

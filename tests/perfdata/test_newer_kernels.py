@@ -1,5 +1,7 @@
-"""What newer kernels and other machines write: short clocks, counters of PEBS, pauses, attrs of
-other sizes. Layouts are typed from include/uapi/linux/perf_event.h and perf's own event.h.
+"""Records of newer kernels and other machines: short clocks, PEBS counters, pauses, attrs of other
+sizes.
+
+Layouts are typed from include/uapi/linux/perf_event.h and perf's own event.h.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError
 from rtit.perfdata import PerfData, TimeConversion, Writer, reader, records
-from rtit.perfdata.aux import EventIdIndex
+from rtit.perfdata.aux import index_event_ids
 from rtit.perfdata.file_scan import FILE_HEADER
 from rtit.perfdata.records import RECORD_HEADER
 from rtit.trace import Trace
@@ -57,7 +59,7 @@ def test_array_conversion_matches_scalar(
 
 
 def with_records(path: Path, more: bytes) -> None:
-    """The records at the end of a file of ours that is not closed."""
+    """Append records to an unclosed file of rtit."""
     content = bytearray(path.read_bytes())
     words = list(FILE_HEADER.unpack_from(content))
     words[6] += len(more)
@@ -76,11 +78,13 @@ def test_time_conv(short: int, tmp_path: Path) -> None:
     """time_shift, time_mult, time_zero, time_cycles, time_mask, cap_user_time_zero, ..._short."""
     path = tmp_path / "perf.data"
     opened_file(path)
-    # The file's AUXTRACE_INFO has a clock of its own: without it, the record's counts.
+    # Without the clock of the file's AUXTRACE_INFO, that of the record counts.
     content = path.read_bytes()
     with PerfData(path) as data:
-        place = next(each for each in data._scan.headers() if each.type == 70)
-    path.write_bytes(content[: place.offset] + struct.pack("<I", 78) + content[place.offset + 4 :])
+        header = next(each for each in data._scan.headers() if each.type == 70)
+    path.write_bytes(
+        content[: header.offset] + struct.pack("<I", 78) + content[header.offset + 4 :]
+    )
     body = struct.pack("<5QBB6x", 4, 7, 1000, 0x5000, 0xFFF, 1, short)
     with_records(path, RECORD_HEADER.pack(79, 0, RECORD_HEADER.size + len(body)) + body)
     with PerfData(path) as data:
@@ -100,7 +104,7 @@ def test_pebs_counters_name_their_events(tmp_path: Path) -> None:
         assert {counter: event.name for counter, event in data.pebs_counters.items()} == {
             3: "dummy:u"
         }
-        assert "PEBS records of counter 3: dummy:u" in describe_settings(data)
+        assert "PEBS records of counter 3: dummy:u" in list(describe_settings(data))
 
 
 def header_feature(number: int, body: bytes) -> bytes:
@@ -112,8 +116,8 @@ def header_feature(number: int, body: bytes) -> bytes:
 
 
 def test_info_names_clocks(tmp_path: Path) -> None:
-    """HEADER_CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, in ns. Of the
-    second event use_clockid, bit 25 of the flags, and CLOCK_MONOTONIC_RAW, 4.
+    """HEADER_CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, in ns. The
+    second event has use_clockid, bit 25 of the flags, and CLOCK_MONOTONIC_RAW, 4.
     """
     path = tmp_path / "perf.data"
     opened_file(path)
@@ -128,7 +132,7 @@ def test_info_names_clocks(tmp_path: Path) -> None:
     struct.pack_into("<i", content, second + 92, 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = describe_clocks(data)
+        words = list(describe_clocks(data))
     assert words == [
         "perf's, in ns = 0x0 + (TSC * 1024 >> 10)",
         "records have times of CLOCK_MONOTONIC_RAW: not perf's, so that packets have others",
@@ -141,12 +145,12 @@ def test_truncated_wall_clock_raises(tmp_path: Path) -> None:
     opened_file(path)
     with_records(path, header_feature(29, bytes(8)))
     with PerfData(path) as data, pytest.raises(PerfDataError, match="HEADER_CLOCK_DATA"):
-        describe_clocks(data)
+        list(describe_clocks(data))
 
 
 def test_guest_ids_of_id_index(tmp_path: Path) -> None:
-    """ID_INDEX: u64 nr, of each id u64 id, idx, cpu, tid; behind them u64 machine_pid, vcpu. Thread
-    7 of the machine that is process 1234 is not thread 7 here.
+    """ID_INDEX: u64 nr; for each id u64 id, idx, cpu, tid; after them for each u64 machine_pid,
+    vcpu. Thread 7 of the machine in process 1234 is not thread 7 of the host.
     """
     path = tmp_path / "perf.data"
     writer = opened_file(path)
@@ -180,7 +184,7 @@ def test_guest_ids_of_id_index(tmp_path: Path) -> None:
 def test_too_many_guest_ids_raise(
     limit: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records of those that are left out would be the host's."""
+    """Records of omitted guests would count for the host."""
     path = tmp_path / "perf.data"
     opened_file(path)
     for count in (2, 3):
@@ -199,16 +203,15 @@ def test_too_many_guest_ids_raise(
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2), st.integers(-1, 2))))
 def test_event_id_index_returns_last_entry(rows: list[tuple[int, int, int]]) -> None:
-    """The last that says anything of an id."""
+    """The last entry of an id counts."""
     entries = b"".join(struct.pack("<QQqq", number, 0, cpu, tid) for number, cpu, tid in rows)
-    found = EventIdIndex([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)])
+    found = index_event_ids([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)], "")
     known = {number: (cpu, tid) for number, cpu, tid in rows if cpu >= 0 or tid >= 0}
-    for number in range(11):
-        assert found.lookup(number, (None, None)) == known.get(number, (None, None))
+    assert found == known
 
 
-def test_pause_and_resume(tmp_path: Path) -> None:
-    """attr.aux_action, behind aux_sample_size: bit 0 starts paused, 1 pauses, 2 resumes."""
+def test_aux_action_is_paused_pause_or_resume(tmp_path: Path) -> None:
+    """attr.aux_action, after aux_sample_size: bit 0 starts paused, 1 pauses, 2 resumes."""
     path = tmp_path / "perf.data"
     Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3").close()
     content = bytearray(path.read_bytes())
@@ -217,7 +220,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
     struct.pack_into("<I", content, attrs + ATTR + 16 + 116, 2 | 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = describe_settings(data)
+        words = list(describe_settings(data))
     assert "the trace begins paused" in words
     assert "samples that pause the trace: dummy:u" in words
     assert "samples that resume the trace: dummy:u" in words
@@ -225,8 +228,8 @@ def test_pause_and_resume(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [64, 72, 80, 96, 104, 112, 120, 128, 136, 200, 1024])
 def test_attrs_of_every_size_are_read(size: int, tmp_path: Path) -> None:
-    """PERF_ATTR_SIZE_VER0 is 64; what is behind what is known is passed over, what is not there is
-    0. The same path comes back.
+    """PERF_ATTR_SIZE_VER0 is 64; bytes after the known fields are skipped, missing ones are 0. The
+    decoded path is the same.
     """
     path = tmp_path / "perf.data"
     packets = bytes.fromhex("0282028202820282028202820282028202230000")

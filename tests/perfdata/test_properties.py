@@ -67,8 +67,8 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-def said(record: records.Record) -> Step | None:
-    """The Writer's call that a record stands for."""
+def writer_call(record: records.Record) -> Step | None:
+    """Return the Writer call that writes a record."""
     who = record.sample_id
     match record:
         case records.Comm():
@@ -76,9 +76,9 @@ def said(record: records.Record) -> Step | None:
             arguments = (record.pid, record.tid, record.time, record.comm, record.by_exec)
             return "comm", arguments
         case records.Mmap2():
-            place = (record.address, record.length, record.pgoff, record.prot, record.flags)
+            position = (record.address, record.length, record.pgoff, record.prot, record.flags)
             inode = record.inode or (None,) * 4
-            rest = (*place, *inode, record.path, record.build_id)
+            rest = (*position, *inode, record.path, record.build_id)
             return "mmap2", (record.pid, record.tid, record.time, *rest)
         case records.Fork():
             thread = (record.pid, record.ppid, record.tid, record.ptid, record.clock)
@@ -100,7 +100,7 @@ def said(record: records.Record) -> Step | None:
 
 
 def expected(step: Step) -> Step:
-    """A build id takes the place of device and inode."""
+    """Return the record that is read back; a build id replaces device and inode."""
     name, arguments = step
     if name == "mmap2" and arguments[-1] is not None:
         arguments = (*arguments[:8], None, None, None, None, *arguments[12:])
@@ -123,7 +123,7 @@ def test_written_records_round_trip(folder: Path, steps: list[Step], close: bool
     if close:
         out.close()
     with PerfData(path) as file:
-        found = [said(record) for record in file.records()]
+        found = [writer_call(record) for record in file.records()]
         queues = file.auxtrace_buffers()
         assert (file.incomplete is None) == close
     assert [step for step in found if step] == [expected(s) for s in steps if s[0] != "auxtrace"]
@@ -158,7 +158,7 @@ def only_two_errors() -> Iterator[None]:
 
 
 def read_everything(path: Path) -> None:
-    """All that a reader can be asked; whatever it is, only the two errors may come of it."""
+    """Read all parts of a file; only the two documented errors may occur."""
     questions: list[Callable[[PerfData], object]] = [
         lambda file: list(file.records()),
         lambda file: [bytes(p.data[:1]) for q in file.auxtrace_buffers().values() for p in q],
@@ -179,10 +179,10 @@ def read_everything(path: Path) -> None:
 @given(data=st.data())
 def test_flipped_bytes_give_result_or_error(folder: Path, data: st.DataObject) -> None:
     content = bytearray(small_file(folder))
-    place = st.integers(0, len(content) - 1)
-    for at, value in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), max_size=6)):
+    position = st.integers(0, len(content) - 1)
+    for at, value in data.draw(st.lists(st.tuples(position, st.integers(0, 255)), max_size=6)):
         content[at] = value
-    length = data.draw(st.one_of(st.just(len(content)), place))
+    length = data.draw(st.one_of(st.just(len(content)), position))
     path = folder / "flipped"
     path.write_bytes(content[:length])
     read_everything(path)
@@ -210,7 +210,7 @@ def test_arbitrary_bytes_give_result_or_error(folder: Path, content: bytes, pipe
 
 
 @given(config=U64)
-def test_config_terms(config: int) -> None:
+def test_config_terms_round_trip(config: int) -> None:
     assert parse_config(format_config(config)) == config
 
 
@@ -219,8 +219,8 @@ def test_config_terms(config: int) -> None:
     tsc=U64,
     step=st.integers(0, 1 << 40),
 )
-def test_the_clock_is_monotonic_and_invertible(clock: TimeConversion, tsc: int, step: int) -> None:
-    """In one period of the clock: later ticks are never earlier ns; a ns' tick is its own again."""
+def test_clock_is_monotonic_and_invertible(clock: TimeConversion, tsc: int, step: int) -> None:
+    """In one period of the clock ns never decrease with ticks, and ns convert to ticks and back."""
     elapsed = tsc * clock.mult >> clock.shift
     later = (tsc + step) * clock.mult >> clock.shift
     if later >= 1 << 64:
@@ -243,7 +243,7 @@ INFO = st.builds(
 
 
 @given(info=INFO)
-def test_auxtrace_info(info: IntelPtInfo) -> None:
+def test_auxtrace_info_round_trips(info: IntelPtInfo) -> None:
     data = info.encode()
     assert len(data) % 8 == 0
     assert IntelPtInfo.decode(Cursor(memoryview(data), 0, "file", "AUXTRACE_INFO")) == info

@@ -1,4 +1,4 @@
-"""Files that are complete, cut, of a killed recorder, contradictory, or not perf.data."""
+"""Complete, truncated and contradictory files, those of a killed recorder, and other files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_data_size_0_reads_all_complete_records(tmp_path: Path) -> None:
 
 
 def test_file_cut_at_any_offset_is_read_or_raises(tmp_path: Path) -> None:
-    """The records before the cut, or an error that says where; nothing else."""
+    """The result is the records before the cut, or an error with the offset."""
     path, cut = tmp_path / "perf.data", tmp_path / "cut"
     record_something(path)
     data = path.read_bytes()
@@ -118,24 +118,24 @@ def test_file_cut_at_any_offset_is_read_or_raises(tmp_path: Path) -> None:
         assert found == names[: sum(end <= length for end in ends)]
 
 
-def patched(offset: int, value: int, kind: str = "<Q") -> Callable[[bytearray], None]:
+def patch_header(offset: int, value: int, kind: str = "<Q") -> Callable[[bytearray], None]:
     return lambda data: struct.pack_into(kind, data, offset, value)
 
 
 @pytest.mark.parametrize(
     ("change", "offset", "value"),
     [
-        (patched(8, 17), 8, 17),
-        (patched(16, 8), 16, 8),
-        (patched(16, 1 << 40), 16, 1 << 40),
-        (patched(24, 1 << 63), 24, 1 << 63),
-        (patched(32, 145), 32, 145),
-        (patched(40, 8), 40, 8),
-        (patched(120 + 128, 1 << 62), 248, 8),
-        (patched(120 + 136, 12), 248, 12),
-        (patched(408 + 6, 7, "<H"), 408, 7),
-        (patched(408 + 6, 0, "<H"), 408, 0),
-        (patched(408 + 6, 0xFFFF, "<H"), 408, 0xFFFF),
+        (patch_header(8, 17), 8, 17),
+        (patch_header(16, 8), 16, 8),
+        (patch_header(16, 1 << 40), 16, 1 << 40),
+        (patch_header(24, 1 << 63), 24, 1 << 63),
+        (patch_header(32, 145), 32, 145),
+        (patch_header(40, 8), 40, 8),
+        (patch_header(120 + 128, 1 << 62), 248, 8),
+        (patch_header(120 + 136, 12), 248, 12),
+        (patch_header(408 + 6, 7, "<H"), 408, 7),
+        (patch_header(408 + 6, 0, "<H"), 408, 0),
+        (patch_header(408 + 6, 0xFFFF, "<H"), 408, 0xFFFF),
     ],
 )
 def test_contradictory_header_raises(
@@ -154,7 +154,7 @@ def test_contradictory_header_raises(
 
 
 def test_event_ids_may_overlap(tmp_path: Path) -> None:
-    """A small file cannot ask for more ids than it holds."""
+    """A small file cannot claim more ids than it has."""
     entry = struct.pack("<IIQQQQQ", 8, 64, 0, 1, 0, 0, 0).ljust(64, b"\0")
     entries = (entry + struct.pack("<QQ", 0, 8000)) * 100
     header = struct.pack("<8sQQQQQQ", b"PERFILE2", 104, 80, 104, len(entries), 8104, 8)
@@ -170,13 +170,13 @@ def test_aux_data_beyond_records_raises(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     record_something(path)
     with PerfData(path) as file:
-        place = next(r.offset for r in file.records() if r.name == "AUXTRACE")
+        record_offset = next(r.offset for r in file.records() if r.name == "AUXTRACE")
     data = bytearray(path.read_bytes())
-    struct.pack_into("<Q", data, place + 8, 1 << 62)
+    struct.pack_into("<Q", data, record_offset + 8, 1 << 62)
     path.write_bytes(data)
     with pytest.raises(PerfDataError) as caught, PerfData(path):
         pass
-    assert caught.value.offset == place
+    assert caught.value.offset == record_offset
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_devices_and_folders_raise(tmp_path: Path) -> None:
         PerfData("/dev/null")
 
 
-def test_a_missing_recording_is_a_missing_file(tmp_path: Path) -> None:
+def test_missing_recording_raises_file_not_found(tmp_path: Path) -> None:
     path = tmp_path / "missing"
     with pytest.raises(PerfDataError) as raised:
         PerfData(path)
@@ -222,7 +222,7 @@ def test_views_outlive_the_file(tmp_path: Path) -> None:
 
 
 def test_pipe_mode_file_is_read(tmp_path: Path) -> None:
-    """The same records behind the short header; attrs, ids and features are records themselves."""
+    """The same records after the short header; attrs, ids and features are records, too."""
     path = tmp_path / "perf.data"
     record_something(path)
     data = path.read_bytes()

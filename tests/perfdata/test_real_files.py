@@ -14,7 +14,7 @@ Message = dict[str, list[Any]]
 
 
 def parse_text(text: str) -> Message:
-    """A text-format protocol buffer: name -> its values, a nested message as a dict."""
+    """Parse a text-format protocol buffer to name -> values; a nested message is a dict."""
     root: Message = {}
     stack = [root]
     for line in text.splitlines():
@@ -37,7 +37,7 @@ def listed(traces: Path) -> Message:
 
 
 def number(message: Message, name: str, default: int | None = None) -> int | None:
-    """A field as a signed 32-bit number where it is a pid or cpu."""
+    """Return a field, as a signed 32-bit number if it is a pid or cpu."""
     if name not in message:
         return default
     value = int(message[name][0])
@@ -59,7 +59,7 @@ def check_who(record: records.Record, info: Message) -> None:
 
 
 def check_body(record: records.Record, event: Message) -> bool:
-    """Compare what the list says of a record; False for the kinds without contents."""
+    """Compare a record with the list; return False for kinds without contents."""
     match record:
         case records.Mmap() | records.Mmap2():
             body = event["mmap_event"][0]
@@ -128,7 +128,9 @@ def check_body(record: records.Record, event: Message) -> bool:
 
 
 def test_records_match_perf_script(traces: Path, listed: Message) -> None:
-    """257 records, in the order of the list (which is by time); each kind's in the file's order."""
+    """257 records, in the order of the list (by time); those of one kind in the order of the
+    file.
+    """
     events = listed["events"]
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         found = list(file.records())
@@ -174,7 +176,7 @@ def test_attrs_and_features_match_perf(traces: Path, listed: Message) -> None:
 
 
 def unescape(literal: str) -> bytes:
-    """The bytes of a text-format string."""
+    """Return the bytes of a text-format string."""
     plain = {"n": 10, "t": 9, "r": 13, '"': 34, "'": 39, "\\": 92}
     out = bytearray()
     for match in re.finditer(r"\\([0-7]{3})|\\(.)|(.)", literal):
@@ -195,7 +197,7 @@ def test_build_ids_match_perf(traces: Path, listed: Message) -> None:
 
 
 def test_aux_data_matches_perf(traces: Path) -> None:
-    """Per CPU: the AUX records of a CPU cover what its AUXTRACE records hold."""
+    """The AUX records of each CPU cover its AUXTRACE records."""
     with PerfData(traces / "chromeos" / "cpu-wide.perf.data") as file:
         queues = file.auxtrace_buffers()
         assert set(queues) == {AuxBuffer(0, -1), AuxBuffer(3, -1)}
@@ -212,7 +214,7 @@ def test_aux_data_matches_perf(traces: Path) -> None:
 
 
 def test_pipe_gives_same_result(traces: Path) -> None:
-    """The same machine, written to a pipe: two AUX buffers, which stock perf does not get at."""
+    """The same machine, written to a pipe: two AUX buffers, which stock perf cannot read."""
     with PerfData(traces / "chromeos" / "piped.perf.data") as file:
         assert file.incomplete is None
         assert [event.name for event in file.events][:2] == ["intel_pt//", "cycles"]

@@ -23,13 +23,13 @@ PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def repeated(byte: int, count: int) -> bytes:
-    """A block of one byte, `count` times (section 3.1.1.2.2)."""
+def encode_repeated_byte(byte: int, count: int) -> bytes:
+    """Encode a block of one byte, `count` times (section 3.1.1.2.2)."""
     return (1 << 1 | count << 3).to_bytes(3, "little") + bytes([byte])
 
 
-def plain(path: Path) -> bytes:
-    """A small file of ours, and the bytes of its kernel records."""
+def write_plain_file(path: Path) -> bytes:
+    """Return a small file of rtit, and the bytes of its kernel records."""
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.flush()
         begin = out.size
@@ -42,9 +42,9 @@ def plain(path: Path) -> bytes:
 
 
 def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
-    """The same file with these pieces of a stream in the place of its kernel records."""
+    """Return the file with these pieces of a stream in place of its kernel records."""
     source = path.with_suffix(".plain")
-    body = plain(source)
+    body = write_plain_file(source)
     data = source.read_bytes()
     at = data.index(body)
     head = b"" if number == 81 else b"size"
@@ -56,7 +56,7 @@ def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
     changed = bytearray(data[:at] + made + data[at + len(body) :])
     (size,) = struct.unpack_from("<Q", data, 48)
     struct.pack_into("<Q", changed, 48, size + len(made) - len(body))
-    changed[72:104] = bytes(32)  # no features: their places are others now
+    changed[72:104] = bytes(32)  # no features: their offsets changed
     path.write_bytes(changed)
     return path
 
@@ -71,7 +71,7 @@ TYPE_NAMES = [f"name {number}" for number in range(50)]
 
 @pytest.mark.parametrize("number", [81, 83])
 def test_compressed_stream_spans_records(tmp_path: Path, number: int) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     stream = ZSTD_FRAME_HEADER + b"".join(
         zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)
     )
@@ -83,7 +83,7 @@ def test_compressed_stream_spans_records(tmp_path: Path, number: int) -> None:
 @pytest.mark.skipif(ZSTD is None, reason="needs the zstd program")
 @pytest.mark.parametrize("options", [["-1"], ["-19", "--no-check"], ["-3", "--check"]])
 def test_zstd_output_is_decompressed(tmp_path: Path, options: list[str]) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     stream = subprocess.run(
         [ZSTD or "zstd", *options, "-c"], input=body, capture_output=True, check=True
     ).stdout
@@ -92,7 +92,7 @@ def test_zstd_output_is_decompressed(tmp_path: Path, options: list[str]) -> None
 
 
 def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
-    body = plain(tmp_path / "a")
+    body = write_plain_file(tmp_path / "a")
     blocks = [zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)]
     stream = ZSTD_FRAME_HEADER + b"".join(blocks)
     path = compressed(tmp_path / "b", [stream[: len(ZSTD_FRAME_HEADER) + 2 * len(blocks[0]) + 50]])
@@ -111,8 +111,11 @@ def test_truncated_compressed_stream_raises(tmp_path: Path) -> None:
             [ZSTD_FRAME_HEADER + (3 << 1 | 8 << 3).to_bytes(3, "little") + bytes(8)],
             "compressed records",
         ),
-        # blocks of four bytes that become 128 KB each: 32 MB in a record, a gigabyte in all
-        ([ZSTD_FRAME_HEADER + repeated(0x41, 1 << 17) * 15000], "decompresses to more than"),
+        # blocks of four bytes that expand to 128 KB each: 32 MB in a record, a gigabyte in all
+        (
+            [ZSTD_FRAME_HEADER + encode_repeated_byte(0x41, 1 << 17) * 15000],
+            "decompresses to more than",
+        ),
     ],
 )
 def test_invalid_compressed_records_raise(
@@ -138,7 +141,7 @@ def test_compressed2_with_bad_size_raises(tmp_path: Path, size: int) -> None:
 def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
     folder = tmp_path / "dir"
     folder.mkdir()
-    body = plain(folder / "data")
+    body = write_plain_file(folder / "data")
     (folder / "data.1").write_bytes(body[: len(body) // 2 // 8 * 8])
     stream = ZSTD_FRAME_HEADER + zstd_raw_block(body)
     (folder / "data.0").write_bytes(RECORD_HEADER.pack(81, 0, 8 + len(stream)) + stream)
@@ -156,10 +159,10 @@ def test_directory_is_read_with_all_files(tmp_path: Path) -> None:
 
 
 def test_directory_with_large_chunks_uses_little_memory(tmp_path: Path) -> None:
-    """Longer than the file with the header: that is not let go of behind its end, and what was read
-    of them does not stay in memory.
+    """The chunks are longer than the file with the header; the header's file is not unmapped past
+    its end, and read chunks do not stay in memory.
     """
-    plain(tmp_path / "data")
+    write_plain_file(tmp_path / "data")
     size = 96 << 20
     fixed = Auxtrace.layout.fixed
     head = RECORD_HEADER.pack(71, 0, RECORD_HEADER.size + fixed.size) + fixed.pack(
@@ -183,7 +186,7 @@ def test_directory_without_data_file_raises(tmp_path: Path) -> None:
 @pytest.mark.skipif(PERF is None, reason="needs stock perf")
 @pytest.mark.parametrize("options", [["-z"], ["-z9", "--threads"], []])
 def test_directories_and_compression_of_real_perf(tmp_path: Path, options: list[str]) -> None:
-    """As many of each as `perf script -D` lists."""
+    """The number of records of each kind is that of `perf script -D`."""
     path = tmp_path / "perf.data"
     work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do /bin/true; done"]
     environment = {**os.environ, "HOME": str(tmp_path), "LC_ALL": "C"}

@@ -27,14 +27,16 @@ def record(number: int, body: bytes, misc: int = 0) -> bytes:
 
 
 def make(path: Path, data: bytes, *attrs: tuple[bytes, tuple[int, ...]]) -> Path:
-    """A file with these records; each attr has its event ids."""
+    """Write a file with these records; each attr has its event ids."""
     ids = b"".join(struct.pack(f"<{len(numbers)}Q", *numbers) for _, numbers in attrs)
-    entries, place = b"", 104
+    entries, section_offset = b"", 104
     for text, numbers in attrs:
-        entries += text + struct.pack("<QQ", place, 8 * len(numbers))
-        place += 8 * len(numbers)
-    start = place + len(entries)
-    header = struct.pack("<8sQQQQQQ", b"PERFILE2", 104, 80, place, len(entries), start, len(data))
+        entries += text + struct.pack("<QQ", section_offset, 8 * len(numbers))
+        section_offset += 8 * len(numbers)
+    start = section_offset + len(entries)
+    header = struct.pack(
+        "<8sQQQQQQ", b"PERFILE2", 104, 80, section_offset, len(entries), start, len(data)
+    )
     path.write_bytes(header.ljust(104, b"\0") + ids + entries + data)
     return path
 
@@ -44,8 +46,8 @@ def read(tmp_path: Path, data: bytes, *attrs: tuple[bytes, tuple[int, ...]]) -> 
         return list(file.records())
 
 
-def one(tmp_path: Path, number: int, body: bytes, misc: int = 0) -> Record:
-    """A record with the body and an everyday sample_id."""
+def read_one_record(tmp_path: Path, number: int, body: bytes, misc: int = 0) -> Record:
+    """Read a record with the body and a common sample_id."""
     tail = struct.pack("<IIQIIQ", 7, 8, 99, 3, 0, 5) if number < 64 else b""
     (found,) = read(tmp_path, record(number, body + tail, misc), (attr(EVERYDAY), (5,)))
     if number < 64:
@@ -53,43 +55,45 @@ def one(tmp_path: Path, number: int, body: bytes, misc: int = 0) -> Record:
     return found
 
 
-def test_mmap(tmp_path: Path) -> None:
+def test_mmap_fields_are_read(tmp_path: Path) -> None:
     body = struct.pack(
         "<IIQQQ", 0xFFFFFFFF, 0, 0xFFFFFFFF81000000, 0x1000, 5
     ) + b"[kernel]\0".ljust(16, b"\0")
-    found = one(tmp_path, 1, body, 1)
+    found = read_one_record(tmp_path, 1, body, 1)
     assert isinstance(found, records.Mmap)
     assert (found.pid, found.tid, found.address) == (-1, 0, 0xFFFFFFFF81000000)
     assert (found.length, found.pgoff, found.path) == (0x1000, 5, "[kernel]")
 
 
-def test_lost(tmp_path: Path) -> None:
-    found = one(tmp_path, 2, struct.pack("<QQ", 5, 1000))
+def test_lost_fields_are_read(tmp_path: Path) -> None:
+    found = read_one_record(tmp_path, 2, struct.pack("<QQ", 5, 1000))
     assert isinstance(found, records.Lost)
     assert (found.id, found.lost) == (5, 1000)
 
 
-def test_lost_samples(tmp_path: Path) -> None:
-    found = one(tmp_path, 13, struct.pack("<Q", 17))
+def test_lost_samples_fields_are_read(tmp_path: Path) -> None:
+    found = read_one_record(tmp_path, 13, struct.pack("<Q", 17))
     assert isinstance(found, records.LostSamples)
     assert found.lost == 17
 
 
 @pytest.mark.parametrize("misc", [0, 1 << 13])
-def test_switch(tmp_path: Path, misc: int) -> None:
-    found = one(tmp_path, 14, b"", misc)
+def test_switch_fields_are_read(tmp_path: Path, misc: int) -> None:
+    found = read_one_record(tmp_path, 14, b"", misc)
     assert isinstance(found, records.Switch)
     assert found.is_out == bool(misc)
 
 
-def test_switch_cpu_wide(tmp_path: Path) -> None:
-    found = one(tmp_path, 15, struct.pack("<II", 20, 21), 1 << 13)
+def test_switch_cpu_wide_fields_are_read(tmp_path: Path) -> None:
+    found = read_one_record(tmp_path, 15, struct.pack("<II", 20, 21), 1 << 13)
     assert isinstance(found, records.SwitchCpuWide)
     assert (found.other_pid, found.other_tid, found.is_out) == (20, 21, True)
 
 
-def test_ksymbol(tmp_path: Path) -> None:
-    found = one(tmp_path, 17, struct.pack("<QIHH", 0xFFFFFFFFC0000000, 0x40, 1, 1) + b"bpf_prog")
+def test_ksymbol_fields_are_read(tmp_path: Path) -> None:
+    found = read_one_record(
+        tmp_path, 17, struct.pack("<QIHH", 0xFFFFFFFFC0000000, 0x40, 1, 1) + b"bpf_prog"
+    )
     assert isinstance(found, records.Ksymbol)
     assert (found.address, found.length, found.kind, found.flags) == (
         0xFFFFFFFFC0000000,
@@ -100,34 +104,34 @@ def test_ksymbol(tmp_path: Path) -> None:
     assert found.symbol == "bpf_prog"
 
 
-def test_aux_output_hw_id(tmp_path: Path) -> None:
-    found = one(tmp_path, 21, struct.pack("<Q", 3))
+def test_aux_output_hw_id_fields_are_read(tmp_path: Path) -> None:
+    found = read_one_record(tmp_path, 21, struct.pack("<Q", 3))
     assert isinstance(found, records.AuxOutputHwId)
     assert found.hw_id == 3
 
 
-def test_id_index(tmp_path: Path) -> None:
+def test_id_index_fields_are_read(tmp_path: Path) -> None:
     body = struct.pack("<Q", 2) + struct.pack("<QQqqQQqq", 1, 0, 2, -1, 2, 1, -1, 77)
-    found = one(tmp_path, 69, body)
+    found = read_one_record(tmp_path, 69, body)
     assert isinstance(found, records.IdIndex)
     assert found.entries == [(1, 0, 2, -1), (2, 1, -1, 77)]
 
 
-def test_time_conv(tmp_path: Path) -> None:
+def test_time_conv_fields_are_read(tmp_path: Path) -> None:
     data = record(79, struct.pack("<QQQ", 31, 1 << 30, 1000))
     with PerfData(make(tmp_path / "perf.data", data, (attr(EVERYDAY), (5,)))) as file:
         assert file.time_conversion == TimeConversion(31, 1 << 30, 1000)
 
 
 def test_unknown_type_is_raw_record(tmp_path: Path) -> None:
-    found = one(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
+    found = read_one_record(tmp_path, 19, struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
     assert isinstance(found, records.RawRecord)
     assert (found.name, found.body) == ("CGROUP", struct.pack("<Q", 1) + b"/\0\0\0\0\0\0\0")
-    unknown = one(tmp_path, 4711, b"12345678")
+    unknown = read_one_record(tmp_path, 4711, b"12345678")
     assert (unknown.name, unknown.type) == ("TYPE_4711", 4711)
 
 
-def test_sample_with_every_fixed_field(tmp_path: Path) -> None:
+def test_every_fixed_field_of_a_sample_is_read(tmp_path: Path) -> None:
     kinds = IDENTIFIER | IP | TID | TIME | ADDR | ID | STREAM_ID | CPU | PERIOD
     # identifier, ip, pid, tid, time, addr, id, stream_id, cpu, reserved, period
     body = (
@@ -140,7 +144,7 @@ def test_sample_with_every_fixed_field(tmp_path: Path) -> None:
     assert found.body == b"restrest"
 
 
-def test_sample_id_with_every_field(tmp_path: Path) -> None:
+def test_every_field_of_a_sample_id_is_read(tmp_path: Path) -> None:
     kinds = TID | TIME | ID | STREAM_ID | CPU | IDENTIFIER
     tail = struct.pack("<IIQQQIIQ", 7, 8, 99, 5, 6, 3, 0, 5)
     (found,) = read(tmp_path, record(14, tail), (attr(kinds), (5,)))
@@ -226,7 +230,7 @@ def test_aux_data_of_other_pmu_is_unsupported(tmp_path: Path) -> None:
 
 
 def test_tracing_data_follows_its_record(tmp_path: Path) -> None:
-    """Pipe mode: as many bytes as the record says, rounded up to 8."""
+    """Pipe mode: the record has the number of bytes, rounded up to 8."""
     data = record(66, struct.pack("<II", 13, 0)) + b"x" * 16 + record(68, b"")
     found = read(tmp_path, data, (attr(EVERYDAY), (5,)))
     assert [r.name for r in found] == ["HEADER_TRACING_DATA", "FINISHED_ROUND"]

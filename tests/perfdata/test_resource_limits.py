@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def with_hole(path: Path, feature: Feature, begin: bytes) -> None:
-    """The feature's section is `begin` and a gigabyte that is not on disk."""
+    """Return a file whose feature section is `begin` and a hole of a gigabyte."""
     with PerfData(path) as file:
         order = sorted(file.header.features).index(feature)
         table = file.header.data.end
@@ -70,15 +70,15 @@ def test_string_in_sparse_file_is_bounded(data: Path) -> None:
         assert file.cpuid == "GenuineIntel,6,94,3"
 
 
-@pytest.mark.parametrize(("place", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
-def test_attrs_in_sparse_file_raise(data: Path, place: int, value: int) -> None:
+@pytest.mark.parametrize(("number", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
+def test_attrs_in_sparse_file_raise(data: Path, number: int, value: int) -> None:
     content = data.read_bytes()
     words = list(FILE_HEADER.unpack_from(content))
     entry, offset = words[2], words[3]
     end = len(content)
     with data.open("r+b") as out:
         out.truncate(end + 2 * HUGE)
-        if place == 1:
+        if number == 1:
             words[3:5] = [end, HUGE // entry * entry]
             out.write(FILE_HEADER.pack(*words))
         else:
@@ -138,7 +138,7 @@ def test_aux_buffers_beyond_limit_are_dropped(
     path = with_buffers(tmp_path / "perf.data", 5, 2)
     size = path.stat().st_size
     monkeypatch.setattr(aux, "_MIN_BUFFERS", 2)
-    # one more for all bytes but a few
+    # one more buffer for the remaining bytes
     monkeypatch.setattr(aux, "_BYTES_PER_BUFFER", size - 100)
     with Trace(path) as trace:
         assert [stream.tid for stream in trace.streams] == [1, 2, 3]

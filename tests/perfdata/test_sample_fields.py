@@ -14,7 +14,7 @@ from rtit.perfdata.attr import Attr
 from rtit.perfdata.samples import aux_data, raw_data, sample_field
 
 REGS_USER, REGS_INTR = 0b1011, 0b1_0000_0001
-# in the order of the manual: what each has, for an attr with these masks
+# in the order of the manual: bytes of each field, for an attr with these masks
 PARTS = {
     SampleType.READ: struct.pack("<Q2Q4Q", 2, 10, 11, 1, 2, 3, 4),
     SampleType.CALLCHAIN: struct.pack("<Q2Q", 2, 0x1000, 0x2000),
@@ -48,8 +48,8 @@ def attr(kinds: int, **more: int) -> Attr:
 
 
 @given(st.sets(st.sampled_from(list(PARTS))), st.binary(max_size=16))
-def test_each_variable_field_is_found(kinds: set[SampleType], behind: bytes) -> None:
-    body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + behind)
+def test_each_variable_field_is_found(kinds: set[SampleType], following: bytes) -> None:
+    body = memoryview(b"".join(data for kind, data in PARTS.items() if kind in kinds) + following)
     event = attr(sum(kinds))
     for kind, data in PARTS.items():
         found = sample_field(event, kind, body)
@@ -63,7 +63,7 @@ def test_each_variable_field_is_found(kinds: set[SampleType], behind: bytes) -> 
 @pytest.mark.parametrize(
     ("kind", "more", "data"),
     [
-        # one event alone: value; with its id and how many were lost
+        # one event alone: value; with its id and the number of lost samples
         (SampleType.READ, {"read_format": 0}, struct.pack("<Q", 1)),
         (SampleType.READ, {"read_format": 4 | 16}, struct.pack("<3Q", 1, 2, 3)),
         (SampleType.READ, {"read_format": 8 | 16}, struct.pack("<Q4Q", 2, 1, 2, 3, 4)),
@@ -78,7 +78,7 @@ def test_each_variable_field_is_found(kinds: set[SampleType], behind: bytes) -> 
             {"branch_sample_type": 1 << 19},
             struct.pack("<Q3QQ", 1, 1, 2, 3, 4),
         ),
-        # PERF_SAMPLE_REGS_ABI_NONE; a stack of nothing
+        # PERF_SAMPLE_REGS_ABI_NONE; an empty stack
         (SampleType.REGS_USER, {}, struct.pack("<Q", 0)),
         (SampleType.REGS_INTR, {}, struct.pack("<Q", 0)),
         (SampleType.STACK_USER, {}, struct.pack("<Q", 0)),
@@ -97,7 +97,7 @@ def test_special_variable_fields_are_found(
 
 @given(st.sets(st.sampled_from(list(PARTS)), min_size=1), st.binary(max_size=200))
 def test_arbitrary_sample_body_is_safe(kinds: set[SampleType], body: bytes) -> None:
-    """No size in it is believed."""
+    """Sizes in it are not trusted."""
     event = attr(sum(kinds), branch_sample_type=1 << 17 | 1 << 19)
     for kind in SampleType:
         found = sample_field(event, kind, memoryview(body))

@@ -42,7 +42,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return write_oversized(tmp_path_factory.mktemp("oversized"), "targets", 1 << 20).read_bytes()
 
 
-@pytest.mark.parametrize("verb", ["report", "packets", "instructions", "stat", "edges"])
+@pytest.mark.parametrize("subcommand", ["report", "packets", "instructions", "stat", "edges"])
 @pytest.mark.parametrize(
     ("hook", "pages", "message"),
     [
@@ -53,13 +53,13 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ],
 )
 def test_command_reports_truncation_in_one_line(
-    recording: bytes, tmp_path: Path, verb: str, hook: str, pages: int, message: str
+    recording: bytes, tmp_path: Path, subcommand: str, hook: str, pages: int, message: str
 ) -> None:
     path = tmp_path / "perf.data"
     path.write_bytes(recording)
     size = pages * os.sysconf("SC_PAGESIZE")
     ended = subprocess.run(
-        [sys.executable, "-c", COMMAND.format(hook=hook.format(size=size)), verb, str(path)],
+        [sys.executable, "-c", COMMAND.format(hook=hook.format(size=size)), subcommand, str(path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,7 +67,7 @@ def test_command_reports_truncation_in_one_line(
     )
     assert ended.returncode == 1, ended.stderr
     line, *hints = ended.stderr.splitlines()
-    assert line.startswith(f"rtit {verb}: {path}")
+    assert line.startswith(f"rtit {subcommand}: {path}")
     assert message in line
     assert "offset 0" in line
     assert all(hint.startswith("  ") for hint in hints)

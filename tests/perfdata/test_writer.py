@@ -1,4 +1,4 @@
-"""The writer: a file that is valid after each flush, and errors in one sentence."""
+"""The writer: files are valid after each flush, and errors are one message."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_auxtrace_index_lists_each_chunk(tmp_path: Path) -> None:
         index = file.feature(18)
         assert index is not None
         count, *entries = struct.unpack("<5Q", index)
-        places = [r.offset for r in file.records() if r.name == "AUXTRACE"]
+        record_offsets = [r.offset for r in file.records() if r.name == "AUXTRACE"]
     assert count == 2
-    assert entries == [places[0], 48, places[1], 48]
+    assert entries == [record_offsets[0], 48, record_offsets[1], 48]
 
 
 def test_chunk_data_of_any_buffer_type(tmp_path: Path) -> None:
@@ -220,6 +220,6 @@ def test_rotate_leaves_devices_and_refuses_directories(tmp_path: Path) -> None:
         rotate_recording(tmp_path / "perf.data")
 
 
-def test_writes_to_dev_null() -> None:
+def test_dev_null_is_a_valid_output() -> None:
     with new("/dev/null") as out:
         out.auxtrace(7, 7, bytes(64), None, 1)

@@ -1,4 +1,4 @@
-"""The clock of a processor, what CPUID reports of it, and what a decoder makes of it."""
+"""The clock of a processor, its CPUID leaf, and decoding with it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_cpuid_15h_reports_a_clock_that_is_given() -> None:
     assert Processor(profile=BROADWELL, time=time).cpuid(0x15) == (0, 0, 0, 0)
 
 
-def executed(cpu: Processor, ctl: dict[str, int]) -> tuple[rtit.Trace, list[int]]:
-    """A trace of jumps through registers, and the TSC of each."""
+def trace_jumps(cpu: Processor, ctl: dict[str, int]) -> tuple[rtit.Trace, list[int]]:
+    """Return a trace of indirect jumps, and the TSC of each."""
     random, clock, ip = Random(1), 0, CODE
     cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
     if cpu.unit.profile.single_range:
@@ -88,7 +88,7 @@ def executed(cpu: Processor, ctl: dict[str, int]) -> tuple[rtit.Trace, list[int]
 @pytest.mark.spec("TIME-001", "TIME-009")
 def test_times_decoded_from_cycles_are_those_of_the_clock(profile: Profile, start: int) -> None:
     time = replace(TimeModel.from_profile(profile), tsc_start=start)
-    trace, truth = executed(Processor(profile=profile, time=time), {"CYCEn": 1, "MTCFreq": 3})
+    trace, truth = trace_jumps(Processor(profile=profile, time=time), {"CYCEn": 1, "MTCFreq": 3})
     # a block begins at the time of the TIP that leads to it, the first one at TIP.PGE
     times = trace.streams[0].blocks(timing=True).columns()["time"].tolist()
     assert times == [time.tsc(0), *truth[:-1]]
@@ -98,7 +98,7 @@ def test_times_decoded_from_cycles_are_those_of_the_clock(profile: Profile, star
 @pytest.mark.parametrize("profile", TIMED, ids=NAMES)
 @pytest.mark.spec("TIME-001", "TIME-006")
 def test_times_decoded_from_mtcs_have_the_clock_within_their_bounds(profile: Profile) -> None:
-    trace, truth = executed(Processor(profile=profile), {"MTCFreq": 3})
+    trace, truth = trace_jumps(Processor(profile=profile), {"MTCFreq": 3})
     columns = Branches.concatenate(
         iter(trace.streams[0].branches(timing=True)), ("earliest", "latest")
     )

@@ -1,4 +1,4 @@
-"""What helps those who drive a processor: the state can be set, and mistakes are said at once."""
+"""Use of `Processor` by a program: state can be set, and mistakes raise errors at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUFFER = 0x10_0000
 ON = CTL.encode(TraceEn=1, BranchEn=1, User=1, DisRETC=1)
 
 
-def traced() -> Processor:
+def start_traced() -> Processor:
     cpu = Processor()
     cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
@@ -31,7 +31,7 @@ def test_state_can_be_set_while_tracing_is_off() -> None:
 
 
 def test_state_cannot_be_set_while_tracing_is_on() -> None:
-    cpu = traced()
+    cpu = start_traced()
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="TraceEn is 1"):
         cpu.arch = ArchState(cpl=0)
@@ -42,7 +42,7 @@ def test_state_cannot_be_set_while_tracing_is_on() -> None:
 
 
 def test_restored_snapshot_equals_the_processor() -> None:
-    cpu = traced()
+    cpu = start_traced()
     cpu.indirect_jump(0x1000, 0x2000)
     before = cpu.snapshot()
     cpu.syscall(0x2000, 0xFFFF_FFFF_8100_0000)
@@ -59,7 +59,7 @@ def test_enabling_without_an_output_is_rejected(scheme: dict[str, int]) -> None:
     with pytest.raises(IllegalEvent, match="OUTPUT_BASE"):
         cpu.set_msr(Msr.CTL, ON | CTL.encode(**scheme), next_ip=0x1000)
     assert cpu.snapshot() == before
-    # What the architecture refuses it refuses first.
+    # Errors of the architecture take precedence.
     with pytest.raises(GeneralProtection):
         cpu.set_msr(Msr.CTL, ON | 1 << 63)
 

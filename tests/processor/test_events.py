@@ -1,4 +1,4 @@
-"""What the processor's events do to its architectural state."""
+"""Effects of the processor's events on its architectural state."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import get_type_hints
 import pytest
 
 from rtit.errors import GeneralProtection, UsageError
+from rtit.packets import Packet, scan
 from rtit.processor import ArchState, Processor, StateChanges
-from rtit.processor.state_changes import ModeChanges
-from rtit.registers import BROADWELL, FULL, Msr
+from rtit.processor.core import ModeChanges
+from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit.arch_state import MODE_FIELDS
+from rtit.unit.memory import Memory
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 
@@ -61,7 +63,7 @@ def test_impossible_events_are_rejected() -> None:
         cpu.far(0x1000, 0x2000, cpl=4)
 
 
-def test_reset() -> None:
+def test_reset_restores_the_initial_state() -> None:
     cpu = Processor()
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     cpu.reset()
@@ -69,7 +71,7 @@ def test_reset() -> None:
     assert cpu.get_msr(Msr.CR3_MATCH) == 0
 
 
-def test_the_profile_decides() -> None:
+def test_profile_decides_which_events_are_legal() -> None:
     assert Processor().cpuid(0x14) == FULL.cpuid(0x14)
     cpu = Processor(profile=BROADWELL)
     with pytest.raises(GeneralProtection):
@@ -79,7 +81,7 @@ def test_the_profile_decides() -> None:
 
 
 @pytest.mark.parametrize("event", ["interrupt", "exception", "software_interrupt", "syscall"])
-def test_the_interrupt_flag_of_events(event: str) -> None:
+def test_events_set_clear_or_keep_the_interrupt_flag(event: str) -> None:
     """An interrupt gate and SYSCALL clear it, returns to user code set it, a trap gate keeps it."""
     cpu = Processor()
     deliver = getattr(cpu, event)
@@ -96,7 +98,7 @@ def test_the_interrupt_flag_of_events(event: str) -> None:
     assert cpu.arch.interrupt_flag
 
 
-def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
+def test_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
     cpu = Processor(arch=ArchState(real_mode=True, lma=False, cs_l=False, cpl=0))
     cpu.interrupt(0x1000, 0x2000)
     assert cpu.arch.real_mode
@@ -120,6 +122,24 @@ def test_execution_continues_after_a_sleeping_instruction() -> None:
     assert cpu.ip == 0x1001
 
 
+@pytest.mark.spec("TAB57-005")
+def test_psb_due_at_hlt_has_the_ip_of_hlt() -> None:
+    # The sleep begins before HLT completes, so the PSB+ has the IP of EXSTOP's FUP.
+    memory = Memory()
+    cpu = Processor(profile=FULL, memory=memory, arch=ArchState(cpl=0, cr3=0x5000))
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, BranchEn=1, PwrEvtEn=1))
+    # PWRE, EXSTOP and FUP have nine bytes at least; no TIP has more.
+    while cpu.unit.state.packet_byte_count < 2048 - 9:
+        cpu.indirect_jump(0x1000, 0x1000)
+    cpu.halt(0x1000, 0x1001)
+    packets = [each for each in scan(memory.read(0, 0x1000)) if isinstance(each, Packet)]
+    names = [packet.name for packet in packets]
+    assert names.index("PSB", 1) == names.index("EXSTOP") + 2
+    fups = [packet.fields["payload"] for packet in packets if packet.name == "FUP"]
+    assert fups[-2:] == [0x1000, 0x1000]
+
+
 def test_changes_are_fields_of_the_state() -> None:
     hints, fields = get_type_hints(StateChanges), get_type_hints(ArchState)
     assert {name: fields[name] for name in hints} == hints
@@ -127,7 +147,7 @@ def test_changes_are_fields_of_the_state() -> None:
 
 
 @pytest.mark.parametrize("name", ["in_tx", "vmx", "in_smm", "in_enclave", "nothing"])
-def test_what_an_event_cannot_change(name: str) -> None:
+def test_illegal_changes_of_the_state_are_rejected(name: str) -> None:
     cpu = Processor()
     before = cpu.unit.snapshot()
     with pytest.raises(TypeError, match=name):

@@ -1,4 +1,4 @@
-"""Events that cannot happen are refused before anything changes."""
+"""Illegal events are rejected before any state changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rtit.unit.time_model import TimeModel
 KERNEL = ArchState(cpl=0, cr3=0x5000)
 
 
-def test_hlt_with_an_address_that_is_none() -> None:
+def test_hlt_with_a_bad_address_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     with pytest.raises(IllegalEvent):
         cpu.halt(0x1000, 1 << 64)
     assert not cpu.unit.state.asleep
 
 
-def test_umwait_of_a_processor_that_sleeps() -> None:
+def test_umwait_while_asleep_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     cpu.halt(0x1000, 0x1001)
     with pytest.raises(IllegalEvent, match="UMWAIT"):
@@ -33,13 +33,25 @@ def test_umwait_of_a_processor_that_sleeps() -> None:
 
 
 @pytest.mark.spec("TSX-008")
-def test_senter_within_a_transaction() -> None:
+def test_senter_within_a_transaction_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(KERNEL, in_tx=True))
     with pytest.raises(IllegalEvent):
         cpu.senter_sleep(0x1000)
 
 
-def test_parts_of_an_operation_come_in_order() -> None:
+@pytest.mark.spec("TSX-008")
+@pytest.mark.parametrize("bsp", [True, False])
+def test_init_within_a_transaction_of_an_enclave_changes_nothing(bsp: bool) -> None:
+    cpu = Processor(profile=FULL, memory=Memory())
+    cpu.eenter(0x1000, 0x7000)
+    cpu.begin_transaction(0x7000, 0x7006)
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent, match="INIT"):
+        cpu.init(0x7006, bsp=bsp)
+    assert cpu.snapshot() == before
+
+
+def test_parts_of_an_operation_out_of_order_are_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL, time=TimeModel(cpi=2))
     cpu.at(10)
     other = replace(KERNEL, cr3=0x6000)
@@ -48,34 +60,34 @@ def test_parts_of_an_operation_come_in_order() -> None:
         cpu.unit.transfer(0x3000, KERNEL, times=OperationTimes(pip=12, target=11))
 
 
-def test_mwait_of_a_processor_that_sleeps() -> None:
+def test_mwait_while_asleep_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     cpu.umwait(0x1000, 0x1004, 1)
     with pytest.raises(IllegalEvent, match="MWAIT"):
         cpu.mwait(0x1004, 0x1007, 0x20, entered=False)
 
 
-def test_a_duty_cycle_of_less_than_no_time() -> None:
+def test_negative_duty_cycle_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     with pytest.raises(IllegalEvent, match="takes -1 ticks"):
         cpu.duty_cycle(0x1000, 2, ticks=-1)
     assert not cpu.unit.state.asleep
 
 
-def test_output_that_goes_nowhere_without_vmx_tracing() -> None:
+def test_output_without_vmx_tracing_is_rejected() -> None:
     cpu = Processor(profile=replace(FULL, vmx_tracing=False), arch=KERNEL)
     with pytest.raises(IllegalEvent, match="before IA32_RTIT_OUTPUT_BASE"):
         cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, BranchEn=1))
 
 
 @pytest.mark.spec("TSX-008")
-def test_a_transfer_that_aborts_no_transaction() -> None:
+def test_transfer_outside_a_transaction_aborts_none() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(KERNEL, in_tx=True))
     cpu.far(0x1000, 0x2000)
     assert (cpu.ip, cpu.arch.in_tx) == (0x2000, True)
 
 
-def test_what_an_stm_changes_in_what_it_interrupted() -> None:
+def test_stm_may_change_the_interrupted_state() -> None:
     executive = replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000)
     cpu = Processor(profile=FULL, memory=Memory(), arch=executive)
     cpu.smm_vm_exit(0x1000, 0x4000)
@@ -84,7 +96,7 @@ def test_what_an_stm_changes_in_what_it_interrupted() -> None:
     assert cpu.arch == replace(executive, cr3=0x6000)
 
 
-def test_a_vmx_abort_loads_what_comes_before_it() -> None:
+def test_vmx_abort_keeps_earlier_msr_loads() -> None:
     guest = replace(KERNEL, vmx="nonroot", vmcs=0x9000)
     loads = VmxControls(exit_loads=((Msr.STATUS, 256 << 32),))
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(guest, controls=loads))
@@ -93,7 +105,7 @@ def test_a_vmx_abort_loads_what_comes_before_it() -> None:
     assert cpu.get_msr(Msr.STATUS) == 256 << 32
 
 
-def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
+def test_vmx_abort_with_unchanged_ctl_keeps_it() -> None:
     ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
     loads = VmxControls(exit_loads=((Msr.CTL, ctl),))
     arch = replace(KERNEL, vmx="nonroot", vmcs=0x9000, controls=loads)
@@ -105,14 +117,14 @@ def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).TriggerEn
 
 
-def test_shutdown_of_a_processor_that_sleeps() -> None:
+def test_shutdown_while_asleep_is_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     cpu.halt(0x1000, 0x1001)
     with pytest.raises(IllegalEvent, match="shutdown"):
         cpu.shutdown(0x1001)
 
 
-def test_a_stop_for_a_frequency_that_is_none_stops_nothing() -> None:
+def test_bad_frequency_does_not_stop_the_clock() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
     cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, BranchEn=1, PwrEvtEn=1))

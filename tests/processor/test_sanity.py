@@ -1,4 +1,4 @@
-"""Events that the CPL, the current IP or an address rules out are refused, and change nothing."""
+"""Events that contradict the CPL, the current IP or an address are rejected without effect."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ BACKWARDS: dict[str, Act] = {
 }
 
 
-def traced(arch: ArchState, *, checked: bool = True) -> Processor:
-    """Before the instruction at 0x1000, in the context."""
+def processor_at_1000(arch: ArchState, *, checked: bool = True) -> Processor:
+    """Return a processor before the instruction at 0x1000, in the context."""
     cpu = Processor(arch=arch, fabric=lambda _: None, checked=checked)
     ctl = CTL.encode(TraceEn=1, FabricEn=1, BranchEn=1, OS=1, User=1)
     cpu.set_msr(0x570, ctl, next_ip=0x1000)
     return cpu
 
 
-def refused(cpu: Processor, act: Act, sentence: str) -> None:
+def assert_rejected(cpu: Processor, act: Act, sentence: str) -> None:
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match=sentence):
         act(cpu)
@@ -90,28 +90,34 @@ def refused(cpu: Processor, act: Act, sentence: str) -> None:
 
 @pytest.mark.parametrize("what", ABOVE_CPL_0)
 def test_event_of_cpl_0_is_refused_at_cpl_3(what: str) -> None:
-    refused(traced(USER), ABOVE_CPL_0[what], f"{what} is executed at CPL 3")
+    assert_rejected(processor_at_1000(USER), ABOVE_CPL_0[what], f"{what} is executed at CPL 3")
 
 
 @pytest.mark.parametrize("what", BELOW_CPL_3)
 def test_event_of_cpl_3_is_refused_at_cpl_0(what: str) -> None:
-    refused(traced(KERNEL), BELOW_CPL_3[what], f"{what} is executed at CPL 0")
+    assert_rejected(processor_at_1000(KERNEL), BELOW_CPL_3[what], f"{what} is executed at CPL 0")
 
 
 def test_interrupt_flag_changes_at_any_cpl() -> None:
-    cpu = traced(USER)
+    cpu = processor_at_1000(USER)
     cpu.change_mode(0x1000, 0x1001, interrupt_flag=False)
     assert not cpu.arch.interrupt_flag
 
 
 @pytest.mark.parametrize("name", NOT_HERE)
 def test_event_before_the_current_ip_is_refused(name: str) -> None:
-    refused(traced(USER), NOT_HERE[name], "0xfff is not the next instruction, which is at 0x1000")
+    assert_rejected(
+        processor_at_1000(USER),
+        NOT_HERE[name],
+        "0xfff is not the next instruction, which is at 0x1000",
+    )
 
 
 @pytest.mark.parametrize("name", NO_SUCH_TARGET)
 def test_event_with_a_target_that_is_not_canonical_is_refused(name: str) -> None:
-    refused(traced(USER), NO_SUCH_TARGET[name], "the target 0x800000000000 is not canonical")
+    assert_rejected(
+        processor_at_1000(USER), NO_SUCH_TARGET[name], "the target 0x800000000000 is not canonical"
+    )
 
 
 def test_target_is_canonical_by_the_width_of_the_processor() -> None:
@@ -121,16 +127,18 @@ def test_target_is_canonical_by_the_width_of_the_processor() -> None:
 
 
 def test_target_beyond_32_bits_in_32_bit_code_is_refused() -> None:
-    refused(traced(LEGACY), lambda cpu: cpu.jump(0x1000, 1 << 32), "beyond 32 bits")
+    assert_rejected(
+        processor_at_1000(LEGACY), lambda cpu: cpu.jump(0x1000, 1 << 32), "beyond 32 bits"
+    )
 
 
 @pytest.mark.parametrize("name", BACKWARDS)
 def test_next_instruction_at_or_before_the_present_one_is_refused(name: str) -> None:
-    refused(traced(USER), BACKWARDS[name], "the instruction after 0x1000 is at")
+    assert_rejected(processor_at_1000(USER), BACKWARDS[name], "the instruction after 0x1000 is at")
 
 
 def test_straight_code_between_events_needs_no_event() -> None:
-    cpu = traced(USER)
+    cpu = processor_at_1000(USER)
     cpu.jump(0x1010, 0x2000)
     cpu.ret(0x2FFF, 0x1010)
     assert cpu.ip == 0x1010
@@ -146,16 +154,16 @@ def test_code_outside_the_context_needs_no_event() -> None:
     assert cpu.ip == 0x1002
 
 
-def test_32_bit_code_runs_past_the_end_of_its_addresses() -> None:
-    cpu = traced(LEGACY)
+def test_32_bit_code_wraps_at_the_end_of_its_addresses() -> None:
+    cpu = processor_at_1000(LEGACY)
     cpu.jump(0x1000, 0xFFFF_FFF0)
     cpu.conditional(0xFFFF_FFFE, 0, 0x2000, False)
     cpu.jump(0x10, 0x2000)
     assert cpu.ip == 0x2000
 
 
-def test_unchecked_processor_takes_events_as_they_come() -> None:
-    cpu = traced(USER, checked=False)
+def test_unchecked_processor_accepts_any_event() -> None:
+    cpu = processor_at_1000(USER, checked=False)
     cpu.jump(0xFFF, HOLE)
     cpu.halt(0x1000, 0x1001)
     assert cpu.ip == 0x1001

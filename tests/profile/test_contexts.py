@@ -28,13 +28,13 @@ def test_contexts_equal_sums_of_stacks(
     for rows, numbers in streams:
         stacks: list[tuple[int, ...]] = []
         kept: dict[tuple[int, int], int] = {}
-        for place, call, own in rows:
-            parent = place if place < len(stacks) else NO_INDEX
+        for row_parent, call, own in rows:
+            parent = row_parent if row_parent < len(stacks) else NO_INDEX
             # an equal call in the same context is the same context
             if (parent, call) in kept:
                 continue
             kept[parent, call] = own
-            stacks.append((*(stacks[place] if parent != NO_INDEX else ()), numbers[call]))
+            stacks.append((*(stacks[row_parent] if parent != NO_INDEX else ()), numbers[call]))
             if own:
                 expected[stacks[-1]] += own
         table = np.array([(*key, own) for key, own in kept.items()], np.uint64).reshape(-1, 3)

@@ -18,7 +18,7 @@ from support.recordings import Recorder
 ProgramBuilder = Callable[[str], Path]
 
 
-def counted(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, int]]:
+def count_by_stat(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, int]]:
     assert main(["stat", "--json", str(data)]) == 0
     found: dict[str, dict[str, int]] = json.loads(capsys.readouterr().out)
     return found
@@ -41,7 +41,7 @@ def test_counts_equal_execution(
         if event.kind == EventKind.THREAD:
             processes.add(event.ip)
         last = max(last, event.clock)
-    counts = counted(capsys, live.data)["counts"]
+    counts = count_by_stat(capsys, live.data)["counts"]
     assert counts == {
         "instructions": sum(clocks.values()),
         "conditional branches": kinds[EventKind.CONDITIONAL],
@@ -60,7 +60,7 @@ def test_counts_equal_execution(
 def test_functions_files_and_threads_add_up(
     program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = counted(capsys, record([program("threads")]).data)
+    found = count_by_stat(capsys, record([program("threads")]).data)
     whole = found["counts"]["instructions"]
     for table in ("functions", "files", "threads"):
         assert sum(found[table].values()) == whole
@@ -71,7 +71,7 @@ def test_per_selects_table(
     per: str, program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = record([program("recursion")]).data
-    found = counted(capsys, data)
+    found = count_by_stat(capsys, data)
     assert main(["stat", "--per", per, "--top", "2", str(data)]) == 0
     lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
     table = found[{"function": "functions", "dso": "files", "thread": "threads"}[per]]
@@ -87,7 +87,7 @@ def test_baseline_shows_changes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = record([program("recursion")]).data
-    found = counted(capsys, data)
+    found = count_by_stat(capsys, data)
     path = tmp_path / "baseline.json"
 
     def against(change: int, limit: str) -> int:

@@ -36,7 +36,7 @@ NEAR_BRANCHES = {
 Edge = tuple[int, int, End]
 
 
-def executed(live: RecordedProgram) -> Counter[Edge]:
+def executed_edges(live: RecordedProgram) -> Counter[Edge]:
     """Return the edges that the tracer saw, by single steps."""
     found: Counter[Edge] = Counter()
     for event in live.log.events():
@@ -47,7 +47,7 @@ def executed(live: RecordedProgram) -> Counter[Edge]:
     return found
 
 
-def gathered(live: RecordedProgram) -> Profile:
+def build(live: RecordedProgram) -> Profile:
     with Trace(live.data) as trace:
         return build_profile(trace, trace.streams)
 
@@ -77,7 +77,7 @@ def addresses(found: Profile) -> Counter[Edge]:
     )
 
 
-def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
+def record_once(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
     live = record([program(name), *PROGRAMS[name].arguments])
     if live.status in PROGRAMS[name].may_exit:
         pytest.skip("this machine cannot show the situation")
@@ -88,15 +88,15 @@ def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedPr
 def test_every_edge_has_its_executed_count(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    live = recorded(name, program, record)
+    live = record_once(name, program, record)
     exe = program(name)
-    found = gathered(live)
+    found = build(live)
     assert found.main is not None
     assert found.main.path == str(exe)
     elf = found.main.symbols.elf
     (low, high) = min(row[1] for row in elf.segments), max(row[1] + row[3] for row in elf.segments)
-    wanted = executed(live)
-    # Of code in no file the profile tells what leads from a file to it, and back.
+    wanted = executed_edges(live)
+    # For code in no file the profile has the edges from and to files.
     here = {edge for edge in wanted if any(low <= end < high for end in edge[:2])}
     assert addresses(found) == Counter({edge: wanted[edge] for edge in here})
     assert here
@@ -106,8 +106,8 @@ def test_every_edge_has_its_executed_count(
 def test_every_instruction_has_its_executed_count(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    live = recorded(name, program, record)
-    found = gathered(live)
+    live = record_once(name, program, record)
+    found = build(live)
     ran: Counter[int] = Counter()
     with Trace(live.data) as trace:
         for stream in trace.streams:
@@ -127,7 +127,7 @@ def test_every_instruction_has_its_executed_count(
 def test_executed_ranges_cover_all_instructions(
     name: str, program: ProgramBuilder, record: Recorder
 ) -> None:
-    main = gathered(recorded(name, program, record)).main
+    main = build(record_once(name, program, record)).main
     assert main is not None
     stretches = ExecutedRanges(main)
     counts = np.zeros(len(main.offset), np.uint64)
@@ -143,8 +143,8 @@ def test_executed_ranges_cover_all_instructions(
 
 
 def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
-    """What comes to a stretch, by an edge or from the one before, is how often it ran; but for
-    where the program begins.
+    """Assert that the incoming edges and fall-throughs of each range add up to its count, except at
+    the entry of the program.
     """
     arrivals: Counter[int] = Counter()
     taken = main.edges.select(
@@ -158,7 +158,7 @@ def assert_flow(main: Binary, stretches: ExecutedRanges) -> None:
     for target, kind, count in zip(
         taken.target.tolist(), taken.kind.tolist(), taken.count.tolist(), strict=True
     ):
-        # what a call returns to follows the call
+        # the return address follows the call
         if kind != End.RETURN or target not in returned:
             arrivals[target] += count
     for row, count in zip(*stretches.fall_throughs(), strict=True):

@@ -1,5 +1,5 @@
-"""callgrind counts the same instructions in each function, and the same calls; it watches the
-program by a way of its own.
+"""callgrind, which instruments the program independently, counts the same instructions and
+calls.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Costs = tuple[Counter[int], Counter[tuple[int, int]], Counter[tuple[int, int]]]
 
 
 def read(text: str) -> Costs:
-    """By the definition of the format: how often each instruction ran; calls from an instruction to
-    another, how many, and their inclusive cost.
+    """Read a callgrind file: counts of instructions, and calls between instructions with number and
+    inclusive cost.
     """
     own: Counter[int] = Counter()
     calls: Counter[tuple[int, int]] = Counter()
@@ -65,7 +65,7 @@ def test_counts_equal_callgrind(
     assert main(["profile", str(data), "--for", "callgrind", "-o", str(ours)]) == 0
     own, calls, inclusive = read(ours.read_text())
     own_theirs, calls_theirs, inclusive_theirs = read(theirs.read_text())
-    # callgrind counts a block at its end, and the last has none: there the program is ended.
+    # callgrind counts a block at its end, which the last block does not reach.
     with Trace(data) as trace:
         [stream] = trace.streams
         ips = stream.instructions().columns()["ip"].tolist()

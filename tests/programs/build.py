@@ -177,7 +177,7 @@ ALIKE = (
     *("altstack_longjmp", "crash_late", "exec_chain", "pointers", "recursion", "rep", "rep_fault"),
     *("returns", "segv_caught", "self_modify", "signal_nested", "trap_flag"),
 )
-"""Those that run alike each time: one thread, and nothing that depends on the time or the pid."""
+"""Deterministic programs: one thread, and no dependence on time or pid."""
 
 
 @functools.cache

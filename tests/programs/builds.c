@@ -1,6 +1,6 @@
-// Sorts a few numbers and sums them up. -DLESS='>' sorts the other way round; -DMORE notes the seventh number; -DLONGER
-// has a function do the same with more instructions, and pointers that are to be relocated; -DINLINED has another be a
-// part of its caller; -DDEEPER has one call itself once more, and be longer.
+// Sorts a few numbers and sums them up. -DLESS='>' sorts in the other direction; -DMORE notes the seventh number;
+// -DLONGER has a function do the same with more instructions, and pointers that are to be relocated; -DINLINED has
+// another be a part of its caller; -DDEEPER has one call itself once more, and be longer.
 #include <stdio.h>
 
 #ifndef LESS

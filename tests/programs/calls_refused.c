@@ -1,5 +1,5 @@
-// SIGTRAP is ignored, and system calls are refused (PR_SET_SYSCALL_USER_DISPATCH) until SIGUSR1 comes, but make no other: SIGSYS
-// would be counted.
+// SIGTRAP is ignored, and system calls are blocked (PR_SET_SYSCALL_USER_DISPATCH) until SIGUSR1 arrives. The recorder
+// must make no other call, since SIGSYS would be counted.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
 // Calls through pointers for a while, which makes many packets, then writes through a null one. With one argument
-// it goes on for ever, with two it replaces itself by itself before the write.
+// it runs forever, with two it executes itself before the write.
 #include "start.h"
 
 static long add(long a) { return a + 1; }

@@ -1,9 +1,10 @@
-// Ends in the way that its argument says, without one with exit code 3. What fails is at a label of its own.
+// Ends as its argument says; without one with exit code 3. Each failing instruction has a label.
 #include "start.h"
 
 void write_there(void), stop_there(void), divide_there(void), far_there(void), jump_there(void);
 void illegal_there(void), page_there(void);
-__asm__(".type write_there, @function\n.type stop_there, @function\n.type divide_there, @function\n.type far_there, @function\n"
+__asm__(".type write_there, @function\n.type stop_there, @function\n.type divide_there, @function\n"
+        ".type far_there, @function\n"
         "do_write: mov $0xdead0010, %eax\n.globl write_there\nwrite_there: movl $1, (%rax)\nret\n"
         "do_stop: nop\n.globl stop_there\nstop_there: hlt\nret\n"
         "do_divide: xor %edx, %edx\nxor %ecx, %ecx\nmov $5, %eax\n.globl divide_there\ndivide_there: div %ecx\nret\n"
@@ -38,7 +39,7 @@ static void on_segv(int number) {
     __builtin_longjmp(place, 1);
 }
 
-// A handler survives the first failure; the second comes as many blocks after a system call.
+// A handler survives the first failure; the second is the same number of blocks after a system call.
 static void do_both(void) {
     void (*volatile each[])(void) = {do_write, do_stop};
     on_signal(SIGSEGV, on_segv, SA_RESETHAND | SA_NODEFER);

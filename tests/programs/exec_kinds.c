@@ -1,4 +1,4 @@
-// Ways to execute this program again: each ends with what the new program sees of itself.
+// Executes this program again in several ways; the new program prints what it sees of itself.
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>

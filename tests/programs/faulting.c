@@ -1,4 +1,4 @@
-// Runs the cases of faulting.py, whose comment says what the arguments are.
+// Runs the cases of faulting.py, whose comment explains the arguments.
 #include "start.h"
 
 struct each {
@@ -46,7 +46,7 @@ int main(int argc, char **argv, char **envp) {
         if (each->needs_stack && !(flags & SA_ONSTACK)) continue;
         // a handler may not have returned
         CALL(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
-        // what has been sent before, and ignored, has nothing to do with the case
+        // signals that were sent before and ignored do not matter here
         int sent = numbers[(each - all) % 4];
         on_signal(sent, SIG_IGN, 0);
         CALL(kill, CALL(getpid, 0, 0, 0, 0), sent, 0, 0);

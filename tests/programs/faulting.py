@@ -1,8 +1,8 @@
-"""Generates a program whose instructions fail everywhere in blocks of every kind.
+"""Generates a program whose instructions fault at every position of blocks of every kind.
 
-Its arguments are the flags of its handlers (a number) and what they do: `s` goes on behind the
-case, `l` goes there without returning, `m` mends the registers and returns to the instruction, up
-to five times a case. A third argument, whatever it is, has another thread begin first.
+Its arguments are the flags of its handlers (a number) and their action: `s` continues after the
+case, `l` jumps there without returning, `m` repairs the registers and returns to the instruction,
+up to five times a case. With any third argument another thread starts first.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _case(
     setting = f"{values}\n{reach}" if entry != "system call" else f"{reach}\n{values}"
     to = name if again else f"{name}_after"
     aims = f"lea {to if end else f'{name}_after'}(%rip), %r10\nmov %cs, %r11d\n"
-    anew = f"mov %r15, {register}\n" if again and kind in BAD else ""
-    first, last = (aims, anew) if again or not end else ("", aims)
+    restore = f"mov %r15, {register}\n" if again and kind in BAD else ""
+    first, last = (aims, restore) if again or not end else ("", aims)
     body = f"""{name}_run:
 push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15
 lea {name}_after(%rip), %r12

@@ -1,4 +1,4 @@
-// A child that shares nothing: both go on from the same place; exit statuses come back.
+// A child without shared memory: both continue at the same address; the parent gets exit statuses.
 #include "start.h"
 
 int main(int argc, char **argv, char **envp) {

@@ -7,7 +7,7 @@
 static int ends[2];
 static volatile int alarms;
 
-// Asks for the next alarm itself, so that one which comes before the system call is not the last.
+// Sets the next alarm itself, so that one before the system call is not the last.
 static void ask(void) {
     struct itimerval once = {{0, 0}, {0, 20000}};
     CALL(setitimer, ITIMER_REAL, &once, 0, 0);

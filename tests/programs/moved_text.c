@@ -1,5 +1,5 @@
-/* Text that is copied to anonymous memory and moved over the original, as for huge pages. argv: move, or other: code that
- * is something else comes there. */
+/* Text that is copied to anonymous memory and moved over the original, as for huge pages. argv: move, or
+ * other: other code is moved there. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

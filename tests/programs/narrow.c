@@ -1,5 +1,5 @@
-// Far jumps from 64-bit to 32-bit code and back; the same bytes are other instructions in the other mode. A signal comes in
-// 32-bit code, too.
+// Far jumps from 64-bit to 32-bit code and back; the same bytes are other instructions in the other mode. A signal
+// arrives in 32-bit code, too.
 #include "start.h"
 
 long in_narrow(long), in_wide(long);

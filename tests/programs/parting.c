@@ -1,4 +1,4 @@
-/* Takes one way or another, as its argument says: for comparing two recordings. */
+/* Takes a path that its argument selects, to compare two recordings. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ __attribute__((noipa)) static void *multiply(void *nothing) {
 
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
-    /* Compared by hand, so that finding the way takes the same path on each. */
+    /* Compared by hand, so that the selection itself takes the same path for each. */
     int flip = way[0] == 'f', call = way[0] == 'c', swap = way[0] == 's';
     int longer = way[0] == 'l', early = way[0] == 'e';
     loop(flip);

@@ -1,4 +1,4 @@
-// Calls nested deeper than the 64 entries of the return stack, from one place and from two in turn.
+// Calls nested deeper than the 64 entries of the return stack, from one call site and from two alternately.
 #include "start.h"
 
 __attribute__((noinline)) static long down(long n) {

@@ -1,4 +1,4 @@
-// REP MOVSB that faults in the middle, where the handler maps the page, and then goes on: one instruction, once.
+// REP MOVSB that faults in the middle and continues after the handler maps the page: one instruction, counted once.
 #include <sys/mman.h>
 
 #include "start.h"

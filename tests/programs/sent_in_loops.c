@@ -1,4 +1,5 @@
-// A child sends what instructions may also cause, while this goes round in loops of one block, 1000 times a round.
+// A child sends signals that instructions may also raise, while the parent runs loops of one block, 1000 iterations
+// each.
 #include "start.h"
 
 void round_taken(void), round_jump(void), round_return(void);

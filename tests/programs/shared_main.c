@@ -1,4 +1,5 @@
-// Calls a function of a shared object ten times, then another, which calls itself three times and reads what is not there.
+// Calls a function of a shared object ten times, then another, which calls itself three times and reads unmapped
+// memory.
 #include <stdio.h>
 
 int scale(int x);

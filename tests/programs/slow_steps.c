@@ -1,5 +1,5 @@
-// SIGTRAP is ignored, by instructions that take long, by far in virtual machines: who stops the program for good does so
-// in the midst of a step. It goes on until it gets a line of input.
+// SIGTRAP is ignored, during instructions that take long, above all in virtual machines: a tracer that detaches does so
+// within a step. The program runs until it gets a line of input.
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What a plugin sees of a QEMU that speaks version SPOKEN of the plugin interface (and takes none below LEAST): the
+// Stands in for a QEMU with version SPOKEN of the plugin interface (which accepts none below LEAST): the
 // functions, their types and the callbacks' arguments as that version's header or documentation has them. It
 // "executes" two blocks of its own code, the second of which ends the process with 5.
 #include <dlfcn.h>

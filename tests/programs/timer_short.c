@@ -1,5 +1,5 @@
-// A timer whose signals come faster than a handler can be stepped through; the program gets on nevertheless, also
-// where it waits for the signal, and is told of each who sent it.
+// A timer whose signals are faster than single steps of a handler; the program still makes progress, also while it
+// waits for the signal, and gets the sender of each.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

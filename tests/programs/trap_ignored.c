@@ -1,5 +1,5 @@
 // SIGTRAP is ignored, in threads that compute, sleep, wait for a signal and wait for input; after a line of input it is
-// sent to the process and to a thread. What each of them was at is as it would have been.
+// sent to the process and to a thread. No thread is affected.
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Unpacks code to a temporary file, maps it, runs it; the file is deleted or overwritten at once. Twice, with other code
- * under the same name. argv: the path, u(nlinked), l(ater unlinked), o(verwritten) or b(eyond 4 GB). */
+/* Unpacks code to a temporary file, maps it, runs it; the file is deleted or overwritten at once. Twice, with
+ * other code under the same name. argv: the path, u(nlinked), l(ater unlinked), o(verwritten) or b(eyond 4 GB). */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// What programs do to their process that a recorder inside it has to stand: one mode an argument.
+// Unusual actions of programs that a recorder inside the process must survive: one mode per argument.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -121,7 +121,7 @@ static int words(int count, char **argv) {
     return 0;
 }
 
-// For ever in the kernel, in two processes, of which one is in a session of its own.
+// Waits in the kernel forever, in two processes, one of them in a separate session.
 static int wait_for_ever(void) {
     if (fork() == 0) setsid(), printf("%d\n", getpid()), fflush(stdout);
     for (;;) pause();

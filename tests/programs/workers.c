@@ -1,4 +1,4 @@
-// Threads that work until a line of input comes, and notice whether anything is not as they left it: results,
+// Threads that work until a line of input arrives, and check that nothing else changes their state: results,
 // flags, blocked signals. Others start threads and processes all the time; a timer's signals come in between.
 #include <pthread.h>
 #include <signal.h>

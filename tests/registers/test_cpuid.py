@@ -17,7 +17,7 @@ def test_pt_is_bit_25_of_leaf_7() -> None:
     assert without.cpuid(7).ebx >> 25 & 1 == 0
     assert without.cpuid(0x14) == Leaf()
     assert without.cpuid(0x14, 1) == Leaf()
-    # As a tool reads it: leaf 14H says nothing if that bit is 0.
+    # Tools ignore leaf 14H if that bit is 0.
     leaves: dict[tuple[int, int], Leaf] = {key: FULL.cpuid(*key) for key in LEAVES}
     assert Profile.from_cpuid("x", leaves).pt
     assert not Profile.from_cpuid("x", leaves | {(7, 0): Leaf()}).pt
@@ -35,7 +35,7 @@ def test_each_capability_of_subleaf_1_makes_it_present(capabilities: dict[str, A
 
 
 @pytest.mark.spec("CPUID-002")
-def test_highest_subleaf() -> None:
+def test_highest_subleaf_is_that_of_the_profile() -> None:
     assert FULL.cpuid(0x14).eax == 1
     assert SKYLAKE.cpuid(0x14).eax == 1
     assert BROADWELL.cpuid(0x14).eax == 0
@@ -89,12 +89,12 @@ def test_capability_bits(output: str, bit: int, capability: str) -> None:
 
 @pytest.mark.spec("CPUID-031")
 @pytest.mark.parametrize("ranges", range(1, 5))
-def test_range_count(ranges: int) -> None:
+def test_range_count_is_in_subleaf_1(ranges: int) -> None:
     assert replace(FULL, ranges=ranges).cpuid(0x14, 1).eax & 7 == ranges
 
 
 @pytest.mark.spec("CPUID-033", "CPUID-034", "CPUID-035")
-def test_bitmaps() -> None:
+def test_bitmaps_are_in_subleaf_1() -> None:
     profile = replace(FULL, mtc_periods=0x249, cyc_thresholds=0x3FFF, psb_periods=0x3F)
     leaf = profile.cpuid(0x14, 1)
     assert leaf.eax >> 16 == 0x249
@@ -129,7 +129,9 @@ def test_profiles_from_real_cpuid_dumps() -> None:
         (0x10E, 0x12, 4, 0xFF10F24),
     ],
 )
-def test_signature(family: int, model: int, stepping: int, eax: int) -> None:
+def test_signature_has_family_model_and_stepping(
+    family: int, model: int, stepping: int, eax: int
+) -> None:
     """Volume 2, CPUID: DisplayFamily is above 15 by the extended family."""
     profile = replace(FULL, family=family, model=model, stepping=stepping)
     assert profile.cpuid(1).eax == eax
@@ -148,12 +150,12 @@ def test_signature(family: int, model: int, stepping: int, eax: int) -> None:
     ],
 )
 def test_family_and_model_of_leaf_1(eax: int, family: int, model: int) -> None:
-    """Volume 2, CPUID: what of the extended fields counts depends on the family."""
+    """Volume 2, CPUID: the family decides which extended fields count."""
     profile = Profile.from_cpuid("x", {(1, 0): (eax, 0, 0, 0)})
     assert (profile.family, profile.model) == (family, model)
 
 
-def test_text_form() -> None:
+def test_text_form_has_all_leaves() -> None:
     assert SKYLAKE.cpuid_text == "GenuineIntel,6,94,3"
 
 
@@ -188,7 +190,7 @@ def test_profile_round_trips_through_leaves(profile: Profile) -> None:
         {"linear_width": 40},
     ],
 )
-def test_contradictions_are_refused(change: dict[str, Any]) -> None:
+def test_contradictory_values_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"ranges|MAXPHYADDR|bits"):
         replace(FULL, **change)
 

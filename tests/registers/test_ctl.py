@@ -14,7 +14,7 @@ CTL = Msr.CTL
 TRACE_EN, TOPA, FABRIC, BRANCH_EN = 1, 1 << 8, 1 << 6, 1 << 13
 
 
-def vary(name: str, value: Any) -> Profile:
+def change_one_field(name: str, value: Any) -> Profile:
     changes = {name: value}
     return replace(FULL, **changes)
 
@@ -66,9 +66,9 @@ def test_reserved_bits_fault(bit: int) -> None:
         ),
     ],
 )
-def test_bits_that_need_a_capability(bit: int, capability: str, source: str) -> None:
+def test_bits_without_their_capability_fault(bit: int, capability: str, source: str) -> None:
     check(1 << bit)
-    assert source in faults(1 << bit, vary(capability, False))
+    assert source in faults(1 << bit, change_one_field(capability, False))
 
 
 @pytest.mark.spec("MSRCTL-015")
@@ -100,22 +100,22 @@ def test_bits_without_capability_are_accepted(bit: int) -> None:
         ),
     ],
 )
-def test_encodings_follow_the_bitmap(low: int, bitmap: str, capability: str) -> None:
-    profile = vary(bitmap, 0x249)
+def test_encodings_outside_the_bitmap_fault(low: int, bitmap: str, capability: str) -> None:
+    profile = change_one_field(bitmap, 0x249)
     for code in range(16):
         if code in (0, 3, 6, 9):
             check(code << low, profile)
         else:
             assert "bitmap" in faults(code << low, profile)
-    # Encoding 0 is the reset value: legal even if the bitmap leaves it out.
-    check(0, vary(bitmap, 0x248))
-    without = vary(capability, False)
+    # Encoding 0 is the reset value: legal even if it is not in the bitmap.
+    check(0, change_one_field(bitmap, 0x248))
+    without = change_one_field(capability, False)
     check(0, without)
     for code in range(1, 16):
         assert "reserved" in faults(code << low, without)
 
 
-def test_encodings_are_checked_though_the_packet_is_off() -> None:
+def test_encodings_are_checked_while_the_packet_is_disabled() -> None:
     profile = replace(FULL, mtc_periods=0x249)
     assert faults(1 << 14, profile)
     assert faults(1 << 9 | 1 << 14, profile)
@@ -146,7 +146,7 @@ def test_address_configurations(ranges: int, n: int) -> None:
 
 @pytest.mark.spec("CPUID-010")
 @pytest.mark.parametrize("n", range(4))
-def test_no_address_configuration_without_ip_filtering(n: int) -> None:
+def test_address_configuration_without_ip_filtering_faults(n: int) -> None:
     profile = replace(FULL, ip_filtering=False)
     for code in range(1, 16):
         assert f"ADDR{n}_CFG" in faults(code << (32 + 4 * n), profile)
@@ -168,7 +168,7 @@ def test_single_range_needs_its_capability_when_enabling() -> None:
 
 @pytest.mark.spec("MSRCTL-013", "CPUID-022")
 @pytest.mark.parametrize("other", [0, TRACE_EN, FABRIC, TRACE_EN | FABRIC])
-def test_topa_needs_its_capability_always(other: int) -> None:
+def test_topa_always_needs_its_capability(other: int) -> None:
     check(TOPA | other, FULL)
     assert "ECX[0]" in faults(TOPA | other, replace(FULL, topa=False))
 
@@ -181,7 +181,7 @@ def test_while_tracing_only_the_same_value_is_accepted() -> None:
         assert faults(current ^ 1 << bit, current=current)
 
 
-def test_the_same_value_is_accepted_though_it_is_illegal_now() -> None:
+def test_unchanged_value_is_accepted_though_it_is_illegal_now() -> None:
     current = TRACE_EN | TOPA | 1 << 9
     check(current, replace(FULL, mtc=False), current)
 
@@ -202,7 +202,7 @@ def test_clearing_trace_en_with_a_reserved_bit_faults(bit: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, TRACE_EN | TOPA])
-def test_no_write_in_vmx_operation_without_support(value: int) -> None:
+def test_write_in_vmx_operation_without_support_faults(value: int) -> None:
     without = replace(FULL, vmx_tracing=False)
     check(value, FULL, vmx=True)
     check(value, without, vmx=False)

@@ -1,4 +1,4 @@
-"""Values in words, and the names that people type."""
+"""Texts of register values, and parsing of register names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rtit.registers.parse_names import find_profile, find_register, parse_value,
 from rtit.unit.configuration import decode_configuration
 
 
-def said(register: Register, value: int, name: str) -> str:
+def describe_lines(register: Register, value: int, name: str) -> str:
     return next(row.words for row in describe_fields(register, value) if row.name == name)
 
 
@@ -34,26 +34,29 @@ THRESHOLDS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 
 
 
 @pytest.mark.spec("MSRCTL-022")
-def test_cyc_thresholds() -> None:
+def test_text_of_cyc_thresholds() -> None:
     for code, cycles in enumerate(THRESHOLDS):
-        words = said(CTL, code << 19 | 1, "CycThresh")
+        words = describe_lines(CTL, code << 19 | 1, "CycThresh")
         assert words == f"CYC threshold {cycles} core cycle{'s' * (cycles != 1)}"
-        # A CYC tells of at least one cycle, so a threshold of 0 and one of 1 mean the same.
+        # A CYC covers at least one cycle, so thresholds of 0 and 1 mean the same.
         registers = RegisterFile(ctl=code << 19)
         assert decode_configuration(registers).cyc_gap == max(cycles, 1)
 
 
 def test_mtc_periods_in_ticks_and_time() -> None:
-    assert said(CTL, 9 << 14, "MTCFreq") == "an MTC every 512 crystal ticks, as ART bit 9 toggles"
-    assert said(CTL, 0, "MTCFreq") == "an MTC every 1 crystal tick, as ART bit 0 toggles"
+    assert (
+        describe_lines(CTL, 9 << 14, "MTCFreq")
+        == "an MTC every 512 crystal ticks, as ART bit 9 toggles"
+    )
+    assert describe_lines(CTL, 0, "MTCFreq") == "an MTC every 1 crystal tick, as ART bit 0 toggles"
     rows = describe_fields(CTL, 6 << 14, GOLDMONT_PLUS)
     words = next(row.words for row in rows if row.name == "MTCFreq")
     assert words.endswith("; every 3,333 ns at 19.2 MHz")  # 64 / 19.2 MHz
 
 
 @pytest.mark.parametrize(("code", "period"), [(0, "2K"), (5, "64K"), (9, "1M"), (15, "64M")])
-def test_psb_periods(code: int, period: str) -> None:
-    assert said(CTL, code << 24, "PSBFreq") == f"a PSB about every {period} bytes"
+def test_text_of_psb_periods(code: int, period: str) -> None:
+    assert describe_lines(CTL, code << 24, "PSBFreq") == f"a PSB about every {period} bytes"
 
 
 def test_period_of_zero_is_shown_while_its_packet_is_enabled() -> None:
@@ -67,27 +70,29 @@ def test_period_of_zero_is_shown_while_its_packet_is_enabled() -> None:
     assert [row.name for row in fixed if row.shown] == ["TraceEn"]
 
 
-def test_output_registers() -> None:
+def test_text_of_output_registers() -> None:
     value = 0x1234_0000_00FF
-    assert "256 bytes" in said(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
-    assert "entry 1 " in said(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
-    assert said(OUTPUT_MASK_PTRS, value, "OutputOffset").endswith("4,660 bytes")
-    assert "holes" in said(OUTPUT_MASK_PTRS, 0x17F, "MaskOrTableOffset")
-    assert "4G bytes" in said(OUTPUT_MASK_PTRS, 0xFFFF_FFFF, "MaskOrTableOffset")
-    assert said(MSRS[Msr.OUTPUT_BASE], 0x1234_5680, "BasePhysAddr").endswith("0x12345680")
-    assert said(STATUS, 18 << 32, "PacketByteCnt").endswith("18 bytes")
+    assert "256 bytes" in describe_lines(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
+    assert "entry 1 " in describe_lines(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
+    assert describe_lines(OUTPUT_MASK_PTRS, value, "OutputOffset").endswith("4,660 bytes")
+    assert "holes" in describe_lines(OUTPUT_MASK_PTRS, 0x17F, "MaskOrTableOffset")
+    assert "4G bytes" in describe_lines(OUTPUT_MASK_PTRS, 0xFFFF_FFFF, "MaskOrTableOffset")
+    assert describe_lines(MSRS[Msr.OUTPUT_BASE], 0x1234_5680, "BasePhysAddr").endswith("0x12345680")
+    assert describe_lines(STATUS, 18 << 32, "PacketByteCnt").endswith("18 bytes")
 
 
 def test_bitmaps_of_leaf_14h() -> None:
     eax, ebx = register_of_leaf(0x14, 1, "eax"), register_of_leaf(0x14, 1, "ebx")
-    assert "0, 3, 6, 9: 1, 8, 64, 512 crystal ticks" in said(eax, 0x0249_0002, "MTCPeriods")
-    assert "0 to 5: 2K to 64K bytes" in said(ebx, 0x003F_0000, "PSBPeriods")
-    assert "0, 1: 0, 1 core cycles" in said(ebx, 3, "CycThresholds")
-    assert said(ebx, 0, "CycThresholds") == "no encoding but 0"
+    assert "0, 3, 6, 9: 1, 8, 64, 512 crystal ticks" in describe_lines(
+        eax, 0x0249_0002, "MTCPeriods"
+    )
+    assert "0 to 5: 2K to 64K bytes" in describe_lines(ebx, 0x003F_0000, "PSBPeriods")
+    assert "0, 1: 0, 1 core cycles" in describe_lines(ebx, 3, "CycThresholds")
+    assert describe_lines(ebx, 0, "CycThresholds") == "no encoding but 0"
     assert register_of_leaf(0x14, 0, "edx").reserved_mask == 0xFFFF_FFFF
 
 
-def test_set_bits() -> None:
+def test_text_of_set_bits() -> None:
     assert format_set_bits(1 << 18) == "bit 18"
     assert format_set_bits(1 << 63 | 0xF << 45 | 1) == "bits 63, 48:45, 0"
 
@@ -128,7 +133,7 @@ def test_every_register_is_found(msr: Msr) -> None:
         ("", ""),
     ],
 )
-def test_a_typo_lists_the_nearest_first(text: str, first: str) -> None:
+def test_typo_lists_the_nearest_name_first(text: str, first: str) -> None:
     with pytest.raises(UsageError, match="valid: " + first) as caught:
         find_register(text)
     assert all(register.name in str(caught.value) for register in MSRS.values())
@@ -155,7 +160,7 @@ def test_parse_number_rejects(text: str) -> None:
         parse_value(text)
 
 
-def test_numbers_must_fit() -> None:
+def test_number_beyond_64_bits_is_rejected() -> None:
     assert parse_value("0xFFFFFFFF", width=32) == 0xFFFF_FFFF
     with pytest.raises(UsageError, match="does not fit in 32 bits"):
         parse_value("0x100000000", width=32)

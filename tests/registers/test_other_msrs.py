@@ -26,8 +26,8 @@ def write_faults(msr: int, value: int, profile: Profile = FULL, **state: int) ->
     return caught.value.reason
 
 
-def absent(msr: int, profile: Profile) -> None:
-    """Neither RDMSR nor WRMSR works."""
+def assert_absent(msr: int, profile: Profile) -> None:
+    """Assert that RDMSR and WRMSR fault."""
     assert write_faults(msr, 0, profile)
     with pytest.raises(GeneralProtection):
         check_rdmsr(msr, profile=profile)
@@ -36,11 +36,11 @@ def absent(msr: int, profile: Profile) -> None:
 @pytest.mark.spec("MSRGEN-001")
 @pytest.mark.parametrize("msr", Msr)
 def test_without_pt_every_access_faults(msr: Msr) -> None:
-    absent(msr, replace(FULL, pt=False))
+    assert_absent(msr, replace(FULL, pt=False))
 
 
 def test_unknown_msr_faults() -> None:
-    absent(0x573, FULL)
+    assert_absent(0x573, FULL)
 
 
 @pytest.mark.spec("MSRGEN-002", "MSRSTS-001", "MSRADR-003", "MSRCR3-003")
@@ -96,7 +96,7 @@ def test_pairs_exist_up_to_the_range_count(ranges: int) -> None:
                 assert write(msr, 0x1234, profile).read(msr) == 0x1234
                 check_rdmsr(msr, profile=profile)
             else:
-                absent(msr, profile)
+                assert_absent(msr, profile)
 
 
 @pytest.mark.spec("MSRADR-002")
@@ -132,7 +132,7 @@ def test_cr3_match_needs_cr3_filtering() -> None:
     check_rdmsr(Msr.CR3_MATCH, profile=FULL)
     assert write(Msr.CR3_MATCH, 0x1000).cr3_match == 0x1000
     write(Msr.CTL, 1 << 7)
-    absent(Msr.CR3_MATCH, replace(FULL, cr3_filtering=False))
+    assert_absent(Msr.CR3_MATCH, replace(FULL, cr3_filtering=False))
 
 
 @pytest.mark.spec("MSROBS-001")
@@ -154,7 +154,7 @@ def test_output_msrs_need_output_to_memory(msr: Msr) -> None:
         write(msr, 0, profile)
         check_rdmsr(msr, profile=profile)
         assert write_faults(msr, 0, profile, ctl=TRACING)
-    absent(msr, replace(FULL, topa=False, single_range=False))
+    assert_absent(msr, replace(FULL, topa=False, single_range=False))
 
 
 @pytest.mark.spec("MSROMP-001")
@@ -162,7 +162,7 @@ def test_lower_mask_is_always_ones() -> None:
     registers = write(Msr.OUTPUT_MASK_PTRS, 0)
     assert rdmsr(registers, Msr.OUTPUT_MASK_PTRS, profile=FULL) == 0x7F
     assert write(Msr.OUTPUT_MASK_PTRS, 0x1_0000_0000).output_mask_ptrs == 0x1_0000_007F
-    # A state restored as 0, as by the initial configuration of XRSTORS, reads so as well.
+    # The initial configuration of XRSTORS restores 0, which reads the same.
     zero = RegisterFile(output_mask_ptrs=0)
     assert rdmsr(zero, Msr.OUTPUT_MASK_PTRS, profile=FULL) == 0x7F
 
@@ -181,5 +181,5 @@ def test_lower_mask_is_always_ones() -> None:
         (Msr.ADDR2_A, 0),
     ],
 )
-def test_a_write_that_faults_changes_nothing(msr: Msr, value: int) -> None:
+def test_faulting_write_changes_nothing(msr: Msr, value: int) -> None:
     write_faults(msr, value, SKYLAKE, ctl=0x100, status=0x20, addr0_a=0x1000, cr3_match=0x20)

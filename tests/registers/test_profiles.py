@@ -100,7 +100,7 @@ def test_profiles_differ_in_documented_capabilities() -> None:
 
 @ALL
 def test_every_value_has_a_source_or_is_assumed(profile: Profile) -> None:
-    # The name is ours; errata are switches, off unless asked for.
+    # The name is ours; errata are switches, off by default.
     values = {row.name for row in fields(Profile)} - {"name", "sources", "errata"}
     for name in sorted(values):
         assert profile.sources.get(name, "").strip(), f"{profile.name}.{name}"
@@ -109,7 +109,7 @@ def test_every_value_has_a_source_or_is_assumed(profile: Profile) -> None:
         assert profile.source(name).startswith("derived: ")
 
 
-def test_values_of_real_processors_are_assumed_only_where_nothing_is_public() -> None:
+def test_values_of_real_processors_are_assumed_only_without_a_public_source() -> None:
     allowed = {"vmx_tracing", "vmx_no_pt_gp"}
     for profile in PROFILES.values():
         if profile is FULL:
@@ -128,7 +128,7 @@ def test_values_of_real_processors_are_assumed_only_where_nothing_is_public() ->
 # Bits that fault when one of them is flipped, as measured on a Core i7-6700K (06_5EH) and a
 # Core i7-5600U (06_3DH, where IA32_RTIT_CTL holds ToPA and BranchEn from the start); VirtualBox
 # records them in its database of processors. ADDRn and OUTPUT_BASE follow from 48 and 39 bits.
-# IA32_RTIT_CR3_MATCH is left out: there both processors refuse more bits than the chapter says.
+# IA32_RTIT_CR3_MATCH is left out: there both processors reject more bits than the chapter says.
 MEASURED = [
     pytest.param(SKYLAKE, Msr.CTL, 0, 0xFFFF_FFCC_F887_D070, id="skylake-CTL"),
     pytest.param(SKYLAKE, Msr.STATUS, 0, 0xFFFE_0000_FFFF_FFC8, id="skylake-STATUS"),
@@ -211,7 +211,7 @@ LATER = {
 
 
 @ALL
-def test_known_errata(profile: Profile) -> None:
+def test_errata_of_each_model_equal_libipts(profile: Profile) -> None:
     assert profile.known_errata == KNOWN[profile.name]
     for name in profile.known_errata:
         assert ERRATA[name].effect
@@ -223,10 +223,10 @@ def test_errata_of_later_processors(model: tuple[int, int]) -> None:
     assert errata_of(*model) == LATER[model]
 
 
-def test_errata_are_off_unless_asked_for() -> None:
+def test_errata_are_off_by_default() -> None:
     for profile in PROFILES.values():
         assert profile.errata == frozenset()
-    # That one is a rule for WRMSR, which a driver has to know of.
+    # That one is a rule for WRMSR, which a driver must follow.
     assert BROADWELL.active_errata == ("BDM106",)
     everything = SKYLAKE.with_errata()
     assert everything.active_errata == SKYLAKE.known_errata
@@ -234,7 +234,7 @@ def test_errata_are_off_unless_asked_for() -> None:
     assert everything.with_errata("APL12").errata > everything.errata
 
 
-def test_the_switch_of_an_erratum_that_acts() -> None:
+def test_erratum_switch_changes_behaviour() -> None:
     acting = SKYLAKE.with_errata("BDM106")
     assert acting.branchen_must_be_set
     with pytest.raises(GeneralProtection, match="BranchEn"):
@@ -243,7 +243,7 @@ def test_the_switch_of_an_erratum_that_acts() -> None:
     assert [name for name, each in ERRATA.items() if not each.acts] == ["BDM64", "SKZ84"]
 
 
-def test_unknown_errata_are_refused() -> None:
+def test_unknown_errata_are_rejected() -> None:
     with pytest.raises(ValueError, match="BDM7; known are BDM64, BDM70"):
         SKYLAKE.with_errata("BDM7")
     with pytest.raises(ValueError, match="no erratum X"):

@@ -40,7 +40,7 @@ FILES = st.builds(RegisterFile, **dict.fromkeys((row.name for row in fields(Regi
 
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
-    """A named profile, or FULL with some capabilities taken away and some limits changed."""
+    """Draw a named profile, or FULL without some capabilities and with other limits."""
     profile = draw(st.sampled_from(list(PROFILES.values())))
     if draw(st.booleans()):
         return profile

@@ -109,7 +109,7 @@ def test_decode_by_attribute_and_item() -> None:
         _ = fields.Nope
 
 
-def test_encode_rejects_what_does_not_fit() -> None:
+def test_encode_rejects_values_beyond_the_field() -> None:
     assert CTL.encode(TraceEn=1, BranchEn=1, MTCFreq=3) == 0xE001
     assert CTL.replace(0xE001, TraceEn=0) == 0xE000
     with pytest.raises(ValueError, match="no field Nope"):
@@ -122,7 +122,7 @@ def test_encode_rejects_what_does_not_fit() -> None:
         CTL.decode(-1)
 
 
-def test_fields_that_overlap_are_refused() -> None:
+def test_overlapping_fields_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"X\.B"):
         Register("X", "", (Field("A", 3, 0, ""), Field("B", 5, 3, "")))
 

@@ -42,22 +42,22 @@ def note_reasons() -> dict[str, str]:
 
 def claimed_ids() -> dict[str, list[str]]:
     """Return the ids that tests claim, each with its claims (file:line, or file:scenario)."""
-    places: dict[str, list[str]] = {}
+    locations: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if _is_spec(node):
                 for argument in node.args:  # type: ignore[attr-defined]
                     if isinstance(argument, ast.Constant):
-                        place = f"{path.relative_to(TESTS)}:{node.lineno}"  # type: ignore[attr-defined]
-                        places.setdefault(str(argument.value), []).append(place)
+                        location = f"{path.relative_to(TESTS)}:{node.lineno}"  # type: ignore[attr-defined]
+                        locations.setdefault(str(argument.value), []).append(location)
     for path in sorted(SCENARIOS.glob("*.scenario")):
         for line in path.read_text().splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["spec"]:
                 for identifier in words[1:]:
-                    place = f"scenario/test_library.py:{path.stem}"
-                    places.setdefault(identifier, []).append(place)
-    return places
+                    location = f"scenario/test_library.py:{path.stem}"
+                    locations.setdefault(identifier, []).append(location)
+    return locations
 
 
 def _is_spec(node: ast.AST) -> bool:

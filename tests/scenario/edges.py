@@ -1,4 +1,4 @@
-"""How the cases of `test_edges.py` and `test_edges_of_context.py` begin, and what a case is."""
+"""Common start of the cases in `test_edges.py` and `test_edges_of_context.py`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def case(name: str, text: str, *rows: str) -> Any:
 
 
 def not_taken(count: int) -> str:
-    """As many conditional branches from 0x1000 on, none of them taken."""
+    """Return `count` not-taken conditional branches from 0x1000 on."""
     ips = range(0x1000, 0x1000 + 2 * count, 2)
     return "".join(f"conditional {ip:#x} {ip + 2:#x} 0x1010 False\n" for ip in ips)

@@ -1,9 +1,9 @@
-"""Instructions for the events of a scenario: bytes that do what an event says, of its length."""
+"""Encodes instructions for the events of a scenario, with the length of the event."""
 
 from __future__ import annotations
 
 PREFIX = b"\x2e"
-"""CS override: changes none of the instructions here, and makes each longer."""
+"""CS override: lengthens the instructions here without another effect."""
 
 NOP = b"\x90"
 
@@ -21,7 +21,7 @@ FIXED = {
     "smm_vm_entry": "0f 01 c3",
     "rsm": "0f aa",
 }
-"""Instructions without an operand that depends on where they are."""
+"""Instructions whose bytes do not depend on their address."""
 
 PLAIN = {
     "end_transaction": {3: "0f 01 d5"},
@@ -34,21 +34,23 @@ PLAIN = {
     "vmxon": {4: "f3 0f c7 30"},
     "vmxoff": {3: "0f 01 c4"},
 }
-"""Instructions that go on at the next, by length; one of another length (XACQUIRE, an operand in
-memory) is a NOP of that length here.
+"""Instructions that continue at the next, by length; those of another length (XACQUIRE, an operand
+in memory) are a NOP of that length here.
 """
 
 
 class NoFitError(Exception):
-    """No instruction of that length leads there."""
+    """Raised if no instruction of the length leads to the target."""
 
 
 def encode(
     name: str, ip: int, length: int | None, target: int, width: int, operand: int | None
 ) -> bytes:
-    """The instruction of event `name` at `ip` that leads to `target`, in code of `width` bits; of
-    its shortest length if `length` is None. `operand` is the operand size of RET in bits, None for
-    that of the code. Raises NoFitError.
+    """Return the instruction of event `name` at `ip` that leads to `target`, in code of `width`
+    bits.
+
+    It has its shortest length if `length` is None. `operand` is the operand size of RET in bits,
+    None for that of the code. Raises NoFitError.
     """
     if name == "ret" and operand not in (None, width):
         return b"\x66\xc3"

@@ -1,4 +1,4 @@
-"""What a decoder must find in the traces of the scenarios: the paths of the programs behind."""
+"""Expected paths of the scenarios: those of the programs that their events imply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_PROGRAM: Mapping[str, tuple[str, ...]] = {
     "nothing leads from": (
         # A canonical address is far below the one that faults.
         "ip_not_canonical_full",
-        # The VMCS has the AEP, and not where the enclave was left.
+        # The VMCS has the AEP, and not the address in the enclave.
         "enclave_vm_exit",
     ),
     # Two branches at the address where the range ends.
@@ -20,7 +20,7 @@ NO_PROGRAM: Mapping[str, tuple[str, ...]] = {
     # test_code.py has their path.
     "the program is given": ("table_33_19_deferral", "table_33_19_no_deferral"),
 }
-"""Scenarios without a program that does what the events say, by what is in the way."""
+"""Scenarios whose events no program can cause, by reason."""
 
 UNTOLD: Mapping[str, set[str]] = {
     "which way conditional branches went is not in a trace with DisTNT": {
@@ -41,15 +41,15 @@ UNTOLD: Mapping[str, set[str]] = {
         "trace_stop_suppressed_target",
     },
 }
-"""Scenarios whose trace does not tell any decoder the path, by reason."""
+"""Scenarios whose trace does not determine the path, by reason."""
 
 Decode = Callable[[Program], tuple[list[int], bool]]
-"""The addresses that a decoder finds, and whether it has lost nothing but what an OVF says."""
+"""Result of a decoder: the addresses, and whether it lost only data that an OVF reports."""
 
 
 @cache
 def programs() -> tuple[dict[str, Program], dict[str, str]]:
-    """Of all shipped scenarios: the program, or the reason why there is none."""
+    """Return the program of each shipped scenario, or the reason why there is none."""
     found, without = {}, {}
     for path in sorted(LIBRARY.glob("*.scenario")):
         try:
@@ -59,24 +59,24 @@ def programs() -> tuple[dict[str, Program], dict[str, str]]:
     return found, without
 
 
-def fits(segments: Sequence[Segment], ips: Sequence[int]) -> bool:
-    """True if `ips` are the segments, of each at least what the packets tell of."""
+def matches_segments(segments: Sequence[Segment], ips: Sequence[int]) -> bool:
+    """Return whether `ips` are the segments, each at least up to the last confirmed instruction."""
     if not segments:
         return not ips
     first, rest = segments[0], segments[1:]
     most = min(len(first.ips), len(ips))
     return any(
-        list(ips[:size]) == first.ips[:size] and fits(rest, ips[size:])
+        list(ips[:size]) == first.ips[:size] and matches_segments(rest, ips[size:])
         for size in range(most, first.least - 1, -1)
     )
 
 
-def deviating(decode: Decode, names: Iterable[str]) -> set[str]:
-    """The scenarios among `names` whose path a decoder does not find, or loses."""
+def deviating_scenarios(decode: Decode, names: Iterable[str]) -> set[str]:
+    """Return the scenarios among `names` whose path a decoder misses or loses."""
     found, _ = programs()
     wrong = set()
     for name in names:
         ips, whole = decode(found[name])
-        if not whole or not fits(found[name].segments, ips):
+        if not whole or not matches_segments(found[name].segments, ips):
             wrong.add(name)
     return wrong

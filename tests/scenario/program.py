@@ -1,10 +1,9 @@
-"""The program behind a scenario, made from its events; and the path through it that is traced.
+"""The program that the events of a scenario imply, and the traced path through it.
 
-What ran follows from the events: each says where it is and where it leads, and between two of them
-runs straight code, NOPs here. The unit is asked what of it is traced: for PacketEn, and whether an
-overflow lasts. Of the packets, which the scenario itself expects, nothing counts but their kinds:
-how far before a loss they tell of the path, and whether a FUP and TIP.PGD end it before an
-instruction, which decoders do not count then.
+Each event has an address and a target; straight code (NOPs here) runs between two events. PacketEn
+and overflows of the unit say which code is traced. Of the packets, which the scenario itself
+expects, only the kinds count: how much of the path before a loss they confirm, and whether a FUP
+and TIP.PGD end the path before an instruction, which decoders do not count then.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from rtit.unit.enables import linear_address
 from scenario.encoding import NOP, NoFitError, encode
 
 FARTHEST = 0x2000
-"""Bytes of straight code between two events; farther apart, nothing leads from one to the other."""
+"""Limit of straight code between two events in bytes; events farther apart are not connected."""
 
 PSB, PSBEND = b"\x02\x82" * 8, b"\x02\x23"
-"""Decoders begin at a PSB. A trace that does not has an empty PSB+ put before it."""
+"""Decoders begin at a PSB. An empty PSB+ is prepended to other traces."""
 
 BEFORE = frozenset(
     (
@@ -32,8 +31,8 @@ BEFORE = frozenset(
         *("senter_sleep", "pebs"),
     )
 )
-"""Events at an address whose instruction does not retire before them, or that a FUP with this
-address ends: no decoder counts it.
+"""Events at an instruction that does not retire before them, or with a FUP at this instruction: no
+decoder counts it.
 """
 
 NOTHING = frozenset(
@@ -43,20 +42,20 @@ NOTHING = frozenset(
         *TRACE_UNIT_EVENTS,
     )
 )
-"""Events without an instruction that matters."""
+"""Events without a relevant instruction."""
 
 AT_CURRENT = frozenset(("resume", "rsm"))
-"""Instructions whose events do not say where they are."""
+"""Instructions whose events have no address."""
 
 
 class NoProgramError(Exception):
-    """No program does what the events say."""
+    """Raised if no program can cause the events."""
 
 
 @dataclass
 class Segment:
     """A path without a loss. A decoder may stop before its end, but not before `least`
-    instructions, which the packets before a loss tell of.
+    instructions, which the packets before a loss confirm.
     """
 
     ips: list[int] = field(default_factory=list)
@@ -65,7 +64,9 @@ class Segment:
 
 @dataclass
 class Program:
-    """`code` by address, the traced `segments`, the trace `raw` and the names of its `packets`, the
+    """The program of a scenario and its trace.
+
+    `code` by address, the traced `segments`, the trace `raw` and the names of its `packets`, the
     range to trace if there is one; `lengths` of the instructions, and which are `branches`.
     """
 
@@ -78,7 +79,7 @@ class Program:
     packets: set[str] = field(default_factory=set)
 
     def sections(self) -> list[tuple[int, bytes]]:
-        """The code as (address, bytes) without gaps."""
+        """Return the code as (address, bytes) without gaps."""
         found: list[tuple[int, bytearray]] = []
         for address in sorted(self.code):
             if not found or found[-1][0] + len(found[-1][1]) != address:
@@ -89,11 +90,10 @@ class Program:
 
 @dataclass(frozen=True)
 class _Step:
-    """An event as executed.
+    """An executed event at `ip`, after straight code from `start`; execution continues at `after`.
 
-    It was at `ip`, which straight code from `start` leads to, and led to `after`. `traced` says
-    that PacketEn was set, or became so at `entered`. `lost`: in an overflow; `ends`: what is told
-    of the path ends here without a word; `tells`: packets have shown the path up to here.
+    `traced`: PacketEn was set, or became set at `entered`; `lost`: in an overflow; `ends`: the
+    reported path ends here without a packet; `confirms`: packets confirm the path up to here.
     """
 
     event: ScenarioEvent
@@ -108,7 +108,7 @@ class _Step:
     width: int
     lost: bool
     ends: bool
-    tells: bool
+    confirms: bool
     fup: bool
     packets: frozenset[str]
     operand: int | None
@@ -116,7 +116,7 @@ class _Step:
 
 
 def program(scenario: Scenario) -> Program:
-    """The program behind a scenario. Raises NoProgramError with the reason if there is none."""
+    """Return the program of a scenario. Raises NoProgramError with the reason if there is none."""
     if scenario.code:
         raise NoProgramError("the program is given, and has instructions that no event names")
     machine = ScenarioMachine(scenario)
@@ -129,7 +129,7 @@ def program(scenario: Scenario) -> Program:
         if event is None and not unit.state.trigger_en:
             break
         try:
-            # What is still buffered comes out when tracing ends where the scenario does.
+            # Tracing ends with the scenario, which flushes buffered packets.
             ending = ScenarioEvent(0, "disable", "disable", (start - unit.state.arch.linear_base,))
             step, data = _do(machine, event or ending, start)
         except ScenarioError:
@@ -144,7 +144,7 @@ def program(scenario: Scenario) -> Program:
         made.filter_range = ranges.filter[0]
     for step in steps:
         made.packets |= step.packets
-        _place(made, step)
+        _add_instruction(made, step)
     for step in steps:
         _walk(made, step)
     for address in (at for step in steps for at in step.reached):
@@ -189,7 +189,7 @@ def _do(machine: ScenarioMachine, event: ScenarioEvent, start: int) -> tuple[_St
         width=64 if arch.cs_l and arch.lma else 32 if arch.cs_d else 16,
         lost=lost or state.overflow is not None,
         ends=(disabled and not outcome.raw) or (lost and state.overflow is None),
-        tells=not names.isdisjoint((*IP_PACKETS, "TNT")),
+        confirms=not names.isdisjoint((*IP_PACKETS, "TNT")),
         fup=fup,
         packets=frozenset(names),
         reached=((ip,) if traced and ip is not None else ())
@@ -200,7 +200,7 @@ def _do(machine: ScenarioMachine, event: ScenarioEvent, start: int) -> tuple[_St
 
 
 def _entered(machine: ScenarioMachine, start: int, ip: int) -> int | None:
-    """Where on the way to `ip` straight code falls into a range to be traced, if that counts."""
+    """Return where straight code on the path to `ip` enters a traced range, or None."""
     unit = machine.cpu.unit
     state, configuration = unit.state, unit.configuration
     on = state.trigger_en and state.context_en and configuration.branch_en
@@ -209,7 +209,7 @@ def _entered(machine: ScenarioMachine, start: int, ip: int) -> int | None:
     return next(filter(configuration.ranges.filter_en, range(start, ip + 1)), None)
 
 
-def _place(made: Program, step: _Step) -> None:
+def _add_instruction(made: Program, step: _Step) -> None:
     name, ip = step.event.name, step.ip
     if ip is None or not step.retires or not (step.traced or step.entered is not None):
         return
@@ -240,8 +240,8 @@ def _walk(made: Program, step: _Step) -> None:
         before = len(segment.ips)
         if step.retires:
             segment.ips.append(step.ip)
-    if step.tells and not step.lost:
-        # A FUP tells of the way to its instruction, not of the instruction.
+    if step.confirms and not step.lost:
+        # A FUP confirms the path to its instruction, not the instruction.
         segment.least = before if step.fup else len(segment.ips)
     if step.ends:
         made.segments.append(Segment())

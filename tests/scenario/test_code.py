@@ -1,4 +1,4 @@
-"""The program behind a scenario: its trace decodes to what ran."""
+"""The trace of a scenario decodes to the path of its program."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rtit.scenario import LIBRARY, load, parse, run
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def decoded(name: str) -> list[int]:
-    """The instructions that the decoder finds in the trace of a scenario of the library."""
+def decode_scenario(name: str) -> list[int]:
+    """Return the instructions that the decoder finds in the trace of a shipped scenario."""
     scenario = load(LIBRARY / f"{name}.scenario")
     space = core.Space()
     for address, data in scenario.code.items():
@@ -37,11 +37,11 @@ def test_scenario_code_disassembles_as_expected() -> None:
 
 
 @pytest.mark.parametrize("name", ["table_33_19_no_deferral", "table_33_19_deferral"])
-def test_the_trace_of_table_33_19_decodes_to_its_program(name: str) -> None:
-    """The path by the comments of the table: which branch is taken, where JMP leads. A NOP fills up
-    what the table's instructions leave of their 4 bytes.
+def test_trace_of_table_33_19_decodes_to_its_program(name: str) -> None:
+    """The comments of the table give the path: the taken branches, and the target of JMP. A NOP
+    fills each instruction of the table to 4 bytes.
     """
-    assert decoded(name) == [
+    assert decode_scenario(name) == [
         *(0x1000, 0x1004, 0x1006, 0x1008),
         *(0x1308, 0x130C, 0x130E, 0x1310, 0x1314),
         *(0x1500, 0x1504, 0x1506, 0x1508),

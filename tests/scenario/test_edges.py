@@ -1,4 +1,4 @@
-"""Where a rule turns on one byte or one cycle: each told by its packets."""
+"""Edges of rules by one byte or one cycle, as scenarios with their packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a rule turns on one address, or on what may be traced: each told by its packets."""
+"""Edges of rules by one address, or by what may be traced, as scenarios with their packets."""
 
 from __future__ import annotations
 

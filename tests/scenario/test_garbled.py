@@ -1,4 +1,4 @@
-"""Scenarios with words changed, moved or lost: they run, or are refused with one sentence."""
+"""Scenarios with changed, moved or missing words run, or are rejected with one message."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def swap_lines(lines: list[list[str]], chance: random.Random) -> None:
 def put_character(lines: list[list[str]], chance: random.Random) -> None:
     line = chance.choice(lines)
     at = chance.randrange(len(line))
-    place = chance.randrange(len(line[at]) + 1)
-    line[at] = line[at][:place] + chance.choice("=:,#- \t0xT.\u00e9\r") + line[at][place:]
+    column = chance.randrange(len(line[at]) + 1)
+    line[at] = line[at][:column] + chance.choice("=:,#- \t0xT.\u00e9\r") + line[at][column:]
 
 
 CHANGES: list[Change] = [

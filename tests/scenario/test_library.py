@@ -1,6 +1,4 @@
-"""The scenarios that come with rtit: each runs as expected, and no row of the chapter's tables is
-without one.
-"""
+"""Shipped scenarios run as expected, and cover every row of the chapter's tables."""
 
 from __future__ import annotations
 
@@ -35,27 +33,27 @@ def table_rows() -> list[tuple[TableRow, str]]:
 
 
 def test_every_row_of_the_tables_has_a_scenario() -> None:
-    """`table_rows.csv`: the rows of the tables that say what is sent when, by the number that the
-    chapter gives them, else by their place; left out are those about reserved types.
+    """`table_rows.csv` has the rows of the tables of generated packets, by the chapter's number or
+    else by position, without those about reserved types.
     """
     present = {row for each in LOADED for row in each.rows}
     assert [row for row, _ in table_rows() if row not in present] == []
 
 
-def test_rows_are_those_of_the_chapter() -> None:
+def test_table_rows_are_those_of_the_chapter() -> None:
     known = {row for row, _ in table_rows()}
     wrong = {each.source: row for each in LOADED for row in each.rows if row not in known}
     assert wrong == {}
 
 
-def test_a_scenario_of_a_row_tests_its_requirement() -> None:
+def test_scenario_of_a_row_tests_its_requirement() -> None:
     requirement = dict(table_rows())
     for each in LOADED:
         for row in each.rows:
             assert requirement[row] in each.spec, each.source
 
 
-def test_the_rows_name_known_requirements() -> None:
+def test_table_rows_name_known_requirements() -> None:
     with (REQUIREMENTS / "ids.csv").open(newline="") as file:
         known = {line["id"] for line in csv.DictReader(file)}
     assert {requirement for _, requirement in table_rows()} <= known
@@ -65,11 +63,11 @@ def test_worked_examples_have_a_scenario() -> None:
     assert {name for each in LOADED for name in each.examples} == {"33-1", "33-2"}
 
 
-def test_every_scenario_has_a_section_of_the_chapter() -> None:
+def test_every_scenario_names_a_section_of_the_chapter() -> None:
     assert [each.source for each in LOADED if each.section not in SECTION_TITLES] == []
 
 
-def test_every_expectation_is_written_out() -> None:
+def test_every_scenario_has_explicit_expectations() -> None:
     open_ended = [
         f"{each.source}:{event.line}"
         for each in LOADED

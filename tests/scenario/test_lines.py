@@ -12,7 +12,7 @@ from rtit.scenario.catalogue import shipped_scenarios
 from rtit.scenario.model import PacketLineReader, format_line
 
 
-def test_ips_are_joined_with_the_last_ip() -> None:
+def test_ips_are_completed_from_last_ip() -> None:
     """Table 33-18: IPBytes 110b, 001b, 010b, 100b, 000b, 011b with sign extension, after PSB."""
     data = bytes.fromhex(
         "cd8877665544332211" + "2d9999" + "5dddccbbaa" + "91665544332211" + "01" + "6d0000000000ff"
@@ -73,7 +73,7 @@ def test_many_pads_are_one_line() -> None:
 
 
 COUNTS_BYTES = ("pend_psb_once", "psb_pending_at_smi")
-"""Another PSB is due, since what is held back is not counted yet."""
+"""Another PSB is due, since buffered bytes are not counted yet."""
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ COUNTS_BYTES = ("pend_psb_once", "psb_pending_at_smi")
 def test_deferred_packets_appear_complete(scenario: Path) -> None:
     """Bytes may leave the buffers in the middle of a packet or a block."""
 
-    def told(**parameters: str) -> list[str]:
+    def printed_lines(**parameters: str) -> list[str]:
         lines = [line for step in run(scenario, parameters=parameters).steps for line in step.lines]
         return [format_line(line) for line in lines if line.name in NAMES]
 
-    at_once, late = told(), told(held_bytes="40")
+    at_once, late = printed_lines(), printed_lines(held_bytes="40")
     assert late == at_once[: len(late)]
 
 
-def test_wrmsr_retires_and_write_does_not() -> None:
+def test_wrmsr_is_an_instruction_and_write_is_not() -> None:
     text = "wrmsr CR3_MATCH 0x5000\n    #GP\nwrite CR3_MATCH 0x5000\nread CR3_MATCH 0x5000\n"
     assert run(parse(text, "x")).as_expected
     kernel = "arch cpl=0\nwrmsr CR3_MATCH 0x5000\nread CR3_MATCH 0x5000\n"

@@ -1,4 +1,4 @@
-"""What is no scenario is refused with one sentence that names the line and the word."""
+"""Invalid scenarios are rejected with one message that names the line and the word."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MALFORMED = [
     ("ctl User=2", 1, "User has 1 bits: 0x2 does not fit"),
     ("ctl User User", 1, "User is given twice"),
     ("ctl User\nctl OS\n", 2, "ctl is given twice"),
-    ("fabric yes", 1, "fabric stands alone"),
+    ("fabric yes", 1, "fabric takes no arguments"),
     ("section 34.1", 1, "write section 33.4.2.6"),
     ("table 33-55 rows 2", 1, "write table 33-55 row 2 3"),
     ("code 0x1000", 1, "code has an address and bytes"),
@@ -35,18 +35,22 @@ MALFORMED = [
     ("code 0xffffffffffffffff 90 90", 1, "goes beyond 2^64"),
     ("code 0x1001 90\ncode 0x1000 90 90\nfabric", 2, "code at 0x1001 overlaps that at 0x1000"),
     ("code 0x1000 90 90\ncode 0x1001 90", 2, "code at 0x1001 overlaps that at 0x1000"),
-    ("    TIP 0x1000", 1, "packet of the event above, there is none"),
+    ("    TIP 0x1000", 1, "there is no event above this indented line"),
     (HEAD + "parameters tnt_form=long", 3, "parameters is a setting: it comes before all events"),
     (HEAD + "jump 0x1000", 3, "TARGET is missing: write jump IP TARGET"),
-    (HEAD + "jump 1 2 3", 3, "'3' is too much: write jump IP TARGET"),
-    (HEAD + "pad 1 2", 3, "'2' is too much: write pad [COUNT]"),
+    (HEAD + "jump 1 2 3", 3, "'3' is one argument too many: write jump IP TARGET"),
+    (HEAD + "pad 1 2", 3, "'2' is one argument too many: write pad [COUNT]"),
     (HEAD + "jump 0x1000 0x20g0", 3, "TARGET: '0x20g0' is no number"),
     (HEAD + "jump 0x1000 -1", 3, "TARGET: -1 is negative"),
     (HEAD + "jump 0x1000 0x10000000000000000", 3, "does not fit in 64 bits"),
     (HEAD + "conditional 1 2 3 yes", 3, "TAKEN: 'yes' is no truth value"),
     (HEAD + "jump 1 2 ip=3", 3, "jump: ip is given twice"),
     (HEAD + "interrupt 1 2 vektor=3", 3, "interrupt has no 'vektor'; did you mean vector"),
-    (HEAD + "interrupt 1 2 vector", 3, "'vector' is too much: write interrupt IP HANDLER"),
+    (
+        HEAD + "interrupt 1 2 vector",
+        3,
+        "'vector' is one argument too many: write interrupt IP HANDLER",
+    ),
     (HEAD + "wake last=0", 3, "DEEPEST is missing: write wake last= deepest= [reason=]"),
     (HEAD + "write CTRL 0", 3, "there is no MSR 'CTRL'; did you mean CTL"),
     (HEAD + "read STATUS Stoped=1", 3, "read has no 'Stoped'; did you mean Stopped"),
@@ -59,7 +63,7 @@ MALFORMED = [
     (HEAD + "    MODE.Exec 65", 3, "MODE.Exec has 16, 32 or 64"),
     (HEAD + "    = 0", 3, "'0' are no hexadecimal bytes"),
     (HEAD + "    ...\n    PSB", 4, "no line can follow ...: 'PSB'"),
-    (HEAD + "    PSB\n    = 02", 4, "exact bytes stand alone"),
+    (HEAD + "    PSB\n    = 02", 4, "packets or exact bytes, not both"),
     (HEAD + "    PAD * 0", 3, "write PAD * N, with N from 1 to 65536: 'PAD * 0'"),
     (HEAD + "    PAD *", 3, "write PAD * N, with N from 1 to 65536: 'PAD *'"),
     (HEAD + "    PAD * 60000\n    PAD * 9000", 4, "a scenario has at most 65536 PADs"),

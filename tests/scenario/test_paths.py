@@ -1,4 +1,4 @@
-"""The traces of all scenarios decode to the programs behind them, but for those listed."""
+"""The traces of all scenarios decode to the paths of their programs, except those listed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 
 from rtit.scenario import LIBRARY
 from scenario.encoding import NoFitError, encode
-from scenario.paths import NO_PROGRAM, UNTOLD, deviating, fits, programs
+from scenario.paths import NO_PROGRAM, UNTOLD, deviating_scenarios, matches_segments, programs
 from scenario.program import Program, Segment
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
 
-def decode(of: Program) -> tuple[list[int], bool]:
-    """As `paths.Decode` says."""
+def decode(scenario_program: Program) -> tuple[list[int], bool]:
+    """Decode a trace; see `paths.Decode`."""
     space = core.Space()
-    for address, data in of.sections():
+    for address, data in scenario_program.sections():
         space.map(0, address, data)
-    flow = core.StreamDecoder(of.raw, space)
+    flow = core.StreamDecoder(scenario_program.raw, space)
     ips = array("Q")
     while (part := flow.instructions(1000)) is not None:
         ips.extend(part["ip"])
@@ -37,16 +37,16 @@ def test_every_scenario_has_a_program_or_is_listed() -> None:
 
 def test_decoder_reconstructs_the_path_of_every_scenario() -> None:
     found, _ = programs()
-    assert deviating(decode, found) == set().union(*UNTOLD.values())
+    assert deviating_scenarios(decode, found) == set().union(*UNTOLD.values())
 
 
 def test_path_with_lost_packets_may_end_early() -> None:
     parts = [Segment([1, 2, 3], least=2), Segment([7, 8], least=2)]
-    assert fits(parts, [1, 2, 7, 8])
-    assert fits(parts, [1, 2, 3, 7, 8])
-    assert not fits(parts, [1, 7, 8])
-    assert not fits(parts, [1, 2, 3, 7])
-    assert not fits(parts, [1, 2, 3, 4, 7, 8])
+    assert matches_segments(parts, [1, 2, 7, 8])
+    assert matches_segments(parts, [1, 2, 3, 7, 8])
+    assert not matches_segments(parts, [1, 7, 8])
+    assert not matches_segments(parts, [1, 2, 3, 7])
+    assert not matches_segments(parts, [1, 2, 3, 4, 7, 8])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_path_with_lost_packets_may_end_early() -> None:
         (("indirect_call", 0x1000, 3, 0x5, 64, None), "2e ff d0"),
     ],
 )
-def test_instructions(
+def test_encoded_instructions_disassemble(
     arguments: tuple[str, int, int | None, int, int, int | None], code: str
 ) -> None:
     assert encode(*arguments) == bytes.fromhex(code)

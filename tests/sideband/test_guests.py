@@ -1,8 +1,7 @@
-"""Records of virtual machines next to those of their host, and machines without records."""
+"""Records of virtual machines and of their host, and machines without records."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import cast
 
@@ -13,16 +12,16 @@ from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
 from rtit.sideband import IntervalList, SchedulingInterval, read_sideband
-from rtit.sideband.guests import GuestSideband
+from rtit.sideband.guests import _SPLIT_BYTES, GuestSideband
 from rtit.sideband.scheduling import GuestThread
 from support.limits import limit_recordings
 
 ONE, OTHER = 500, 600
-"""Processes of the host that are machines; thread 1 more is the only CPU of each."""
+"""Pids of virtual machines; thread pid + 1 is the only CPU of each."""
 
 
 class Merged:
-    """What is needed of a file into which records of both were merged."""
+    """Stand-in for a file with merged records of host and guests."""
 
     guest_ids = {10: (ONE, 0), 20: (OTHER, 0)}  # noqa: RUF012
     guest_cpus = {(ONE, ONE + 1): 0, (OTHER, OTHER + 1): 0}  # noqa: RUF012
@@ -42,41 +41,49 @@ def guests() -> GuestSideband:
 
 
 def test_guest_without_records_keeps_intervals() -> None:
-    """perf says which threads its CPUs are all the same."""
+    """perf still reports which threads are its CPUs."""
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
-    turns = [
+    intervals = [
         SchedulingInterval(10, ONE, ONE + 1),
         SchedulingInterval(50, OTHER, OTHER + 1),
         SchedulingInterval(70, 1, 1),
     ]
-    assert found.split(IntervalList(turns)) == [
+    assert found.split(IntervalList(intervals)) == [
         SchedulingInterval(10, ONE, ONE + 1, GuestThread(7, 7)),
         SchedulingInterval(40, ONE, ONE + 1, GuestThread(8, 8)),
-        *turns[1:],
+        *intervals[1:],
     ]
 
 
-def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interval_splits_reserve_memory() -> None:
     """A file may say that each CPU ran the one of a machine all the time."""
-    monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_MIN_SPLITS", 0)
-    found = guests()
+    bytes_left = 1 << 20
+
+    def reserve(size: int) -> bool:
+        nonlocal bytes_left
+        bytes_left -= size
+        return bytes_left >= 0
+
+    found = GuestSideband(cast("PerfData", Merged()), reserve)
     for time in range(4):
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
+    bytes_left = 10 * _SPLIT_BYTES
     whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
-        turns = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
-        assert [turn.guest for turn in turns] == whole
+        intervals = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
+        assert [each.guest for each in intervals] == whole
         assert not found.has_too_many_splits
-    turns = found.split(
+    intervals = found.split(
         IntervalList([SchedulingInterval(10, ONE, ONE + 1), SchedulingInterval(90, ONE, ONE + 1)])
     )
-    assert [turn.guest for turn in turns] == [*whole[:3], GuestThread(-1, -1), GuestThread(-1, -1)]
+    # The second interval begins with a known thread, without a split.
+    assert [each.guest for each in intervals] == [*whole[:3], GuestThread(-1, -1), whole[4]]
     assert found.has_too_many_splits
 
 
 def test_guest_threads_do_not_collide_with_host() -> None:
-    """Whatever says that there is one."""
+    """For each record that can introduce a thread."""
     images = Images()
     images.set_thread(900, 7)
     start = perf.ItraceStart(0, 12, 0, 0, who(ONE, 7), 7, 7)
@@ -85,7 +92,7 @@ def test_guest_threads_do_not_collide_with_host() -> None:
 
 
 def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines have threads of the same numbers."""
+    """Machines have threads with the same tids."""
     limit_recordings(monkeypatch, max_threads=3)
     ids = {number: (number, 0) for number in range(1, 10)}
     path = tmp_path / "perf.data"
@@ -99,7 +106,7 @@ def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.Monkey
             perf.Comm(0, 3, 0, 0, SampleId(pid=7, tid=7, id=number), 7, 7, "name") for number in ids
         ]
         monkeypatch.setattr(PerfData, "guest_ids", ids)
-        monkeypatch.setattr(PerfData, "records", lambda _: iter([record, *many]))
+        monkeypatch.setattr(PerfData, "records_by_file", lambda _: iter([iter([record, *many])]))
         found = read_sideband(data, images := Images())
     assert found.guests is not None
     assert len(found.names) + len(found.guests.names) == 3

@@ -15,10 +15,10 @@ from rtit.sideband.process_records import sort_by_time
 from support.limits import assert_peak_memory, limit_recordings
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
-"""A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
+"""A TSC of 2 GHz that is 0 at 100 ns of the perf clock."""
 
 
-def written(path: Path) -> Path:
+def write_recording(path: Path) -> Path:
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         out.fork(3, 1, 3, 1, 300)
         out.comm(1, 1, 200, "sh")
@@ -28,7 +28,7 @@ def written(path: Path) -> Path:
 
 
 def test_records_are_sorted_by_time(tmp_path: Path) -> None:
-    with PerfData(written(tmp_path / "perf.data")) as data:
+    with PerfData(write_recording(tmp_path / "perf.data")) as data:
         timed = list(sort_by_time(data))
     ours = [(time, type(record)) for time, record in timed if time]
     assert ours == [(100, TextPoke), (200, Comm), (400, Fork), (600, Comm)]
@@ -36,12 +36,12 @@ def test_records_are_sorted_by_time(tmp_path: Path) -> None:
 
 def test_threads_and_images_see_all_records(tmp_path: Path) -> None:
     images = Images()
-    with PerfData(written(tmp_path / "perf.data")) as data:
+    with PerfData(write_recording(tmp_path / "perf.data")) as data:
         threads = read_sideband(data, images)
     assert threads.names == {1: "sh", 3: "ls"}
     assert images.pids == [1, 3]
     assert images.image(1).native.read(100, 0x1000, 2) == b"\x90\xc3"
-    # The fork copied it, and the exec made an end of it.
+    # The fork copied the mapping, and the exec ended it.
     assert images.image(3).native.read(500, 0x1000, 2) == b"\x90\xc3"
     assert images.image(3).native.read(600, 0x1000, 2) == b""
 
@@ -50,7 +50,7 @@ def test_threads_and_images_see_all_records(tmp_path: Path) -> None:
 def test_many_records_are_sorted_by_offset(
     kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their order is the same, also where they are in order already."""
+    """The order is the same, also if they are sorted already."""
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
     test_records_are_sorted_by_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
@@ -61,8 +61,8 @@ def test_many_records_are_sorted_by_offset(
     assert found == list(range(1, 9))
 
 
-def named(path: Path, times: range) -> bytes:
-    """A recording of threads with the numbers of their times; the bytes of these records."""
+def write_named_threads(path: Path, times: range) -> bytes:
+    """Write a recording of threads whose tids are their times; return the bytes of the records."""
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         out.flush()
         begin = out.size
@@ -80,9 +80,9 @@ def test_records_of_several_files_are_sorted(
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", kept)
     folder = tmp_path / "folder"
     folder.mkdir()
-    named(folder / "data", range(1, 40, 4))
-    (folder / "data.0").write_bytes(named(tmp_path / "other", range(2, 40, 4)))
-    (folder / "data.1").write_bytes(named(tmp_path / "third", range(4, 40, 2)))
+    write_named_threads(folder / "data", range(1, 40, 4))
+    (folder / "data.0").write_bytes(write_named_threads(tmp_path / "other", range(2, 40, 4)))
+    (folder / "data.1").write_bytes(write_named_threads(tmp_path / "third", range(4, 40, 2)))
     with PerfData(folder) as data:
         found = [record.tid for _, record in sort_by_time(data) if isinstance(record, Comm)]
     wanted = [*range(1, 40, 4), *range(2, 40, 4), *range(4, 40, 2)]
@@ -95,8 +95,8 @@ def test_changed_file_raises_while_sorting(
 ) -> None:
     monkeypatch.setattr("rtit.sideband.process_records._MAX_SORTED_RECORDS", 0)
     path = tmp_path / "perf.data"
-    body = named(path, range(9, 0, -1))
-    # the first in the file has the last time
+    body = write_named_threads(path, range(9, 0, -1))
+    # the first record in the file has the last time
     at = path.read_bytes().index(body) + RECORD_HEADER.size - 2
     with PerfData(path) as data:
         records = sort_by_time(data)

@@ -18,31 +18,31 @@ def who(tid: int, cpu: int = 0, pid: int | None = None) -> SampleId:
     return SampleId(pid=tid if pid is None else pid, tid=tid, cpu=cpu)
 
 
-def out(tid: int, cpu: int = 0) -> perf.Switch:
+def switch_out(tid: int, cpu: int = 0) -> perf.Switch:
     return perf.Switch(0, 14, Misc.SWITCH_OUT, 0, who(tid, cpu))
 
 
-def came_in(tid: int, cpu: int = 0) -> perf.Switch:
+def switch_in(tid: int, cpu: int = 0) -> perf.Switch:
     return perf.Switch(0, 14, 0, 0, who(tid, cpu))
 
 
-def wide_out(tid: int, following: int, cpu: int = 0) -> perf.SwitchCpuWide:
+def cpu_wide_out(tid: int, following: int, cpu: int = 0) -> perf.SwitchCpuWide:
     return perf.SwitchCpuWide(0, 15, Misc.SWITCH_OUT, 0, who(tid, cpu), following, following)
 
 
-def wide_in(tid: int, before: int, cpu: int = 0) -> perf.SwitchCpuWide:
+def cpu_wide_in(tid: int, before: int, cpu: int = 0) -> perf.SwitchCpuWide:
     return perf.SwitchCpuWide(0, 15, 0, 0, who(tid, cpu), before, before)
 
 
-def started(tid: int, cpu: int = 0) -> perf.ItraceStart:
+def itrace_start(tid: int, cpu: int = 0) -> perf.ItraceStart:
     return perf.ItraceStart(0, 12, 0, 0, who(tid, cpu), tid, tid)
 
 
-def ended(tid: int, cpu: int = 0) -> perf.Exit:
+def exit_record(tid: int, cpu: int = 0) -> perf.Exit:
     return perf.Exit(0, 4, 0, 0, who(tid, cpu), tid, tid, tid, tid, 0, b"")
 
 
-def turns(*records: tuple[int, perf.Record]) -> IntervalBuilder:
+def build_intervals(*records: tuple[int, perf.Record]) -> IntervalBuilder:
     found = IntervalBuilder()
     for time, record in records:
         found.apply(time, record)
@@ -54,46 +54,76 @@ def on(found: IntervalBuilder, cpu: int = 0) -> list[tuple[int, int]]:
 
 
 def test_first_switch_out_shows_earlier_thread() -> None:
-    assert on(turns((10, out(5)), (20, came_in(6)))) == [(0, 5), (10, 6)]
+    assert on(build_intervals((10, switch_out(5)), (20, switch_in(6)))) == [(0, 5), (10, 6)]
 
 
 def test_interval_starts_at_switch_out() -> None:
-    """Its trace begins before the record that says that it came in."""
-    found = turns((5, came_in(5)), (10, out(5)), (20, came_in(6)), (30, out(6)), (35, came_in(5)))
+    """The trace of a thread begins before its switch-in record."""
+    found = build_intervals(
+        (5, switch_in(5)),
+        (10, switch_out(5)),
+        (20, switch_in(6)),
+        (30, switch_out(6)),
+        (35, switch_in(5)),
+    )
     assert on(found) == [(5, 5), (10, 6), (30, 5)]
 
 
 def test_exit_ends_interval() -> None:
-    assert on(turns((5, came_in(5)), (10, ended(5)), (20, came_in(6)))) == [(5, 5), (10, 6)]
-    # that of another CPU's thread is none of this one's
-    assert on(turns((5, came_in(5)), (10, ended(7)), (20, came_in(6)))) == [(5, 5), (20, 6)]
+    assert on(build_intervals((5, switch_in(5)), (10, exit_record(5)), (20, switch_in(6)))) == [
+        (5, 5),
+        (10, 6),
+    ]
+    # a record of another CPU's thread does not count
+    assert on(build_intervals((5, switch_in(5)), (10, exit_record(7)), (20, switch_in(6)))) == [
+        (5, 5),
+        (20, 6),
+    ]
 
 
 def test_cpu_wide_switch_names_next_thread() -> None:
-    found = turns((10, wide_out(0, 5)), (12, wide_in(5, 0)), (20, wide_out(5, 0)))
+    found = build_intervals(
+        (10, cpu_wide_out(0, 5)), (12, cpu_wide_in(5, 0)), (20, cpu_wide_out(5, 0))
+    )
     assert on(found) == [(0, 0), (10, 5), (20, 0)]
-    # one that was lost
-    assert on(turns((12, wide_in(5, 7)), (20, wide_in(6, 5)))) == [(0, 7), (12, 5), (20, 6)]
+    # a lost record
+    assert on(build_intervals((12, cpu_wide_in(5, 7)), (20, cpu_wide_in(6, 5)))) == [
+        (0, 7),
+        (12, 5),
+        (20, 6),
+    ]
 
 
 def test_cpus_have_separate_intervals() -> None:
-    found = turns((1, started(5, 0)), (2, started(6, 3)), (10, out(5, 0)), (11, came_in(5, 3)))
+    found = build_intervals(
+        (1, itrace_start(5, 0)),
+        (2, itrace_start(6, 3)),
+        (10, switch_out(5, 0)),
+        (11, switch_in(5, 3)),
+    )
     assert found.cpus == [0, 3]
     assert (on(found, 0), on(found, 3), on(found, 1)) == ([(0, 5)], [(0, 6), (11, 5)], [])
 
 
 def test_itrace_start_begins_interval() -> None:
-    found = turns((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
+    found = build_intervals(
+        (10, switch_out(5)), (20, itrace_start(6)), (25, switch_in(6)), (30, itrace_start(6))
+    )
     assert on(found) == [(0, 5), (10, 6)]
 
 
 def test_first_traced_thread_of_cpu() -> None:
-    found = turns((1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2)))
+    found = build_intervals(
+        (1, itrace_start(1, 0)),
+        (2, switch_out(7, 3)),
+        (3, itrace_start(2, 0)),
+        (4, itrace_start(4, 2)),
+    )
     assert [found.first_thread(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
 
 
 def test_intervals_beyond_memory_are_unknown() -> None:
-    """A CPU, then 64 turns at once; on a second there is no room for any more."""
+    """One CPU, then 64 intervals at once; no memory is left for those of a second CPU."""
     left = [3]
 
     def take(size: int) -> bool:
@@ -102,24 +132,24 @@ def test_intervals_beyond_memory_are_unknown() -> None:
 
     found = IntervalBuilder(reserve_memory=take)
     for time in range(200):
-        found.apply(time, came_in(5 + time % 2))
+        found.apply(time, switch_in(5 + time % 2))
     assert not on(found, 1)
     whole, last = on(found)[:-1], on(found)[-1]
     assert whole == [(time, 5 + time % 2) for time in range(128)]
     assert last == (128, -1)
     assert found.is_truncated
     assert len(found) == 129
-    found.apply(200, came_in(5, 1))
+    found.apply(200, switch_in(5, 1))
     assert found.cpus == [0]
 
 
 def test_interval_uses_few_bytes() -> None:
-    """There are millions, and each comes with one or two records."""
+    """A recording has millions of intervals, each from one or two records."""
     found, count = IntervalBuilder(), 20_000
     tracemalloc.start()
     try:
         for time in range(1 << 60, count + (1 << 60)):
-            found.apply(time, came_in(1000 + time % 2))
+            found.apply(time, switch_in(1000 + time % 2))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -128,7 +158,9 @@ def test_interval_uses_few_bytes() -> None:
 
 
 def test_interval_starts_do_not_decrease() -> None:
-    found = turns((10, out(5)), (20, came_in(6)), (20, wide_out(6, 7)), (15, came_in(8)))
+    found = build_intervals(
+        (10, switch_out(5)), (20, switch_in(6)), (20, cpu_wide_out(6, 7)), (15, switch_in(8))
+    )
     times = [since for since, _ in on(found)]
     assert times == sorted(times)
 
@@ -136,9 +168,9 @@ def test_interval_starts_do_not_decrease() -> None:
 @pytest.mark.parametrize(
     ("kinds", "before"), [(0, b""), (SampleType.CALLCHAIN, struct.pack("<QQ", 1, 0x1000))]
 )
-def test_samples_of_sched_switch(kinds: int, before: bytes) -> None:
-    """prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid: its format since 2.6.35.
-    Other parts of a sample may stand before it.
+def test_sched_switch_samples_begin_intervals(kinds: int, before: bytes) -> None:
+    """The format since 2.6.35: prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid.
+    Other fields of the sample may precede it.
     """
 
     class File:
@@ -158,11 +190,11 @@ def test_samples_of_sched_switch(kinds: int, before: bytes) -> None:
 
 
 def test_intervals_of_real_file(traces: Path) -> None:
-    """perf of CPUs: thread 19731 comes to CPU 1 from idle, and has its process's number."""
+    """perf of CPUs: thread 19731, the first of its process, runs on CPU 1 after idle."""
     with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
         found = IntervalBuilder(data)
         for record in data.records():
             found.apply(record.time or 0, record)
     first = found.intervals_of(1)[:2]
-    assert [(turn.pid, turn.tid) for turn in first] == [(0, 0), (19731, 19731)]
+    assert [(interval.pid, interval.tid) for interval in first] == [(0, 0), (19731, 19731)]
     assert first[1].start == 969388448163140

@@ -30,7 +30,7 @@ def test_new_thread_has_name_of_creator() -> None:
 
 
 def test_name_before_fork_record_stays() -> None:
-    """perf writes what it finds in /proc before the records of the kernel."""
+    """perf writes names from /proc before the records of the kernel."""
     threads = ThreadTable()
     for record in (comm(1, 1, "sh"), comm(3, 3, "ls"), fork(3, 1, 3, 1)):
         threads.apply(record)

@@ -1,4 +1,4 @@
-"""Small ELF files made of sections: `build_elf` and what is commonly built with it."""
+"""Small ELF files from sections: `build_elf`, and common files built with it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def function_symbol(name: int, value: int) -> bytes:
     return struct.pack("<IBBHQQ", name, 0x12, 0, 1, value, 1)
 
 
-def elf_with_symbols(names: bytes, places: list[int]) -> bytes:
-    symbols = bytes(24) + b"".join(function_symbol(at, CODE_AT + i) for i, at in enumerate(places))
-    code = b"\xc3" * len(places)
+def elf_with_symbols(names: bytes, values: list[int]) -> bytes:
+    symbols = bytes(24) + b"".join(function_symbol(at, CODE_AT + i) for i, at in enumerate(values))
+    code = b"\xc3" * len(values)
     return build_elf([(PROGBITS, code, 0, 0), (SYMTAB, symbols, 3, 24), (STRTAB, names, 0, 0)])
 
 
@@ -52,5 +52,5 @@ def elf_with_segments(count: int) -> bytes:
         "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, CODE_AT, 128, 64, 0, 64, 56, 0xFFFF, 64, 1, 0
     )
     null = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, count, 0, 0)
-    places = (struct.pack("<IIQQQQQQ", 1, 5, 0, CODE_AT + at, 0, 1, 1, 1) for at in range(count))
-    return header + null + b"".join(places)
+    values = (struct.pack("<IIQQQQQQ", 1, 5, 0, CODE_AT + at, 0, 1, 1, 1) for at in range(count))
+    return header + null + b"".join(values)

@@ -219,10 +219,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeRecorder]:
         argv = program.argv(inputs)
         if name not in natives:
             natives[name] = run(argv, folder / name)[0]
-        place = folder / "-".join([name, str(len(made))])
-        data, truth = place.with_suffix(".data"), place.with_suffix(".truth")
+        output = folder / "-".join([name, str(len(made))])
+        data, truth = output.with_suffix(".data"), output.with_suffix(".truth")
         command = [*RTIT, "record", "-q", "--backend", "qemu", "-o", str(data)]
-        ended, stderr = run([*command, "--truth", str(truth), *options, "--", *argv], place)
+        ended, stderr = run([*command, "--truth", str(truth), *options, "--", *argv], output)
         made[key] = LargeRecording(data, truth, natives[name], ended, stderr)
         return made[key]
 

@@ -1,4 +1,4 @@
-"""What the linter finds in a recording."""
+"""Findings of the linter in a recording."""
 
 from __future__ import annotations
 

@@ -38,16 +38,16 @@ def tip(offset: int) -> bytes:
 
 def _spread(step: int) -> Iterator[bytes]:
     """Yield TIPs to every `step`-th byte of the code, without end; no two in a row are near."""
-    places = CODE_SIZE // step
-    return (tip(number * 40503 % places * step) for number in cycle(range(places)))
+    jumps = CODE_SIZE // step
+    return (tip(number * 40503 % jumps * step) for number in cycle(range(jumps)))
 
 
 def _deep() -> Iterator[bytes]:
     """Yield 4096 nested calls, each from another address, and their RETs, without end."""
     for number in cycle(range(CODE_SIZE // 4)):
-        places = [(number * 4096 + each) * 40503 % (CODE_SIZE // 4) * 4 for each in range(4096)]
-        yield from map(tip, places)
-        yield from (tip(place + 2) for place in reversed(places))
+        jumps = [(number * 4096 + each) * 40503 % (CODE_SIZE // 4) * 4 for each in range(4096)]
+        yield from map(tip, jumps)
+        yield from (tip(jump + 2) for jump in reversed(jumps))
 
 
 def _block() -> Iterator[bytes]:

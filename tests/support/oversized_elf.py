@@ -114,9 +114,9 @@ def shared_object(text: bytes, sections: dict[str, bytes]) -> bytes:
     for index, (name, data) in enumerate(zip(titles, bodies, strict=True)):
         kind = kinds.get(name, 1)
         address, flags = (TEXT, 6) if index == 0 else (0, 0)
-        place = TEXT + len(body)
+        file_offset = TEXT + len(body)
         link, entry = (index + 2, 24) if kind == 2 else (0, 0)
-        row = (title, kind, flags, address, place, len(data), link, 1, 1, entry)
+        row = (title, kind, flags, address, file_offset, len(data), link, 1, 1, entry)
         headers.append(struct.pack("<IIQQQQIIQQ", *row))
         title += len(name) + 1
         body += data

@@ -57,8 +57,8 @@ def run_tool(tmp_path: Path) -> ToolRunner:
     """
 
     def ran(name: str, *words: str | Path) -> str:
-        places = [place / name for place in LLVM_FOLDERS if (place / name).exists()]
-        found = shutil.which(name) or (str(places[0]) if places else None)
+        candidates = [place / name for place in LLVM_FOLDERS if (place / name).exists()]
+        found = shutil.which(name) or (str(candidates[0]) if candidates else None)
         if found is None:
             pytest.skip(f"{name} is not installed")
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""How many examples a property tries.
+"""Number of examples that a property tries.
 
 Two Hypothesis profiles: `fast` (20 examples) is for everyday work, `full` (100) for
 `make test-all`. `examples` sets another number for a property whose examples are slow or cheap.

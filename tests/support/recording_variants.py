@@ -45,7 +45,7 @@ def write_sampled_recording(
         assert convert is not None
         stream = b"".join(piece.data for piece in pieces)
         scan = file._scan
-        places: list[RecordHeader] = list(scan.headers())
+        headers: list[RecordHeader] = list(scan.headers())
         start, attrs = scan._start, file.header.attrs
         pid = process_of(file, queue.tid)
         last = convert.to_nanoseconds(pieces[-1].reference)
@@ -54,9 +54,9 @@ def write_sampled_recording(
     ids = struct.pack("<QQQqq", 1, SIDEBAND_ID, 0, -1, queue.tid)
     # perf has it before AUXTRACE_INFO, and needs it there.
     body = bytearray(RECORD_HEADER.pack(ID_INDEX, 0, RECORD_HEADER.size + len(ids)) + ids)
-    for place in places:
-        if place.type != AUXTRACE:
-            body += data[place.offset : place.offset + place.size]
+    for header in headers:
+        if header.type != AUXTRACE:
+            body += data[header.offset : header.offset + header.size]
     for number, (begin, stop) in enumerate(cuts, 1):
         when = first + (last - first) * number // len(cuts)
         body += sample_record(0, pid, queue.tid, when, stream[begin:stop], more)

@@ -1,4 +1,4 @@
-"""The pytest plugin, in pytest sessions of its own."""
+"""The pytest plugin, in separate pytest sessions."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 def pointers(
     program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:
-    """A program that does the same each time, and how many instructions the tracer saw of it.
+    """Return a deterministic program, and the number of instructions that the tracer saw.
 
-    Of a module: what it loads stays loaded. What is first loaded while there is a `pytester` is
-    loaded again by the next test, with other classes.
+    The fixture has module scope: modules first loaded during a `pytester` test are loaded again by
+    the next test, with other classes.
     """
     exe, folder = program("pointers"), tmp_path_factory.mktemp("pointers")
     request = RecordRequest(
@@ -93,7 +93,7 @@ def test_baselines_are_stored_and_checked(
     assert [*stored] == ["test_it[a b]", "test_it[a b]: another"]
     first = stored["test_it[a b]"]
     assert first["instructions"] == instructions
-    # Half of it is a function that was not there before.
+    # Half of it is a new function.
     [(most, count), *_] = sorted(first["functions"].items(), key=lambda each: -each[1])
     first["instructions"] -= count
     del first["functions"][most]

@@ -26,11 +26,11 @@ DOCUMENTED_VERSION = "7.2"
 def documented_differences() -> dict[str, tuple[bool, str]]:
     """Return by program whether the recorder reports the difference, and what it is."""
     found = {}
-    for names, mark, text in re.findall(
+    for names, differs, text in re.findall(
         r"^\| (\w[\w, ]*?)( \*)? \| ([^|]*) \|$", PAGE.read_text(), re.M
     ):
         for name in names.split(", "):
-            found[name] = bool(mark), text
+            found[name] = bool(differs), text
     found.pop("program")
     return found
 

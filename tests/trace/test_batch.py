@@ -1,4 +1,4 @@
-"""Results with names: for NumPy, for Arrow, and one by one."""
+"""Batches as NumPy columns, as Arrow tables, and as rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream(times: int = 1) -> Stream:
     return rtit.decode(SYNC + loop + PSB, image).streams[0]
 
 
-def test_instructions() -> None:
+def test_instructions_are_columns_and_rows() -> None:
     (batch,) = stream().instructions()
     assert batch.ip.tolist() == [0x1000, 0x2000, 0x2004, 0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
     assert batch.size.tolist() == [2, 2, 2, 2, 2, 1, 1, 2]
@@ -73,7 +73,7 @@ def test_batch_survives_pickle_and_is_immutable(table: str) -> None:
         BlockIds()
 
 
-def test_sync_points() -> None:
+def test_sync_points_have_offset_and_time() -> None:
     (batch,) = stream().sync_points()
     assert list(batch) == [
         SyncPoint(0, 0x1000, 1 << 20),
@@ -81,7 +81,7 @@ def test_sync_points() -> None:
     ]
 
 
-def test_blocks_and_coverage() -> None:
+def test_blocks_and_coverage_have_ranges() -> None:
     one = stream()
     blocks = one.blocks().columns()
     assert blocks["start"].tolist() == [0x1000, 0x2000, 0x2004, 0x1000, 0x2000]
@@ -110,7 +110,7 @@ def test_table_repr_names_columns() -> None:
 
 
 class Schema(ctypes.Structure):
-    """ArrowSchema, as its specification has it."""
+    """ArrowSchema, by its specification."""
 
 
 Schema._fields_ = [
@@ -127,7 +127,7 @@ Schema._fields_ = [
 
 
 class Array(ctypes.Structure):
-    """ArrowArray, as its specification has it."""
+    """ArrowArray, by its specification."""
 
 
 Array._fields_ = [
@@ -152,7 +152,7 @@ def pointer(capsule: object, name: bytes) -> int:
 
 
 def test_arrow_structs_follow_specification() -> None:
-    """Read as the C data interface says, without any library of Arrow."""
+    """Read by the C data interface, without a library for Arrow."""
     (batch,) = stream().branches()
     schema_capsule, array_capsule = batch.__arrow_c_array__()
     schema = Schema.from_address(pointer(schema_capsule, b"arrow_schema"))
@@ -167,7 +167,7 @@ def test_arrow_structs_follow_specification() -> None:
     ]
     source, kind = array.children[0].contents, array.children[2].contents
     assert (source.length, source.null_count, source.n_buffers) == (6, 0, 2)
-    # where NumPy has it: nothing was copied
+    # at NumPy's address: nothing was copied
     assert source.buffers[1] == batch.source.ctypes.data
     assert fields[2].dictionary.contents.format == b"u"
     words = kind.dictionary.contents
@@ -181,7 +181,7 @@ def test_arrow_structs_follow_specification() -> None:
     assert labels == [each.label for each in End]
 
 
-def test_arrow_libraries() -> None:
+def test_arrow_libraries_read_batches() -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     many = stream(20_000)
     table = arrow.table(many.branches())
@@ -210,14 +210,14 @@ def test_arrow_has_extra_columns_and_texts() -> None:
     assert arrow.table(trace.packets()).num_rows == 13
 
 
-def test_data_frames() -> None:
+def test_pandas_and_polars_read_batches() -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     frame = polars.DataFrame(stream(20_000).branches(timing=True))
     assert frame.shape == (6 * 20_000, 8)
     assert frame["kind"].to_list()[:2] == ["indirect call", "conditional"]
 
 
-def test_other_data_frames() -> None:
+def test_data_frame_libraries_read_batches() -> None:
     pandas = pytest.importorskip("pandas", minversion="3", reason="pandas 3 is not installed")
     pytest.importorskip("pyarrow", reason="pandas takes Arrow's interface by pyarrow")
     frame = pandas.DataFrame.from_arrow(stream(20_000).branches(timing=True))
@@ -225,7 +225,7 @@ def test_other_data_frames() -> None:
     assert frame["kind"].tolist()[:2] == ["indirect call", "conditional"]
 
 
-def test_queries() -> None:
+def test_duckdb_queries_batches() -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     branches = stream(20_000).branches()
     query = "select kind, count(*) from branches group by kind order by kind"

@@ -1,4 +1,4 @@
-"""Blocks by number: what they mean is what rows say."""
+"""Block ids and the block table equal the rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROUND = CALL + encode("TNT", bits="T") + BACK + CALL + encode("TNT", bits="N") +
 COLUMNS = ("start", "instructions", "last", "end", "bits")
 
 
-def expanded(numbered: BlockIdTable) -> list[list[int]]:
-    """The runs of all batches, by column."""
+def runs_from_block_ids(numbered: BlockIdTable) -> list[list[int]]:
+    """Return the runs of all batches, by column."""
     found: list[list[int]] = [[] for _ in COLUMNS]
     for batch in numbered:
         runs = numbered.runs(batch)
@@ -31,8 +31,8 @@ def expanded(numbered: BlockIdTable) -> list[list[int]]:
     return found
 
 
-def in_rows(of: Stream) -> list[list[int]]:
-    columns = of.blocks().columns()
+def runs_from_rows(stream: Stream) -> list[list[int]]:
+    columns = stream.blocks().columns()
     return [columns[name].tolist() for name in COLUMNS]
 
 
@@ -56,7 +56,7 @@ def test_ids_index_block_table() -> None:
         ("0x2000", "0x2000", End.CUT, 1),
         ("0x2002", "0x2004", End.INDIRECT_JUMP, 0),
     ]
-    assert expanded(numbered) == in_rows(make_stream(ROUND, CODE))
+    assert runs_from_block_ids(numbered) == runs_from_rows(make_stream(ROUND, CODE))
     known = numbered.blocks
     counts = dict(zip(known.start.tolist(), known.instructions.tolist(), strict=True))
     assert counts == {0x1000: 1, 0x2000: 1, 0x2002: 3, 0x2004: 1}
@@ -65,7 +65,7 @@ def test_ids_index_block_table() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("walk", [False, True])
 def test_runs_of_block_ids_equal_rows(threads: int, walk: bool) -> None:
-    # more than one round of segments, and damage in some
+    # more segments than threads, and damage in some
     whole = bytearray((SYNC + ROUND * 40) * 4000)
     for at in (100_000, 700_001, 1_100_123):
         whole[at : at + 3] = b"\xff\x02\x00"
@@ -76,12 +76,12 @@ def test_runs_of_block_ids_equal_rows(threads: int, walk: bool) -> None:
     (found,) = rtit.decode(bytes(whole), image, jobs=threads).streams
     assert isinstance(found.settings, Settings)
     found.settings = replace(found.settings, walk=walk)
-    assert expanded(found.block_ids()) == in_rows(one)
+    assert runs_from_block_ids(found.block_ids()) == runs_from_rows(one)
     assert list(found.ledger()) == list(one.ledger())
     assert len(list(one.ledger())) > 3
 
 
-def test_block_ids_are_a_table() -> None:
+def test_block_ids_concatenate_to_a_table() -> None:
     numbered = make_stream(ROUND, CODE).block_ids()
     assert repr(numbered) == "<Table of BlockIds: id>"
     ids = numbered.columns()["id"]
@@ -92,5 +92,5 @@ def test_block_ids_are_a_table() -> None:
 
 def test_stream_without_code_has_no_blocks() -> None:
     (none,) = rtit.decode(b"").streams
-    assert expanded(none.block_ids()) == [[]] * 5
+    assert runs_from_block_ids(none.block_ids()) == [[]] * 5
     assert len(none.block_ids().blocks) == 0

@@ -1,4 +1,4 @@
-"""Counts by place, and their end."""
+"""Bounded counters of runs and edges."""
 
 from __future__ import annotations
 
@@ -94,31 +94,31 @@ def _first(whole: Counts, most: int) -> Counts:
 BACK = b"".join(
     encode("TIP", ip_bytes=6, payload=START + 2 * (n * 7919 % 3001)) for n in range(9000)
 )
-"""Each place three times, neither in order nor at once."""
+"""Each jump three times, in mixed order."""
 SEVERAL = (SYNC + BACK) * 12
-"""More than one segment for each of several threads."""
+"""Several segments for each of several threads."""
 DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 
 
 @pytest.mark.parametrize("data", [SEVERAL, DAMAGED], ids=["sound", "damaged"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("places", [1, 100, 2999])
-def test_kept_counters_have_full_counts(data: bytes, threads: int, places: int) -> None:
+@pytest.mark.parametrize("max_counters", [1, 100, 2999])
+def test_kept_counters_have_full_counts(data: bytes, threads: int, max_counters: int) -> None:
     image = rtit.Image().add(START, b"\xff\xe0" * (CODE_SIZE >> 6))
     whole = rtit.decode(data, image, jobs=1).streams[0].totals()
-    made = rtit.decode(data, image, jobs=threads, max_counters=places)
-    assert made.max_counters == places
+    made = rtit.decode(data, image, jobs=threads, max_counters=max_counters)
+    assert made.max_counters == max_counters
     (stream,) = made.streams
     found = stream.totals()
-    assert _runs(found) == _first(_runs(whole), places)
-    assert _edges(found) == _first(_edges(whole), places)
+    assert _runs(found) == _first(_runs(whole), max_counters)
+    assert _edges(found) == _first(_edges(whole), max_counters)
     assert found.runs.uncounted > 0 < found.edges.uncounted
-    # in their order, of rows
+    # in the order of rows
     edges = stream.edges(Selection(head=1 << 40))
     assert _edges(Totals(found.runs, edges)) == _edges(found)
 
 
-def test_several_streams_and_their_profile(tmp_path: Path) -> None:
+def test_limit_applies_to_each_stream_and_its_profile(tmp_path: Path) -> None:
     path = write_oversized(tmp_path, "targets", 40_000)
     with Trace(path) as trace, Trace(path, max_counters=500) as less:
         whole, found = (

@@ -1,4 +1,6 @@
-"""Bounds that CYCs make narrower: by hand, of made streams whose clock is known, of a processor."""
+"""CYCs narrow the bounds of times: by hand, with generated streams of known clocks, on a
+processor.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ IMAGE = rtit.Image().add(0x1000, bytes.fromhex("7502 90 90 75fa"))
 TAKEN = encode("TNT", bits="TT")
 TMA = encode("TMA", ctc=0, fast_counter=0)
 NEAR = 24
-"""Ticks that a bound may be beyond what cycles tell."""
+"""Ticks by which a bound may exceed the time by cycles."""
 
 
 def cyc(cycles: int) -> bytes:
@@ -38,19 +40,19 @@ def tsc(value: int) -> bytes:
 
 
 def stream(packets: bytes) -> Stream:
-    """A tick of the crystal is 1000 of the TSC, at the ratio 20 a cycle is 1."""
+    """A crystal tick is 1000 TSC ticks; at ratio 20, a cycle is 1 TSC tick."""
     head = SYNC.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
     return rtit.decode(head + packets, IMAGE, nom_freq=20, cpuid_15=(1, 1000)).streams[0]
 
 
 def bounds(packets: bytes, branch: int) -> tuple[int, int]:
-    """Those of a branch, from `START` on."""
+    """Return the bounds of a branch, relative to `START`."""
     columns = stream(packets).branches(timing=True).columns()
     return int(columns["earliest"][branch]) - START, int(columns["latest"][branch]) - START
 
 
 BETWEEN = cyc(100) + TAKEN + cyc(200) + TAKEN + cyc(200)
-"""500 cycles; what ran behind the first branch did so after 100 of them and before the 300th."""
+"""500 cycles; the code after the first branch ran after cycle 100 and before cycle 300."""
 
 
 @pytest.mark.spec("CYC-008")
@@ -62,8 +64,8 @@ def test_cycles_between_two_mtcs_narrow_bounds() -> None:
 
 
 def test_mtc_without_own_cyc_is_bounded_by_next_cyc() -> None:
-    """With a threshold it is not told how many cycles there had been at an MTC, but the next CYC
-    came later: at the first 500 to 510, at the second 1000 to 1010.
+    """With a threshold the cycles at an MTC are unknown, but the next CYC is later: at the first
+    MTC 500 to 510 cycles, at the second 1000 to 1010.
     """
     packets = cyc(500) + TAKEN + mtc(1) + cyc(10) + TAKEN + cyc(90) + TAKEN + cyc(200) + TAKEN
     earliest, latest = bounds(packets + cyc(200) + TAKEN + mtc(2) + cyc(10) + TAKEN, 5)
@@ -84,7 +86,7 @@ def test_interrupted_cycle_count_does_not_narrow_bounds(between: bytes) -> None:
 
 
 def test_sleep_ends_cycle_count() -> None:
-    """A TSC of its own comes where cycles were not counted."""
+    """A stand-alone TSC follows time in which cycles were not counted."""
     packets = cyc(500) + mtc(1) + BETWEEN + tsc(START + 5000) + TAKEN
     assert bounds(packets, 1) == (1000, 5000)
 
@@ -101,7 +103,7 @@ def test_lost_bytes_end_cycle_count() -> None:
 
 
 def test_disabled_tracing_ends_cycle_count() -> None:
-    """A PSB+ where tracing goes on after a pause, in which nothing was counted."""
+    """A PSB+ after a pause of tracing, in which cycles were not counted."""
     off = encode("TIP.PGD", ip_bytes=0, payload=None)
     start = encode("TIP.PGE", ip_bytes=3, payload=0x1000)
     there = SYNC.replace(encode("TSC", tsc=START), tsc(START + 5000))
@@ -121,23 +123,23 @@ step = st.one_of(
 
 
 class Clocks:
-    """A TSC, a crystal and a core with their packets, from the chapter: 33.3.6 and 33.8.3."""
+    """Generates packets of a TSC, a crystal and a core, by sections 33.3.6 and 33.8.3."""
 
     def __init__(self, threshold: int) -> None:
         self.threshold = threshold
         self.time = Fraction(START)
         self.rate = Fraction(20, 10)
-        self.cycles = self.told = self.edges = 0
+        self.cycles = self.reported_cycles = self.edges = 0
         self.packets = b""
         self.ran: list[int] = []
         self.losing = False
 
     def eligible(self, packet: bytes) -> None:
-        """A CYC-eligible packet, in the current cycle."""
-        passed = self.cycles - self.told
+        """Send a CYC-eligible packet in the current cycle."""
+        passed = self.cycles - self.reported_cycles
         if passed and passed >= self.threshold:
             self.send(cyc(passed))
-            self.told = self.cycles
+            self.reported_cycles = self.cycles
         self.send(packet)
 
     def send(self, packet: bytes) -> None:
@@ -145,7 +147,7 @@ class Clocks:
             self.packets += packet
 
     def run(self, cycles: int) -> None:
-        """A cycle after the other: an MTC comes in the first after an edge of the crystal."""
+        """Run cycle by cycle: an MTC is sent in the first cycle after a crystal edge."""
         end = self.cycles + cycles
         while self.cycles < end:
             edge = START + 1000 * (self.edges + 1)
@@ -184,7 +186,7 @@ class Clocks:
             self.losing = True
             self.run(value)
             self.losing = False
-            self.told = self.cycles
+            self.reported_cycles = self.cycles
             self.send(encode("OVF") + encode("FUP", ip_bytes=3, payload=0x1000) + self.now())
 
 
@@ -206,13 +208,15 @@ def test_true_times_lie_within_bounds(steps: list[tuple[str, int]], threshold: i
 
 
 @pytest.mark.parametrize("every", [2, 3, 8, 64])
-def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
-    """Of a Skylake-X whose MTCs each have a CYC before them: where all but some of them are left
-    out, the bounds that are told in their places have what they had told between them.
+def test_bounds_of_omitted_mtcs_contain_their_times_on_a_processor(
+    every: int, traces: Path
+) -> None:
+    """A trace of a Skylake-X, where each MTC has a CYC before it. Without most MTCs, the bounds at
+    their offsets contain their times.
     """
     data = (traces / "dynamorio" / "pt.bin").read_bytes()
 
-    def points(packets: bytes) -> TimingSamples:
+    def timing_samples(packets: bytes) -> TimingSamples:
         trace = rtit.decode(packets, rtit.Image(), mtc_freq=3, nom_freq=37, cpuid_15=(2, 308))
         flow = trace.streams[0].native_decoder(points=True)
         while flow.rows(1000) is not None:
@@ -221,7 +225,7 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
         found.read_new()
         return found
 
-    whole = points(data).rows
+    whole = timing_samples(data).rows
     times = dict(zip(whole["offset"].tolist(), whole["time"].tolist(), strict=True))
     packets = [packet for packet in scan(data) if isinstance(packet, Packet)]
     mtcs = [packet.offset for packet in packets if packet.name == "MTC"]
@@ -232,8 +236,8 @@ def test_mtcs_of_a_processor(every: int, traces: Path) -> None:
             [0, *(at + 2 for at in left_out)], [*left_out, len(data)], strict=True
         )
     )
-    rest = points(part)
-    # of each its CYC is left: what comes behind it, and what came before
+    rest = timing_samples(part)
+    # the CYC of each remains: after it, and before it
     where = np.array([at - 2 * index for index, at in enumerate(left_out)], np.uint64)
     cycs = np.searchsorted(rest.rows["offset"], where) - 1
     numbers, offsets = rest.rows["number"][cycs], rest.rows["offset"][cycs]

@@ -1,4 +1,4 @@
-"""Raw PT and an image: what a user gives, in all its forms."""
+"""`rtit.decode` accepts raw PT and an image in all documented forms."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_buffer_changed_by_another_thread_does_not_crash() -> None:
     data = bytearray((SYNC + LOOP * 50) * 300)
     stop = threading.Event()
 
-    def spoil() -> None:
+    def overwrite_buffer() -> None:
         at = 0
         while not stop.is_set():
             at = (at * 69069 + 1) % len(data)
             data[at] ^= 1 << at % 8
 
-    thread = threading.Thread(target=spoil)
+    thread = threading.Thread(target=overwrite_buffer)
     thread.start()
     try:
         stream = rtit.decode(data, image()).streams[0]
@@ -120,7 +120,7 @@ def test_start_state_replaces_psb(ip: int | None) -> None:
     assert [span.kind for span in unknown.ledger()] == ["lost"]
 
 
-def test_last_ip_and_mode_at_the_start() -> None:
+def test_start_state_sets_last_ip_and_mode() -> None:
     # 32-bit code: 40 is INC EAX there, and a REX prefix in 64-bit code.
     code = Image().add(0xAB_1000, bytes.fromhex("40 ffd0")).add(0xAB_2000, b"\x40\xff\xe0")
     packets = encode("TIP", ip_bytes=1, payload=0x2000) + encode("TIP", ip_bytes=1, payload=0x1000)
@@ -130,7 +130,7 @@ def test_last_ip_and_mode_at_the_start() -> None:
 
 
 def test_jobs_do_not_change_results() -> None:
-    # more than one round of segments
+    # more segments than threads
     segment = SYNC + LOOP * 1000
     count = (10 << 20) // len(segment)
     whole = segment * count
@@ -156,7 +156,7 @@ def test_jobs_do_not_change_results() -> None:
 
 
 def test_jobs_do_not_change_order() -> None:
-    # more than one round of segments, and damage in some
+    # more segments than threads, and damage in some
     segment = SYNC + LOOP * 400
     data = bytearray(segment * ((3 << 20) // len(segment)))
     for at in (300_000, 900_001, 1_900_123):
@@ -199,7 +199,7 @@ def test_settings_out_of_range_raise_usage_error(settings: dict[str, object], me
         rtit.decode(b"", **settings)  # type: ignore[arg-type]
 
 
-def test_the_processor_decides_the_errata(traces: Path) -> None:
+def test_processor_selects_the_errata(traces: Path) -> None:
     # BDM70: a PSB+ before TIP.PGE wrongly has a FUP; elsewhere it is an error.
     folder = traces / "libipt-cases"
     code = Image().add_file(folder / "bdm70-psb_fup-tip_pge.bin", 0x100000)

@@ -1,4 +1,4 @@
-"""Trace after trace with one decoder: what a fresh one gives, in whatever buffer."""
+"""A reused decoder gives the results of a new decoder, in any writable buffer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def image() -> rtit.Image:
 
 
 def results(count: int, taken: bool = True) -> bytes:
-    """As many results as short TNTs hold, all alike."""
+    """Encode results in short TNTs, all taken or all not taken."""
     letter = "T" if taken else "N"
     whole, rest = divmod(count, 6)
     last = encode("TNT", bits=letter * rest) if rest else b""
@@ -41,10 +41,10 @@ def results(count: int, taken: bool = True) -> bytes:
 
 
 def afl(source: int, target: int, size: int) -> int:
-    def place(ip: int) -> int:
+    def afl_location(ip: int) -> int:
         return ((ip >> 4) ^ (ip << 8)) % size
 
-    return place(target) ^ (place(source) >> 1)
+    return afl_location(target) ^ (afl_location(source) >> 1)
 
 
 def libxdc(source: int, target: int, size: int) -> int:
@@ -62,7 +62,7 @@ BRANCHES: dict[str, Callable[[int], bool]] = {
 
 
 def expected(stream: Stream, index: str, branches: str, size: int) -> bytes:
-    """The bitmap of the branches that the walker lists."""
+    """Return the bitmap of the branches that the interpreter lists."""
     counts: Counter[int] = Counter()
     for batch in stream.branches():
         rows = zip(batch.source.tolist(), batch.target.tolist(), batch.kind.tolist(), strict=True)
@@ -72,7 +72,7 @@ def expected(stream: Stream, index: str, branches: str, size: int) -> bytes:
     return bytes(min(counts[at], 255) for at in range(size))
 
 
-def walked(data: bytes, code: rtit.Image) -> Stream:
+def interpreted_branches(data: bytes, code: rtit.Image) -> Stream:
     return Stream(MemorySource(data), code, Settings(walk=True))
 
 
@@ -103,7 +103,7 @@ def test_reused_decoder_equals_fresh_decoder_on_real_traces(
     code = rtit.Image().add_elf(traces / "dynamorio" / "hello")
     decoder = rtit.Decoder(code, index=index, branches=branches)
     for part in (data, data[: len(data) // 2], data):
-        compare(decoder, part, walked(part, code), index, branches)
+        compare(decoder, part, interpreted_branches(part, code), index, branches)
 
 
 def test_reused_decoder_equals_fresh_decoder_on_published_cases(traces: Path) -> None:
@@ -118,7 +118,7 @@ def test_reused_decoder_equals_fresh_decoder_on_published_cases(traces: Path) ->
         decoder.invalidate()
         data = (traces / "libipt-cases" / f"{name}.pt").read_bytes()
         for _ in range(2):
-            compare(decoder, data, walked(data, code), "afl", "decided")
+            compare(decoder, data, interpreted_branches(data, code), "afl", "decided")
 
 
 @given(
@@ -135,17 +135,17 @@ def test_damaged_trace_does_not_affect_next_trace(plans: list[tuple[int, bool, i
         data = bytearray(SYNC + results(count, taken) + results(3, not taken) + SYNC + results(9))
         data[at % len(data)] ^= flip & 0xFF
         del data[len(data) - (flip >> 8) % 30 :]
-        compare(decoder, bytes(data), walked(bytes(data), code), "afl", "decided")
+        compare(decoder, bytes(data), interpreted_branches(bytes(data), code), "afl", "decided")
 
 
 def edge(count: int) -> bytes:
-    """The bitmap of so many `je` taken."""
+    """Return the bitmap of `count` taken `je`."""
     bitmap = bytearray(SIZE)
     bitmap[afl(0x1000, 0x1004, SIZE)] = count
     return bytes(bitmap)
 
 
-def test_counts_classes_and_sums() -> None:
+def test_bitmap_has_counts_classes_or_sums() -> None:
     decoder = rtit.Decoder(image())
     bitmap = bytearray(SIZE)
     for count in (1, 2, 3, 4, 254, 255, 256, 70_000):
@@ -188,7 +188,7 @@ def test_bitmap_accepts_writable_buffers(form: Callable[[int], bytearray]) -> No
     assert bytes(memoryview(bitmap)) == edge(1)
 
 
-def test_shared_memory() -> None:
+def test_bitmap_may_be_shared_memory() -> None:
     shared = SharedMemory(create=True, size=SIZE)
     try:
         rtit.Decoder(image()).run(SYNC + results(7), shared.buf)
@@ -250,7 +250,7 @@ def test_result_counts_bytes_instructions_and_branches() -> None:
     assert lost.errors == 1
     assert not lost.truncated
     assert not lost.complete
-    # no PSB at all, and the state known
+    # no PSB, and a known state
     assert decoder.run(results(6)).lost == 1
     known = decoder.run(results(6), start=Start(0x1000))
     assert known.complete
@@ -259,7 +259,7 @@ def test_result_counts_bytes_instructions_and_branches() -> None:
 
 
 def test_counts_have_cycles_and_frequency() -> None:
-    """Between two MTCs are 10 ticks and 8 cycles; trace after trace, and as `decode` has it."""
+    """Two MTCs are 10 ticks and 8 cycles apart, in every trace, and equal those of `decode`."""
     known = {"nom_freq": 20, "cpuid_15": (1, 10), "start_time": 1 << 56, "guest_tsc": (5, 1 << 48)}
     tma = encode("TMA", ctc=0, fast_counter=0)
     head = SYNC.replace(encode("CBR", ratio=10), tma + encode("CBR", ratio=10))
@@ -301,7 +301,7 @@ def test_invalidate_makes_changed_code_visible() -> None:
 
 
 def test_change_without_invalidate_affects_one_decoder() -> None:
-    """Whoever decodes next has the code that is there."""
+    """The next decoder reads the current code."""
     code, trace = image(), SYNC + results(2)
     decoder = rtit.Decoder(code)
     decoder.run(trace)
@@ -315,23 +315,23 @@ def test_change_without_invalidate_affects_one_decoder() -> None:
 
 
 def test_state_of_last_trace_is_reset() -> None:
-    """What the first says must not show where the second begins, which says nothing of it."""
+    """State of the first trace does not affect the second, which does not set it."""
     # 1000: 64-bit `je`, 32-bit `inc eax; je`; 2000 jmp rax; 3000 is written twice, the `je` late
     code = rtit.Image().add(0x1000, bytes.fromhex("407400 ebfb")).add(0x2000, b"\xff\xe0")
     code.add(0x3000, bytes.fromhex("9090")).add(0x3000, bytes.fromhex("7400 ebfc"))
     other = rtit.Image().add(0x1000, bytes.fromhex("9090 7400 ebfc")).add(0x2000, b"\x90" * 9)
     fup = encode("FUP", ip_bytes=6, payload=0x1000)
-    bare = encode("PSB") + fup + encode("PSBEND")
+    psb_plus = encode("PSB") + fup + encode("PSBEND")
     narrow = encode("PSB") + bytes([0x99, 2]) + fup + encode("PSBEND")
-    waiting = bare + encode("TIP", ip_bytes=6, payload=0x2000) + results(1)
+    waiting = psb_plus + encode("TIP", ip_bytes=6, payload=0x2000) + results(1)
     runs = [
         (narrow + results(1), None),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (head(pip(0x5000)) + results(1), None),
         (results(1), Start(0x1000)),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (head(pip(0x5000)) + results(1), None),
-        (bare + results(1), None),
+        (psb_plus + results(1), None),
         (encode("PSB") + fup + encode("PSBEND") + waiting, None),
         (results(1, taken=False), Start(0x1000)),
         (results(2), Start(0x3000)),
@@ -353,11 +353,11 @@ def test_state_of_last_trace_is_reset() -> None:
 
 
 class BrokenError(Exception):
-    """The pages cannot be had."""
+    """Raised by the page callback."""
 
 
 class Pages:
-    """Gives the code, or raises."""
+    """Page callback that returns the code or raises."""
 
     def __init__(self, page: bytes | None) -> None:
         self.page = page
@@ -416,8 +416,8 @@ def sources(edges: Iterable[rtit.trace.Edge]) -> set[int]:
     return {edge.source for edge in edges}
 
 
-def test_spaces_by_their_keys() -> None:
-    """`je` is at 1000, 1001, 1002 or 1003: each space has so many NOPs before it."""
+def test_each_space_key_selects_its_code() -> None:
+    """`je` is at 1000, 1001, 1002 or 1003: each space has 0 to 3 NOPs before it."""
 
     def shifted(count: int) -> rtit.Image:
         return rtit.Image().add(0x1000, b"\x90" * count + bytes.fromhex("7400 90"))
@@ -466,7 +466,7 @@ def test_second_thread_gets_concurrent_use_error() -> None:
 
 
 def test_max_instructions_bounds_memory() -> None:
-    """A decoder that may keep next to nothing gives the same."""
+    """A decoder with a very small cache gives the same results."""
     decoder = rtit.Decoder(image(), max_instructions=1)
     for _ in range(3):
         assert decoder.run(SYNC + results(50) + SYNC + results(10)).branches == 60

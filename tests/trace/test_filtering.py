@@ -1,4 +1,4 @@
-"""A part of a table is what one picks from the whole of it by hand."""
+"""A selection of rows equals the rows picked by hand from the whole table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranges of a recording's address filters, and what the decoder does with them."""
+"""Ranges of a recording's address filters, and decoding with them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ MAPPED = [
         (None, ()),
         ("", ()),
         ("filter 0x1010/0x20@/a/program", ((0x10010, 0x1002F), (0x90010, 0x9002F))),
-        # two mappings that meet, and only one of them mapped again
+        # two adjacent mappings, and only one of them mapped again
         ("filter 0x1f00/0x200@/a/program", ((0x10F00, 0x110FF), (0x90F00, 0x90FFF))),
         ("filter 0x0/0x10@/b,filter 0x8/0x10@/b", ((0x70000, 0x70017),)),
         # a TraceStop range lets nothing through
         ("filter 0x0/0x10@/b,stop 0x1000/0x10@/a/program", ((0x70000, 0x7000F),)),
         ("stop 0x1000/0x10@/a/program", ()),
         ("filter 0xffffffff81000000/0x100", ((0xFFFFFFFF81000000, 0xFFFFFFFF810000FF),)),
-        # not known: never mapped, no filter's text, more places than ranges
+        # unknown: never mapped, invalid filter text, more mappings than ranges
         ("filter 0x0/0x10@/b,filter 0x0/0x10@/c", ()),
         ("filter 0x5000/0x10@/b", ()),
         ("filter main@/b", ()),
@@ -83,7 +83,7 @@ def test_traced_ranges_contain_filter_addresses(filters: list[tuple[int, int]]) 
         ("filter 0x0/0x41@{}", [0, 1, 0x40, 0x41]),
     ],
 )
-def test_a_branch_out_of_the_filter_of_a_recording(
+def test_branch_out_of_the_filter_of_a_recording_decodes(
     text: str | None, ips: list[int], tmp_path: Path
 ) -> None:
     """Erratum SKL014: its TIP.PGD may lack the IP, so the filter must be known."""

@@ -1,4 +1,4 @@
-"""Instructions by function where there is more code than is kept at once."""
+"""Instructions by function of more code than the cache holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.trace.tables.function_counts import instructions_by_function
 from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
@@ -16,13 +15,13 @@ NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
 
 
 def _jumps() -> tuple[list[bytes], int]:
-    """TIPs to 2^19 and more places that are a jump each."""
+    """Encode TIPs to more than 2^19 jumps."""
     count = (1 << 19) + 5000
     return [tip(number * 40503 % (CODE_SIZE // 2) * 2) for number in range(count)], count
 
 
 def _straight() -> tuple[list[bytes], int]:
-    """TIPs into straight code: 2^24 and more instructions in stretches that are one each."""
+    """Encode TIPs into straight code of more than 2^24 instructions; each TIP starts a run."""
     packets, ran = [], 0
     for number in range(2**16):
         block, nops = number % (CODE_SIZE // 1024), number * 7 % 1022
@@ -38,11 +37,11 @@ def test_counts_by_function_are_complete_for_large_code(
     packets, ran = made()
     path = tmp_path / "flood.data"
     with recording_with_code(path, code) as out:
-        # what runs after the last packet is not known
+        # the path after the last packet is unknown
         flood = PSB_PLUS + b"".join(packets) + tip(0)
         out.auxtrace(1, 1, flood, None, 3)
     ran += code.index(b"\xff") + 1
     with rtit.Trace(path) as trace:
         (stream,) = trace.streams
-        assert sum(count for *_, count in instructions_by_function(stream, trace.symbols)) == ran
+        assert sum(count for *_, count in stream.instructions_by_function(trace.symbols)) == ran
         assert stream.counts().instructions == ran

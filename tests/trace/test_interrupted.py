@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of code that needs no packet, however long that is."""
+"""Ctrl-C interrupts the decoding of long code without packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large recording is read as often as it must be, and does not come into memory."""
+"""A large recording is read no more often than needed, and is not loaded into memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from support.limits import assert_peak_memory
 TSC = encode("TSC", tsc=10)
 PSB = encode("PSB") + TSC + encode("PSBEND") + bytes(6)
 PIECE, PIECES, NAMES = 1 << 16, 1024, 70
-"""Bytes, pieces, and records between two of them: more than are kept to be sorted."""
+"""Bytes, pieces, and records between two pieces: more than the sort buffer holds."""
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two CPUs take turns, each with records of later times than the next one's first."""
+    """Write a recording of two alternating CPUs; each has later times than the first of the
+    next.
+    """
     path = tmp_path_factory.mktemp("large") / "perf.data"
     data = PSB + TSC * ((PIECE - len(PSB)) // len(TSC))
     with Writer(
@@ -49,7 +51,7 @@ def test_memory_does_not_grow_with_the_file(large: Path) -> None:
     assert packets["PSB"] == PIECES
 
 
-def test_many_records_in_the_order_of_their_times(large: Path) -> None:
+def test_many_records_are_sorted_by_time(large: Path) -> None:
     with PerfData(large) as data:
         convert = data.time_conversion
         assert convert is not None
@@ -64,7 +66,7 @@ def test_many_records_in_the_order_of_their_times(large: Path) -> None:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of packets that were taken out of a file."""
+    """Bytes of packets that were read from a file."""
     found: list[int] = []
     parts: Callable[[AuxDataSource], Iterator[memoryview]] = AuxDataSource.chunks
 
@@ -78,7 +80,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_packets_are_read_once(large: Path, taken: list[int]) -> None:
-    """By opening not at all; by what tells of them, or decodes them, as often as it is asked."""
+    """Opening reads none of them; each listing or decoding reads them once."""
     with Trace(large) as trace:
         assert len(trace.threads) >= len(trace.streams)
         assert taken == []

@@ -1,4 +1,4 @@
-"""The account of the bytes as columns, and one span after the other."""
+"""The coverage ledger as columns and as spans."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_repeated_error_text_is_stored_once() -> None:
     assert ledger.fields[-1] == ("error", "u4", ledger.texts)
 
 
-def test_empty_ledger() -> None:
+def test_ledger_of_an_empty_stream_has_no_spans() -> None:
     assert list(Ledger.from_rows([])) == []
     assert list(rtit.decode(b"").streams[0].ledger()) == []
 

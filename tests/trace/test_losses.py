@@ -1,4 +1,4 @@
-"""Losses that the kernel tells of: flags of AUX records, as the ledger has them."""
+"""Losses that the kernel reports in flags of AUX records are in the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFF = bytes(8)
 
 
 def recording(path: Path, flags: int, switches: SwitchRecords = SwitchRecords.NONE) -> Path:
-    """Two chunks, each a PSB+ and PADs; the AUX record of the first has these flags."""
+    """Write two chunks, each a PSB+ and PADs; the AUX record of the first has these flags."""
     per_cpu = switches is not SwitchRecords.NONE
     whole = PSB + OFF
     size = -(-len(whole) // 8) * 8
@@ -56,7 +56,7 @@ def test_aux_flags_are_losses_in_ledger(
     assert [(span.start, span.end) for span in lost] == [(half, half)] * len(words)
     assert all(word in span.error for word, span in zip(words, lost, strict=True))
     assert {span.cause for span in lost} <= {ErrorClass.HARDWARE_LOSS}
-    # no byte is left out or told twice
+    # no byte is missing or counted twice
     assert spans[0].start == 0
     assert spans[-1].end == stream.size
     assert all(a.end == b.start for a, b in pairwise(spans))
@@ -64,7 +64,7 @@ def test_aux_flags_are_losses_in_ledger(
 
 
 def test_loss_after_end_of_stream_is_in_ledger(tmp_path: Path) -> None:
-    """What an AUX record promises and the file does not have."""
+    """The AUX record has more bytes than the file."""
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.comm(7, 7, 1, "it")

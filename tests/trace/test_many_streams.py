@@ -1,4 +1,4 @@
-"""A recording of thousands of threads: what is kept of a stream that has ended is its account."""
+"""A recording of thousands of threads: a finished stream keeps only its totals and ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtit.perfdata import Writer
 
 THREADS = 1000
 KEPT = 25_000
-"""Bytes a stream, at most: one that goes on has some 70,000."""
+"""Bytes a stream, at most: an unfinished one has about 70,000."""
 
 # jne +2; nop; nop; jmp back
 CODE = bytes.fromhex("75029090ebfa")
@@ -32,7 +32,7 @@ from pathlib import Path
 from rtit.trace import Trace
 
 def peak():
-    # not ru_maxrss, which begins with what the parent had
+    # not ru_maxrss, which begins with the parent's
     words = Path("/proc/self/status").read_text().split()
     return int(words[words.index("VmHWM:") + 1])
 

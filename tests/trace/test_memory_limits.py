@@ -1,4 +1,4 @@
-"""Much of one kind of packet: memory stays what it is."""
+"""Memory does not grow with large numbers of one kind of packet or record."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from support.limits import assert_peak_memory, limit_recordings
 from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
 SIZE = 1 << 21
-ANEW = ("mode", "targets", "calls", "deep", "overflow")
-"""Floods whose places come anew all the time: what is learned of their code takes some, too."""
+NEW_ADDRESSES = ("mode", "targets", "calls", "deep", "overflow")
+"""Inputs with ever new addresses: the code cache takes memory, too."""
 
 TAKES: list[Callable[[Stream], Iterable[object]]] = [
     Stream.rows,
@@ -35,7 +35,7 @@ def test_repeated_records_do_not_grow_memory(flood: str, tmp_path: Path) -> None
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
-        with Trace(path) as trace, assert_peak_memory(150 if flood in ANEW else 40):
+        with Trace(path) as trace, assert_peak_memory(150 if flood in NEW_ADDRESSES else 40):
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
@@ -50,22 +50,22 @@ def _ledger(stream: Stream) -> int:
     return kinds.count(Trust.LOST) + kinds.count(Trust.RESUMED)
 
 
-@pytest.mark.parametrize(("look", "megabytes"), [(_spans, 8), (_ledger, 40)])
+@pytest.mark.parametrize(("read_spans", "megabytes"), [(_spans, 8), (_ledger, 40)])
 def test_ledger_memory_is_bounded(
-    look: Callable[[Stream], int], megabytes: int, tmp_path: Path
+    read_spans: Callable[[Stream], int], megabytes: int, tmp_path: Path
 ) -> None:
-    """Its spans one at a time, and as columns with a text each."""
+    """As single spans, and as columns with a text for each span."""
     with Trace(write_oversized(tmp_path, "overflow", SIZE)) as trace:
         (stream,) = trace.streams
         overflows = stream.counts().packets["OVF"]
         with assert_peak_memory(megabytes):
-            gaps = look(stream)
-        # behind the first span, which is exact, and as many as are kept of a stream
+            gaps = read_spans(stream)
+        # after the first span, which is exact, up to the limit of a stream
         assert gaps == min(2 * overflows, (1 << 18) - 1)
 
 
 def test_pending_losses_memory_is_bounded() -> None:
-    """Several threads: what each finds is put together in order."""
+    """With several threads, whose results are combined in order."""
     data = (PSB_PLUS + encode("OVF") * 30_000) * 140
     ledgers = []
     for threads in (1, 8):
@@ -86,7 +86,7 @@ KEPT = {
     "comm-process": 32,
     "parents": 56,
 }
-"""Floods of what is kept: megabytes. The file has one, and records are kept to be sorted."""
+"""Megabytes for inputs of stored records. The file takes one, and the sort buffer some."""
 
 
 @pytest.mark.parametrize("flood", RECORD_KINDS)
@@ -94,14 +94,14 @@ def test_sideband_memory_is_bounded(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     path = write_oversized(tmp_path, flood, SIZE // 2)
-    # what it loads is no part of it
+    # libraries that it loads are not counted
     with Trace(write_oversized(small, flood, 1)) as trace:
-        look(trace)
+        read_sideband(trace)
     with Trace(path) as trace, assert_peak_memory(KEPT.get(flood.removeprefix("guest-"), 24)):
-        look(trace)
+        read_sideband(trace)
 
 
-TOLD = {
+REPORTED_FILE = {
     "exit": "threads",
     "kernel-map": "kernel",
     "kernel-poke": "kernel",
@@ -109,46 +109,46 @@ TOLD = {
     "switch-cpus": "scheduling intervals",
     "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads": "threads",
 }
-"""Floods of what Python keeps, and what is said to be beyond."""
+"""Inputs of records that Python stores, and the file that is reported as beyond the limit."""
 
 
-@pytest.mark.parametrize("kinds", TOLD)
+@pytest.mark.parametrize("kinds", REPORTED_FILE)
 def test_sideband_limit_applies_to_whole_recording(
     kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept of records goes by their size; each of several kinds by itself would fit."""
+    """The limit applies to the size of all stored records; each kind alone would fit."""
     room = 3 << 20 if "+" in kinds else 1 << 20
     limit_recordings(monkeypatch, bytes=room)
     small = tmp_path / "small"
     small.mkdir()
     with Trace(write_oversized(small, kinds, 1)) as trace:
-        look(trace)
+        read_sideband(trace)
     path = write_oversized(tmp_path, kinds, room)
     with Trace(path) as trace:
         tracemalloc.start()
         try:
-            look(trace)
+            read_sideband(trace)
             kept, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        told = {problem.path for problem in trace.image_problems}
+        reported = {problem.path for problem in trace.image_problems}
     assert kept < 2 * room
-    assert TOLD[kinds] in told
+    assert REPORTED_FILE[kinds] in reported
 
 
-def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are kept natively, and take room themselves."""
+def test_code_bytes_in_records_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored natively."""
     path = write_oversized(tmp_path, "poke-large", 1 << 20)
     for room, fits in ((1 << 22, False), (1 << 25, True)):
         limit_recordings(monkeypatch, bytes=room)
         monkeypatch.setattr(PerfData, "size", room)
         with Trace(path) as trace:
-            look(trace)
+            read_sideband(trace)
             assert (trace.image_problems == []) == fits
 
 
-def look(trace: Trace) -> None:
-    """At all that records tell, and a decoder for the first streams."""
+def read_sideband(trace: Trace) -> None:
+    """Read all sideband, and decode the first streams."""
     assert trace.processes is not None
     assert trace.mappings() is not None
     for stream in trace.streams[:10]:

@@ -1,4 +1,4 @@
-"""The mode of the code and the transaction that it ran in, on every row."""
+"""Every row has the execution mode and whether it ran in a transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tsx(in_tx: int, abort: int = 0) -> bytes:
     return encode("MODE.TSX", in_tx=in_tx, tx_abort=abort)
 
 
-def ran(stream: Stream) -> list[tuple[int, int]]:
+def executed_modes(stream: Stream) -> list[tuple[int, int]]:
     columns = stream.instructions().columns()
     return list(zip(columns["ip"].tolist(), columns["in_tx"].tolist(), strict=True))
 
@@ -44,7 +44,7 @@ def test_rows_between_begin_and_commit_are_in_tx() -> None:
     stream = rtit.decode(SYNC + packets, CODE).streams[0]
     inside = [0x1002, 0x1003, 0x1004, 0x1000]
     expected = [(0x1000, 0), (0x1001, 0), *((ip, 1) for ip in inside), (0x1001, 0), (0x1002, 0)]
-    assert ran(stream) == expected
+    assert executed_modes(stream) == expected
     assert [
         (row.start, row.instructions, row.end, row.in_tx) for row in stream.blocks().rows()
     ] == [
@@ -60,19 +60,25 @@ def test_abort_ends_transaction() -> None:
         tsx(1) + fup(0x1002) + tsx(0, 1) + fup(0x1004) + tip(0x1000) + fup(0x1001) + tip(0x1000)
     )
     stream = rtit.decode(SYNC + packets, CODE).streams[0]
-    assert ran(stream) == [(0x1000, 0), (0x1001, 0), (0x1002, 1), (0x1003, 1), (0x1000, 0)]
+    assert executed_modes(stream) == [
+        (0x1000, 0),
+        (0x1001, 0),
+        (0x1002, 1),
+        (0x1003, 1),
+        (0x1000, 0),
+    ]
 
 
 def test_psb_reports_open_transaction() -> None:
     begun = SYNC.replace(fup(0x1000), tsx(1) + fup(0x1000))
     stream = rtit.decode(begun + fup(0x1002) + tip(0x1000), CODE).streams[0]
-    assert ran(stream) == [(0x1000, 1), (0x1001, 1)]
+    assert executed_modes(stream) == [(0x1000, 1), (0x1001, 1)]
 
 
-@given(marks=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
-def test_rows_and_instructions_agree_on_transactions(marks: list[tuple[int, bool]]) -> None:
-    """However transactions come; places that the loop comes by again make it go round."""
-    packets = b"".join(tsx(inside) + fup(0x1000 + place) for place, inside in marks)
+@given(transactions=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
+def test_rows_and_instructions_agree_on_transactions(transactions: list[tuple[int, bool]]) -> None:
+    """Transactions at any addresses; an address before the current one takes another iteration."""
+    packets = b"".join(tsx(inside) + fup(0x1000 + offset) for offset, inside in transactions)
     stream = rtit.decode(SYNC + packets + fup(0x1004) + tip(0x1000), CODE).streams[0]
     instructions = stream.instructions().columns()
     blocks = stream.blocks().columns()
@@ -80,8 +86,8 @@ def test_rows_and_instructions_agree_on_transactions(marks: list[tuple[int, bool
     for name in ("in_tx", "bits", "time"):
         assert np.array_equal(np.repeat(blocks[name], count), instructions[name]), name
     inside, at, expected = False, 0, []
-    for place, begins in marks:
-        while at != place:
+    for offset, begins in transactions:
+        while at != offset:
             expected.append(inside)
             at = (at + 1) % 5
         inside = begins
@@ -92,7 +98,7 @@ def test_rows_and_instructions_agree_on_transactions(marks: list[tuple[int, bool
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
-def test_modes(bits: int) -> None:
+def test_rows_have_their_execution_mode(bits: int) -> None:
     stream = rtit.decode(
         tip(0x1000) * 3, rtit.Image().add(0x1000, b"\xff\xe0"), start=rtit.Start(0x1000, bits)
     ).streams[0]
@@ -112,7 +118,7 @@ def test_far_transfer_changes_mode() -> None:
 
 
 def test_modes_of_published_cases(traces: Path) -> None:
-    """Every case: the modes that MODE.Exec names are those of the rows, wherever rows are."""
+    """In every case, the modes of the rows are modes that a MODE.Exec names."""
     folder = traces / "libipt-cases"
     cases: list[dict[str, Any]] = json.loads((folder / "index.json").read_text())
     seen = set()
@@ -121,11 +127,11 @@ def test_modes_of_published_cases(traces: Path) -> None:
         image = rtit.Image().add_file(folder / f"{name}.bin", int(case["image_base"], 16))
         stream = rtit.decode((folder / f"{name}.pt").read_bytes(), image).streams[0]
         bits = set(stream.blocks().columns()["bits"].tolist())
-        told = {
+        wanted_bits = {
             64 if row.fields["csl"] else 32 if row.fields["csd"] else 16
             for row in stream.packets().rows()
             if row.name == "MODE.Exec"
         }
-        assert bits <= (told or {64}), name
+        assert bits <= (wanted_bits or {64}), name
         seen |= bits
     assert seen == {32, 64}

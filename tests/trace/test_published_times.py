@@ -1,8 +1,8 @@
-"""The times that libipt's published cases print, packet by packet.
+"""The times of packets in libipt's published cases equal libipt's.
 
-libipt takes the rate of cycles from the packets before a CYC, so that its times run ahead of what
-the next MTC or TSC says and then go back, or stand still before the first measure. Ours are on the
-line to that packet (section 33.8.3.4): `OTHER` has these points, with the line by hand.
+libipt takes the rate of cycles from the packets before a CYC, so that its times may exceed the
+next MTC or TSC and then go back, or stand still before the first measure. Ours are on the line to
+that packet (section 33.8.3.4): `OTHER` has these times, computed by hand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PRINTED = re.compile(r"([0-9a-f]{16})\s.*\btsc (?:([+-])([0-9a-f]+)|([0-9a-f]+))
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """Those that print times, with how they were run."""
+    """Return the cases that print times, with their settings."""
     if not FOLDER.is_dir():
         return []
     index = json.loads((FOLDER / "index.json").read_text())
@@ -52,7 +52,7 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 def expected(text: str) -> dict[int, int]:
-    """The time at each offset that has one: of a line the change, or what it is now."""
+    """Return the time at each offset that has one; a line has the change or the value."""
     found: dict[int, int] = {}
     now = 0
     for line in text.splitlines():
@@ -67,7 +67,7 @@ def expected(text: str) -> dict[int, int]:
 
 @pytest.mark.spec("TIME-009", "CYC-015")
 @pytest.mark.parametrize(("name", "run"), [pytest.param(*case, id=case[0]) for case in cases()])
-def test_times(name: str, run: dict[str, Any]) -> None:
+def test_packet_times_equal_those_of_libipt(name: str, run: dict[str, Any]) -> None:
     options = dict(zip(run["options"], run["options"][1:], strict=False))
 
     def number(option: str) -> int:
@@ -89,8 +89,8 @@ def test_times(name: str, run: dict[str, Any]) -> None:
     assert (columns["time"] <= columns["latest"]).all()
 
 
-def test_how_many_points() -> None:
+def test_number_of_compared_times() -> None:
     if not FOLDER.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
-    points = [len(expected((FOLDER / run["expected"]).read_text())) for _, run in cases()]
-    assert (sum(points), sum(map(len, OTHER.values()))) == (92, 11)
+    sample_counts = [len(expected((FOLDER / run["expected"]).read_text())) for _, run in cases()]
+    assert (sum(sample_counts), sum(map(len, OTHER.values()))) == (92, 11)

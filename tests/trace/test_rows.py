@@ -1,4 +1,4 @@
-"""Rows and the events between them, by name."""
+"""Rows and events, and their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_categories_equal_native_names(
 
 
 def test_event_row_counts_started_rows() -> None:
-    """A call, a branch that is taken, an interrupt before the return, which goes to 5000."""
+    """The path: a call, a taken branch, an interrupt before the return, which leads to 5000."""
     interrupt = encode("FUP", ip_bytes=6, payload=0x2004)
     packets = tip(0x2000) + encode("TNT", bits="T") + interrupt + tip(0x5000)
     [rows], counts = joined(packets + encode("CBR", ratio=7) + tip(0x1000))
@@ -50,7 +50,7 @@ def test_event_row_counts_started_rows() -> None:
     kinds = [(event.kind, event.ip, event.value) for event in rows.events]
     assert kinds[-2:] == [(EventKind.ASYNC, 0x2004, 0x5000), (EventKind.CBR, 0, 7)]
     struck, changed = list(rows.events)[-2:]
-    # Two rows before both: until the next TIP nothing tells that the third ran.
+    # Two rows before both: only the next TIP shows that the third ran.
     assert (struck.row, changed.row) == (2, 2)
     assert isinstance(struck, Event)
     at = len(SYNC + tip(0x2000)) + 1
@@ -93,7 +93,7 @@ def test_first_continues_across_batches() -> None:
     assert written == list(range(1, count + 1))
 
 
-def test_counts() -> None:
+def test_counts_of_a_stream() -> None:
     packets = tip(0x2000) + encode("TNT", bits="T") + tip(0x1002) + b"\x47"
     [rows], counts = joined(packets)
     assert (counts.conditional, counts.indirect, counts.returns) == (1, 1, 1)

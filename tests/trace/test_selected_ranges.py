@@ -1,4 +1,4 @@
-"""Where the functions of a selection are: as nm lists them, moved to where they are mapped."""
+"""Address ranges of selected functions: those of nm, moved to the mappings."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def listed(program: Path) -> dict[str, tuple[int, int]]:
-    """Where nm finds a function: first address and the one behind the last."""
+def nm_ranges(program: Path) -> dict[str, tuple[int, int]]:
+    """Return the range of each function by nm: first address and end."""
     printed = subprocess.run(["nm", "-nS", program], check=True, capture_output=True, text=True)
     rows = re.findall(r"^(\w+) (\w+) [tT] (\S+)$", printed.stdout, re.M)
     return {name: (int(at, 16), int(at, 16) + int(size, 16)) for at, size, name in rows}
@@ -58,66 +58,72 @@ def images(program: Path) -> Images:
     return images
 
 
-def found(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
-    places = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
-    assert places is not None
-    return places
+def find_ranges(images: Images, *functions: str, pid: int = 7) -> list[SelectedRange]:
+    ranges = SelectedRanges(Selection(functions=functions), images).in_processes(pid)
+    assert ranges is not None
+    return ranges
 
 
 def test_function_has_range_in_each_mapping(
-    images: Images, listed: dict[str, tuple[int, int]]
+    images: Images, nm_ranges: dict[str, tuple[int, int]]
 ) -> None:
-    start, end = listed["plain"]
+    start, end = nm_ranges["plain"]
     expected = [
         SelectedRange(BASE + start, BASE + end, 100, 500),
         SelectedRange(2 * BASE + start, 2 * BASE + end, 500, LATEST),
     ]
-    assert found(images, "plain") == expected
-    assert found(images, "plain@program") == expected
-    assert found(images, "same") == expected
-    assert found(images, "plain@other") == []
-    assert found(images, "plain", pid=8) == []
+    assert find_ranges(images, "plain") == expected
+    assert find_ranges(images, "plain@program") == expected
+    assert find_ranges(images, "same") == expected
+    assert find_ranges(images, "plain@other") == []
+    assert find_ranges(images, "plain", pid=8) == []
 
 
 def test_cpp_names_match_mangled_and_demangled(
-    images: Images, listed: dict[str, tuple[int, int]], program: Path
+    images: Images, nm_ranges: dict[str, tuple[int, int]], program: Path
 ) -> None:
-    start, end = listed["_ZN6shapes4areaEi"]
+    start, end = nm_ranges["_ZN6shapes4areaEi"]
     for name in ("shapes::area", "_ZN6shapes4areaEi", f"shapes::area@{program}"):
-        assert found(images, name)[0] == (BASE + start, BASE + end, 100, 500)
+        assert find_ranges(images, name)[0] == (BASE + start, BASE + end, 100, 500)
 
 
-def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[int, int]]) -> None:
+def test_several_functions_and_ranges(
+    images: Images, nm_ranges: dict[str, tuple[int, int]]
+) -> None:
     selection = Selection(functions=("main", "plain"), ranges=((0x10, 0x20),))
-    places = SelectedRanges(selection, images).in_processes(7)
-    assert places is not None
-    assert places[0] == SelectedRange(0x10, 0x20)
-    assert {place[:2] for place in places if place.since == 100} == {
-        (BASE + start, BASE + end) for start, end in (listed["main"], listed["plain"])
+    ranges = SelectedRanges(selection, images).in_processes(7)
+    assert ranges is not None
+    assert ranges[0] == SelectedRange(0x10, 0x20)
+    assert {one_range[:2] for one_range in ranges if one_range.since == 100} == {
+        (BASE + start, BASE + end) for start, end in (nm_ranges["main"], nm_ranges["plain"])
     }
     assert SelectedRanges(selection, images).in_processes(8) == [SelectedRange(0x10, 0x20)]
     assert SelectedRanges(Selection(), images).in_processes(7) is None
 
 
 def test_file_name_selects_code_outside_functions(
-    images: Images, listed: dict[str, tuple[int, int]], program: Path
+    images: Images, nm_ranges: dict[str, tuple[int, int]], program: Path
 ) -> None:
-    nameless = [place for place in found(images, "program") if place.since == 100]
-    assert nameless == [place for place in found(images, str(program)) if place.since == 100]
+    nameless = [one_range for one_range in find_ranges(images, "program") if one_range.since == 100]
+    assert nameless == [
+        one_range for one_range in find_ranges(images, str(program)) if one_range.since == 100
+    ]
     assert nameless
-    for start, end in listed.values():
-        assert not any(place.start < BASE + end and BASE + start < place.end for place in nameless)
+    for start, end in nm_ranges.values():
+        assert not any(
+            one_range.start < BASE + end and BASE + start < one_range.end for one_range in nameless
+        )
 
 
 def test_anonymous_memory_is_selected_by_name(images: Images) -> None:
     images.mmap(600, 7, 7, 0x1000, 0x1000, 0, "[vdso]")
-    assert found(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
+    assert find_ranges(images, "[vdso]") == [SelectedRange(0x1000, 0x2000, 500, LATEST)]
 
 
 def test_unknown_function_raises_usage_error(images: Images) -> None:
-    places = SelectedRanges(Selection(functions=("main", "plian")), images)
+    ranges = SelectedRanges(Selection(functions=("main", "plian")), images)
     with pytest.raises(UsageError, match=r"--function plian: .*similar names: .*plain"):
-        places.check([7])
+        ranges.check([7])
     SelectedRanges(Selection(functions=("main",)), images).check([7])
     with pytest.raises(UsageError, match="main"):
         SelectedRanges(Selection(functions=("main",)), images).check([8])

@@ -1,4 +1,4 @@
-"""Which part is wanted: what the options say, and what that means in TSC ticks."""
+"""Selection options, and their conversion to TSC ticks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
+from rtit.cli.options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
@@ -17,7 +17,7 @@ from rtit.trace.tables.selection import LATEST, parse_range, parse_times
 from support.streams import make_stream
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
-"""A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
+"""A TSC of 2 GHz that is 0 at 100 ns of the perf clock."""
 
 
 def options(*words: str) -> Selection:
@@ -35,13 +35,13 @@ def options(*words: str) -> Selection:
         ("5,", Times(5)),
         (",17", Times(None, 17)),
         (",", Times()),
-        # perf prints seconds with six or nine digits behind the point
+        # perf prints seconds with six or nine decimal digits
         ("1.5,", Times(1_500_000_000, seconds=True)),
         ("12.345678, 12.345678901", Times(12_345_678_000, 12_345_678_901, seconds=True)),
         ("7,7", Times(7, 7)),
     ],
 )
-def test_times(text: str, expected: Times) -> None:
+def test_times_parse_as_in_perf(text: str, expected: Times) -> None:
     assert parse_times(text) == expected
 
 
@@ -66,7 +66,7 @@ def test_times_convert_to_ticks() -> None:
     assert first > last
 
 
-def test_ticks_without_a_clock() -> None:
+def test_times_are_ticks_without_a_clock() -> None:
     assert Times(5, 17).to_ticks(None) == (5, 17)
     assert Times(None, 17).to_ticks(None) == (0, 17)
     with pytest.raises(UsageError, match="ticks"):
@@ -84,12 +84,12 @@ def test_ticks_without_a_clock() -> None:
 def test_tick_is_selected_if_its_nanosecond_is(
     shift: int, mult: int, zero: int, start: int, length: int, any_tick: int
 ) -> None:
-    """Between the ticks that the bounds give, and nowhere else, `to_nanoseconds` is within them."""
+    """`to_nanoseconds` is within the bounds exactly for the selected ticks."""
     clock = TimeConversion(shift, mult, zero % (1 << 64))
     first, last = Times(start, start + length).to_ticks(clock)
 
     def within(tick: int) -> bool:
-        # The conversion wraps: without it, to tell before and behind.
+        # The conversion wraps: compare without the wrap.
         return start <= zero + (tick * mult >> shift) <= start + length
 
     for tick in (any_tick, first - 1, first, last, last + 1, 0, LATEST):
@@ -105,7 +105,7 @@ def test_tick_is_selected_if_its_nanosecond_is(
         ("0-ffffffffffffffff", (0, LATEST)),
     ],
 )
-def test_ranges(text: str, expected: tuple[int, int]) -> None:
+def test_ranges_parse(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
@@ -117,9 +117,8 @@ def test_invalid_range_raises_usage_error(text: str) -> None:
         parse_range(text)
 
 
-def test_options() -> None:
+def test_options_select_rows() -> None:
     assert options() == Selection()
-    assert options().selects_all_rows
     found = options("--tid", "1,2", "--tid", "3", "--pid", "1", "--cpu", "0", "--comm", "ls,cc1",
                     "--time", "5,", "--range", "10-20", "--function", "main", "--function",
                     "operator,@x", "--head", "10")  # fmt: skip
@@ -155,20 +154,12 @@ def test_invalid_options_raise_usage_error(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
-def test_a_count_is_a_number(word: str) -> None:
+def test_invalid_count_raises_usage_error(word: str) -> None:
     with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
         options(f"--head={word}")
 
 
-def test_selects_all_rows() -> None:
-    whole = Selection(tids=(7,))
-    assert whole.selects_all_rows
-    for part in ({"head": 0}, {"tail": 0}, {"time": Times(0)}, {"functions": ("f",)},
-                 {"ranges": ((0, 1),)}):  # fmt: skip
-        assert not replace(whole, **part).selects_all_rows
-
-
-def test_streams() -> None:
+def test_options_select_streams() -> None:
     plain = make_stream(b"", {})
     one, two = (replace(plain, tid=tid, pid=1, name=name) for tid, name in ((1, "sh"), (2, "ls")))
     three = replace(plain, tid=3, pid=3, name=None, cpu=0)

@@ -1,4 +1,4 @@
-"""The settings that a perf.data file gives a decoder."""
+"""Decoder settings from a perf.data file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_parse_perf_cpuid(cpuid: str | None, cpu: tuple[int, int, int] | None) -
     ("name", "cpu"),
     [("loopy-skylake", (6, 94, 3)), ("loopy-broadwell-snapshot", (6, 61, 4))],
 )
-def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
+def test_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
     with PerfData(traces / "hase" / f"{name}.perf.data") as data:
         assert settings_from_perf(data, 0).cpu == cpu
 
@@ -60,7 +60,7 @@ def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> 
         decode(b"", **settings)
 
 
-@pytest.mark.parametrize("of", [decode, lambda _, **given: Decoder(Image(), **given)])
+@pytest.mark.parametrize("consumer", [decode, lambda _, **given: Decoder(Image(), **given)])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -70,7 +70,7 @@ def test_settings_of_wrong_shape_raise_usage_error(settings: dict[str, Any]) -> 
     ],
 )
 def test_endless_settings_raise_usage_error(
-    of: Callable[..., object], settings: dict[str, Any], message: str
+    consumer: Callable[..., object], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        of(b"", **settings)
+        consumer(b"", **settings)

@@ -1,4 +1,4 @@
-"""Pieces of one stream that nothing places: what two of them share is found, and nothing else."""
+"""Snapshots of one stream without offsets are aligned by their shared bytes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def psb(number: int) -> bytes:
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
 def test_snapshots_of_one_stream_align(parts: list[bytes], data: st.DataObject) -> None:
-    """Each window is the end of what was written so far; two of them that share a PSB are put
-    together so that the stream comes out, two that do not stand apart.
+    """Each snapshot is the end of the bytes written so far. Two that share a PSB are joined to the
+    original stream; two that do not stay separate.
     """
     stream = b"".join(psb(number) + part for number, part in enumerate(parts))
     ends = sorted(data.draw(st.lists(st.integers(1, len(stream)), min_size=1, max_size=6)))
@@ -40,14 +40,14 @@ def test_snapshots_of_one_stream_align(parts: list[bytes], data: st.DataObject) 
             begin = windows[each.reference - 1][0]
             assert each.aux_offset - group[0].aux_offset == begin - first[0]
     for (before, after), (old, new) in zip(pairwise(pieces), pairwise(windows), strict=True):
-        # the place of the first PSB of the later window, where the earlier one has it and its TSC
+        # the first PSB of the later snapshot, where the earlier one has it with the same TSC
         at = stream.find(PSB, new[0], new[1])
         shares = at >= 0 and at + len(psb(0)) <= old[1] and at >= old[0]
         assert overlap(before.data, after.data) == (max(0, old[1] - new[0]) if shares else 0)
 
 
 def test_repeated_bytes_without_psb_do_not_overlap() -> None:
-    """All bytes are the same in a loop: that they are says nothing."""
+    """In a loop all bytes are the same, so equal bytes prove no overlap."""
     loop = b"\xfe" * 64
     assert overlap(memoryview(psb(1) + loop), memoryview(loop)) == 0
     assert overlap(memoryview(loop), memoryview(loop)) == 0

@@ -1,4 +1,4 @@
-"""The bytes of a stream out of the pieces that a file has of it."""
+"""The bytes of a stream from its pieces in a file."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_bytes_shared_by_snapshots_are_read_once(data: PerfData) -> None:
     assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:56]
 
 
-def test_a_snapshot_of_the_same_bytes_again(data: PerfData) -> None:
+def test_repeated_snapshot_adds_no_bytes(data: PerfData) -> None:
     pieces = [piece(8, 40), piece(8, 40), piece(8, 48)]
     assert read(AuxDataSource(data, pieces, is_snapshot=True)) == STREAM[8:48]
 
 
 def test_restarted_buffer_is_read_completely(data: PerfData) -> None:
-    """Without snapshots an offset that does not grow is another stretch, not an overlap."""
+    """Without snapshots an offset that does not grow begins a new part, not an overlap."""
     pieces = [piece(8, 16), piece(8, 16)]
     assert read(AuxDataSource(data, pieces, is_snapshot=False)) == STREAM[8:16] * 2
 

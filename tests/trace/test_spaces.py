@@ -1,4 +1,4 @@
-"""Two programs at the same addresses in two address spaces: what ran is told apart by space."""
+"""Two programs at the same addresses in two address spaces: rows have their space."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ two_first:  .byte 0x90, 0x74, 0, 0x90, 0x90, 0x90
 two_second: .byte 0x74, 0, 0x90, 0x90
 """
 HOST, GUEST = 1, 2
-# a round, by hand: (address, instruction's space)
+# an iteration, by hand: (address, space of the instruction)
 PATH = [
-    *((AT + place, HOST) for place in (0, 2, 4, 6)),
-    *((AT + place, GUEST) for place in (0, 1, 3, 4, 5, 6, 8)),
-    *((AT + place, HOST) for place in (9, 11)),
+    *((AT + offset, HOST) for offset in (0, 2, 4, 6)),
+    *((AT + offset, GUEST) for offset in (0, 1, 3, 4, 5, 6, 8)),
+    *((AT + offset, HOST) for offset in (9, 11)),
 ]
 IN = {
     "one_first": [(AT, HOST), (AT + 2, HOST)],
     "one_second": [(AT + 4, HOST), (AT + 6, HOST)],
     "one_back": [(AT + 9, HOST), (AT + 11, HOST)],
-    "two_first": [(AT + place, GUEST) for place in (0, 1, 3, 4, 5)],
+    "two_first": [(AT + offset, GUEST) for offset in (0, 1, 3, 4, 5)],
     "two_second": [(AT + 6, GUEST), (AT + 8, GUEST)],
 }
 # from, to, kind, and the spaces of both
@@ -157,7 +157,7 @@ def test_branches_and_edges_have_both_space_columns(stream: Stream) -> None:
     assert part.source.tolist() == [AT + 4, AT + 6]
 
 
-def test_a_table_of_streams_has_the_columns(trace: Trace) -> None:
+def test_table_of_streams_has_the_space_columns(trace: Trace) -> None:
     table = trace.branches(Selection(functions=("one_second",)))
     assert [name for name, _, _ in table.fields][4:] == ["space", "target_space", "tid", "cpu"]
     assert len(table.columns()["source"]) == 2 * ROUNDS
@@ -175,34 +175,36 @@ def test_single_space_has_no_space_column() -> None:
     )
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+def printed_fields(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
     assert main(list(words)) == 0
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_names_are_those_of_the_space(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_symbols_are_those_of_the_space(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     def name(address: int, space: int) -> str:
         (found,) = [key for key, within in IN.items() if (address, space) in within]
         start = IN[found][0][0]
         return found if address == start else f"{found}+{address - start:#x}"
 
     ends = [(name(row[0], row[3]), name(row[1], row[4])) for row in BRANCHES]
-    lines = printed(capsys, "branches", *words)
+    lines = printed_fields(capsys, "branches", *words)
     assert [(line[1], line[3]) for line in lines] == ends * ROUNDS
-    lines = printed(capsys, "edges", *words)
+    lines = printed_fields(capsys, "edges", *words)
     assert sorted((line[2], line[4]) for line in lines) == sorted(ends)
-    lines = printed(capsys, "blocks", *words, "--function", "two_second")
+    lines = printed_fields(capsys, "blocks", *words, "--function", "two_second")
     assert [line[1] for line in lines] == ["two_first+0x3", "two_second+0x2"] * ROUNDS
-    for fields, place in (("ip,sym", 1), ("ip,dso,sym", 2)):
-        lines = printed(capsys, "instructions", *words, "--fields", fields)
-        assert [line[place] for line in lines] == [name(*each) for each in PATH] * ROUNDS
+    for fields, offset in (("ip,sym", 1), ("ip,dso,sym", 2)):
+        lines = printed_fields(capsys, "instructions", *words, "--fields", fields)
+        assert [line[offset] for line in lines] == [name(*each) for each in PATH] * ROUNDS
 
 
 def test_code_and_files_are_those_of_the_space(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = ["--fields", "ip,dso,insn", "--range", f"{AT + 6:x}-{AT + 7:x}", "--head", "2"]
-    lines = printed(capsys, "instructions", *words, *shown)
+    lines = printed_fields(capsys, "instructions", *words, *shown)
     assert [(Path(line[1]).name, line[2:]) for line in lines] == [
         ("one", ["0f", "01", "c2"]),
         ("two", ["74", "00"]),
@@ -210,15 +212,19 @@ def test_code_and_files_are_those_of_the_space(
 
 
 @pytest.mark.parametrize("fields", ["ip", "ip,bits"])
-def test_lines_of_a_function_of_one_space(
+def test_function_selects_lines_of_one_space(
     fields: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, expected in IN.items():
-        lines = printed(capsys, "instructions", *words, "--fields", fields, "--function", name)
+        lines = printed_fields(
+            capsys, "instructions", *words, "--fields", fields, "--function", name
+        )
         assert [int(line[0], 16) for line in lines] == [at for at, _ in expected] * ROUNDS
 
 
-def test_spaces_as_objects(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_branches_have_spaces_as_objects(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["edges", *words, "--json", "--function", "one_second"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     ends = [(each["source"], each["space"], each["target_space"]) for each in found]

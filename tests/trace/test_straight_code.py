@@ -1,4 +1,4 @@
-"""Code that needs no packet for long comes in batches, in memory that does not grow with it."""
+"""Long code without packets is decoded in batches, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from support.limits import assert_peak_memory
 from support.streams import SYNC
 
 NOP, JUMP = b"\x90", b"\xeb\x00"
-"""The jump goes to the next instruction: each is a row and a branch."""
+"""Jumps to the next instruction: each is a row and a branch."""
 
 
 def size(code: bytes) -> int:
-    """How much of it there is."""
+    """Return the size of the code."""
     return 1 << 25 if code == NOP else 1 << 23
 
 
 def packets(code: bytes) -> bytes:
-    """FUP at the last instruction of what is at 1000, and TIP.PGD."""
+    """Encode a FUP at the last instruction of the code at 1000, and TIP.PGD."""
     last = 0x1000 + size(code) - len(code)
     return SYNC + encode("FUP", ip_bytes=6, payload=last) + encode("TIP.PGD", ip_bytes=0)
 
 
-def opened(code: bytes, threads: int) -> Trace:
+def open_code(code: bytes, threads: int) -> Trace:
     image = rtit.Image().add(0x1000, code * (size(code) // len(code)))
     return decode(packets(code), image, jobs=threads)
 
@@ -49,7 +49,7 @@ def instructions(stream: Stream) -> Iterator[int]:
         yield len(batch)
 
 
-def timed(stream: Stream) -> Iterator[int]:
+def count_with_times(stream: Stream) -> Iterator[int]:
     for batch in stream.instructions(timing=True):
         yield len(batch)
 
@@ -65,30 +65,35 @@ def hashed(stream: Stream) -> Iterator[int]:
         yield int(np.asarray(counts).sum())
 
 
-def counted(stream: Stream) -> Iterator[int]:
+def count_instructions(stream: Stream) -> Iterator[int]:
     yield stream.counts().instructions
 
 
 @pytest.mark.parametrize(
     ("code", "take", "threads"),
     [
-        *((NOP, take, 1) for take in (rows, instructions, timed, hashed, counted)),
-        *((JUMP, take, 1) for take in (rows, instructions, timed, hashed, branches)),
-        *((NOP, take, 2) for take in (instructions, counted)),
+        *(
+            (NOP, take, 1)
+            for take in (rows, instructions, count_with_times, hashed, count_instructions)
+        ),
+        *((JUMP, take, 1) for take in (rows, instructions, count_with_times, hashed, branches)),
+        *((NOP, take, 2) for take in (instructions, count_instructions)),
         *((JUMP, take, 2) for take in (rows, branches)),
     ],
 )
 def test_packetless_code_does_not_grow_memory(
     code: bytes, take: Callable[[Stream], Iterator[int]], threads: int
 ) -> None:
-    (stream,) = opened(code, threads).streams
-    # what is known of the code, once: a byte of a NOP, a stretch of its own of a jump
-    jumps = 370 if take is timed else 310
+    (stream,) = open_code(code, threads).streams
+    # the code cache, once: a byte for a NOP, a node for a jump
+    jumps = 370 if take is count_with_times else 310
     with assert_peak_memory(260 if code == NOP else jumps):
         assert sum(take(stream)) == size(code) // len(code) - 1
 
 
-def test_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_packetless_code_take_bounded_memory(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "pt.bin").write_bytes(packets(NOP))
     (tmp_path / "code.bin").write_bytes(NOP * size(NOP))
     ways = ["--raw", str(tmp_path / "pt.bin"), "--image", f"{tmp_path / 'code.bin'}@1000"]

@@ -1,4 +1,4 @@
-"""A stream is decoded from plain values alone, wherever they come from."""
+"""A stream decodes from plain values alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_stream_without_settings_has_packets_only() -> None:
         (3, 7, "ls", 0, "cpu 3, thread 7 (ls)"),
     ],
 )
-def test_titles(cpu: int, tid: int, name: str | None, part: int, title: str) -> None:
+def test_titles_name_process_thread_and_cpu(
+    cpu: int, tid: int, name: str | None, part: int, title: str
+) -> None:
     assert stream_of(cpu, tid, name, part).title == title
 
 
@@ -57,7 +59,7 @@ def stream_of(cpu: int, tid: int, name: str | None, part: int) -> Stream:
     return Stream(whole.source, whole.image, whole.settings, cpu, tid, tid, name, part)
 
 
-def test_totals() -> None:
+def test_totals_count_runs_and_edges() -> None:
     # Twice jz taken and once not, three times the call at 1000.
     call = encode("TIP", ip_bytes=6, payload=0x2000)
     back = encode("TIP", ip_bytes=6, payload=0x1000)

@@ -38,7 +38,9 @@ def scope(
 
 
 def interval_code(found: ThreadScope) -> list[tuple[int, str | None, bool]]:
-    """Start, name of the code ("": unknown, None: skipped) and `has_certain_start` of each."""
+    """Return start, name of the code ("": unknown, None: skipped) and `has_certain_start` of
+    each.
+    """
     names: dict[Space, str] = {TEN.native: "ten", TWENTY.native: "twenty"}
     starts, indices, codes = found.for_decoder()
     rows = []

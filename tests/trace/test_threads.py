@@ -1,4 +1,4 @@
-"""A CPU with many threads: how often its packets are gone over."""
+"""A CPU with many threads: number of decoding passes over its packets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ EACH = 2000
 """Ticks of the TSC."""
 
 
-def many(path: Path, count: int, *, processes: bool = False) -> Path:
-    """A recording of so many threads of one process, or as many processes, which run two
-    instructions each.
+def write_many_threads(path: Path, count: int, *, processes: bool = False) -> Path:
+    """Write a recording of many threads of one process, or of many processes, with two instructions
+    each.
     """
 
     def who(number: int) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def interval_count(stream: Stream) -> int:
 
 @pytest.fixture
 def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What each decoder that is made is of."""
+    """Record the stream of each new decoder."""
     made: list[str] = []
     native = Stream.native_decoder
 
@@ -75,7 +75,7 @@ def test_work_does_not_grow_with_threads(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
     monkeypatch.setattr(split, "MAX_WORK", 1 << 15)
-    with Trace(many(tmp_path / "perf.data", count)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", count)) as trace:
         found = stat(trace, trace.by_thread())
         assert found.counts["instructions"] == 2 * count
         assert found.counts["threads"] == len(found.threads) == count
@@ -84,7 +84,7 @@ def test_work_does_not_grow_with_threads(
         (stream,) = report.streams
         assert stream.title == f"cpu 0, {count} threads"
         assert dict(stream.thread_instructions) == {f"thread {3 + tid}": 2 for tid in range(count)}
-        # the whole of a CPU has one title, and thread 2 had it first
+        # a whole CPU has one title; thread 2 ran first
         whole = stat(trace, trace.streams)
         assert dict(whole.threads) == {f"cpu 0, {count + 1} threads": 2 * count}
     assert len(decoders) < 10
@@ -93,7 +93,7 @@ def test_work_does_not_grow_with_threads(
 def test_split_depends_on_thread_count_and_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
-    with Trace(many(tmp_path / "perf.data", 40)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", 40)) as trace:
         (cpu,) = trace.streams
         work = 40 * (cpu.size + 8 * interval_count(cpu))
         monkeypatch.setattr(split, "MAX_WORK", work)
@@ -120,7 +120,7 @@ def test_split_depends_on_thread_count_and_work(
 def test_edges_by_process_equal_split_threads(
     each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Named by the file that each has where others have another one, and in one bound."""
+    """Each process has another file at the same address; one limit applies to all."""
     path = tmp_path / "perf.data"
     with Writer(
         path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=SwitchRecords.CPU_WIDE
@@ -146,30 +146,30 @@ def test_edges_by_process_equal_split_threads(
 
     pids = {str(tid): str(pid) for pid, tid in who}
 
-    def told() -> Counter[tuple[str, ...]]:
+    def report_counts() -> Counter[tuple[str, ...]]:
         assert main(["edges", str(path)]) == 0
         found: Counter[tuple[str, ...]] = Counter()
         for line in capsys.readouterr().out.splitlines():
-            whose, count, *place = line.split()
-            found[(pids.get(whose, whose), *place)] += int(count.replace(",", ""))
+            thread, count, *where = line.split()
+            found[(pids.get(thread, thread), *where)] += int(count.replace(",", ""))
         return found
 
-    apart = told()
-    assert {f"code{pid}" in str(place) for pid, *place in apart} == {True}
+    separate = report_counts()
+    assert {f"code{pid}" in str(where) for pid, *where in separate} == {True}
     monkeypatch.setattr(split, "MAX_WORK", 0)
-    assert told() == apart
-    assert len({pid for pid, *_ in apart}) == 42 // each
+    assert report_counts() == separate
+    assert len({pid for pid, *_ in separate}) == 42 // each
     with Trace(path, max_counters=7) as trace:
         (stream,) = trace.by_thread()
         found = stream.edges_by_process()
         assert len(found) == 7
-        assert int(found.count.sum()) + found.uncounted == sum(apart.values())
+        assert int(found.count.sum()) + found.uncounted == sum(separate.values())
 
 
 def test_work_limit_applies_to_all_cpus_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = many(tmp_path / "perf.data", 20)
+    path = write_many_threads(tmp_path / "perf.data", 20)
     with Trace(path) as trace:
         (cpu,) = trace.streams
         work = 20 * (cpu.size + 8 * interval_count(cpu))
@@ -179,7 +179,7 @@ def test_work_limit_applies_to_all_cpus_together(
 
 
 def test_memory_of_many_processes_is_bounded(tmp_path: Path) -> None:
-    with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
+    with Trace(write_many_threads(tmp_path / "perf.data", 8000, processes=True)) as trace:
         (cpu,) = trace.streams
         cpu.executed_threads()
         with assert_peak_memory(140):
@@ -190,7 +190,7 @@ def test_memory_of_many_processes_is_bounded(tmp_path: Path) -> None:
 def test_excessive_forced_split_raises_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = many(tmp_path / "perf.data", 40)
+    path = write_many_threads(tmp_path / "perf.data", 40)
     monkeypatch.setattr(split, "MAX_WORK", 0)
     monkeypatch.setattr(split, "MAX_FORCED_WORK", 1 << 13)
     monkeypatch.setattr(split, "MAX_FORCED_FACTOR", 40)
@@ -207,14 +207,14 @@ def test_excessive_forced_split_raises_error(
         error = capsys.readouterr().err
         assert "each of 40 threads separately would read 0 GB" in error
         assert "--tid" in error
-        # those that are named are few enough
+        # the named threads are few enough
         main([*verb, "--tid", "5,6"])
         assert "separately" not in capsys.readouterr().err
 
 
 def test_jobs_do_not_change_thread_attribution(tmp_path: Path) -> None:
-    """A stream with turns is followed by one, however many are asked for."""
-    with Trace(many(tmp_path / "perf.data", 12), jobs=4) as trace:
+    """One thread decodes a stream with scheduling intervals, for any number of jobs."""
+    with Trace(write_many_threads(tmp_path / "perf.data", 12), jobs=4) as trace:
         (cpu,) = trace.streams
         columns = cpu.blocks().columns()
         assert columns["tid"].tolist() == [tid for tid in range(3, 15) for _ in range(2)]

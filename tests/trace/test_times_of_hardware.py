@@ -1,4 +1,4 @@
-"""Times of real traces: within their own bounds, never going back, each found by a `Selection`."""
+"""Times of real traces lie within their bounds, never decrease, and are found by a `Selection`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rtit.trace import Selection, Stream, Times
 from rtit.trace.trace import Trace
 
 TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points", "packets")
-# MTCFreq 3; the ratio of the TSC, TSC ticks in a crystal tick, ELF beside the packets
-BARE = {"dynamorio": (37, (2, 308)), "dynamorio/sleeping": (30, (2, 240))}
+# MTCFreq 3; ratio of the TSC, and CPUID.15H; the ELF file lies beside the packets
+RAW_CLOCKS = {"dynamorio": (37, (2, 308)), "dynamorio/sleeping": (30, (2, 240))}
 
 
-def bare(folder: Path, nom_freq: int, cpuid_15: tuple[int, int]) -> Stream:
+def open_raw(folder: Path, nom_freq: int, cpuid_15: tuple[int, int]) -> Stream:
     image = rtit.Image().add_elf(folder / "hello")
     return rtit.decode(
         (folder / "pt.bin").read_bytes(), image, mtc_freq=3, nom_freq=nom_freq, cpuid_15=cpuid_15
@@ -28,9 +28,9 @@ def bare(folder: Path, nom_freq: int, cpuid_15: tuple[int, int]) -> Stream:
 
 
 def check(table: Callable[..., Any], clock: TimeConversion | None = None) -> int:
-    """Returns the number of rows."""
+    """Check the times of a stream; return the number of rows."""
     timed = table(timing=True).columns()
-    # packets have times only if they are chosen by them
+    # packets have times only if selected by time
     times = table().columns().get("time", timed["time"])
     assert len(times) == len(timed["time"])
     for found in (times, timed["time"]):
@@ -48,10 +48,10 @@ def check(table: Callable[..., Any], clock: TimeConversion | None = None) -> int
 
 
 @pytest.mark.spec("CYC-015", "TIME-010")
-@pytest.mark.parametrize("name", BARE)
+@pytest.mark.parametrize("name", RAW_CLOCKS)
 @pytest.mark.parametrize("kind", TABLES)
-def test_times_of_bare_traces(name: str, kind: str, traces: Path) -> None:
-    stream = bare(traces / name, *BARE[name])
+def test_times_of_raw_traces_are_consistent(name: str, kind: str, traces: Path) -> None:
+    stream = open_raw(traces / name, *RAW_CLOCKS[name])
     rows = check(getattr(stream, kind))
     if (name, kind) == ("dynamorio/sleeping", "instructions"):
         assert rows == 103_749
@@ -67,7 +67,7 @@ def test_times_of_bare_traces(name: str, kind: str, traces: Path) -> None:
         "chromeos/piped.perf.data",
     ],
 )
-def test_times_of_recordings(name: str, traces: Path) -> None:
+def test_times_of_recordings_are_consistent(name: str, traces: Path) -> None:
     if not (traces / name).is_file():
         pytest.skip(f"no {name}")
     with Trace(traces / name) as trace:
@@ -107,8 +107,8 @@ def cyc(cycles: int) -> bytes:
     ],
 )
 def test_cycles_beside_tsc_after_sleep_do_not_set_rate(wake: bytes) -> None:
-    """An MTC is 960 ticks. 2376 cycles were counted up to a TSC that is more than a million ticks
-    after the last MTC, and no MTC follows.
+    """An MTC is 960 ticks. 2376 cycles precede a TSC more than a million ticks after the last MTC,
+    and no MTC follows.
     """
     head = encode("TSC", tsc=START) + encode("TMA", ctc=0x1F40, fast_counter=0)
     head += encode("CBR", ratio=12) + MODE + FUP + encode("PSBEND")

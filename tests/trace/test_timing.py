@@ -1,4 +1,4 @@
-"""Bounds of time, cycles and frequency, on request."""
+"""Bounds of time, cycles and frequency with `timing=True`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stream(packets: bytes, **settings: Any) -> Stream:
     return rtit.decode(head + packets, IMAGE, **known).streams[0]
 
 
-def listed(table: Any, *names: str) -> list[tuple[int, ...]]:
+def list_columns(table: Any, *names: str) -> list[tuple[int, ...]]:
     columns = table.columns()
     return list(zip(*(columns[name].tolist() for name in names), strict=True))
 
@@ -57,7 +57,7 @@ def test_rows_lie_between_known_times() -> None:
     # an MTC is 10 ticks, a cycle 2
     packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
     rows = stream(packets).blocks(timing=True)
-    assert listed(rows, "start", "time", "earliest", "latest", "cycles") == [
+    assert list_columns(rows, "start", "time", "earliest", "latest", "cycles") == [
         (0x1000, START, START, START + 10, 0),
         (0x1004, START, START, START + 10, 0),
         # begins with the branch of the first TNT, and ends in the second
@@ -73,18 +73,18 @@ def test_rows_lie_between_known_times() -> None:
 
 def test_estimate_is_not_later_than_next_mtc() -> None:
     packets = TAKEN + cyc(100) + TAKEN + TAKEN + mtc(1)
-    assert listed(stream(packets).blocks(), "time")[-1] == (START + 10,)
-    assert listed(stream(packets).blocks(timing=True), "time", "latest")[-1] == (
+    assert list_columns(stream(packets).blocks(), "time")[-1] == (START + 10,)
+    assert list_columns(stream(packets).blocks(timing=True), "time", "latest")[-1] == (
         START + 10,
         START + 10,
     )
 
 
 @pytest.mark.spec("TIME-012")
-def test_frequency() -> None:
-    # by CBR half the TSC's; then measured: 8 cycles in 10 ticks
+def test_frequency_is_from_cbr_and_then_measured() -> None:
+    # by CBR half the TSC's frequency; then measured: 8 cycles in 10 ticks
     packets = TAKEN + cyc(8) + mtc(1) + TAKEN + TAKEN
-    assert listed(stream(packets).blocks(timing=True), "frequency", "cycles") == [
+    assert list_columns(stream(packets).blocks(timing=True), "frequency", "cycles") == [
         *[(0.5, 0)] * 3,
         *[(0.8, 8)] * 3,
     ]
@@ -94,23 +94,27 @@ def test_frequency() -> None:
 
 def test_unknown_times_have_no_bounds() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
-    (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
-    assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
-        (0, 0, UNKNOWN, 0)
-    }
+    (untimed,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
+    assert set(
+        list_columns(untimed.instructions(timing=True), "time", "earliest", "latest", "cycles")
+    ) == {(0, 0, UNKNOWN, 0)}
 
 
-def test_events_and_branches() -> None:
+def test_events_and_branches_have_bounds() -> None:
     packets = mtc(1) + TAKEN + encode("PTW", ip=0, payload_bytes=0, payload=5) + mtc(2)
     one = stream(packets)
-    assert listed(one.branches(timing=True), "source", "earliest", "latest") == [
+    assert list_columns(one.branches(timing=True), "source", "earliest", "latest") == [
         (0x1000, START, START + 20),
         (0x1004, START + 10, START + 20),
     ]
     events = one.raw_events(timing=True)
-    assert listed(events, "time", "earliest", "latest")[-1] == (START + 10, START + 10, START + 20)
-    # a PSB+ says itself what time it is
-    assert listed(one.sync_points(timing=True), "earliest", "latest") == [(START, START)]
+    assert list_columns(events, "time", "earliest", "latest")[-1] == (
+        START + 10,
+        START + 10,
+        START + 20,
+    )
+    # a PSB+ has its own TSC
+    assert list_columns(one.sync_points(timing=True), "earliest", "latest") == [(START, START)]
 
 
 packet = st.one_of(
@@ -124,8 +128,8 @@ packet = st.one_of(
 )
 
 
-def told(items: list[Any]) -> bytes:
-    """Times that go on, mostly."""
+def encode_items(items: list[Any]) -> bytes:
+    """Encode items with mostly increasing times."""
     now, ctc, packets = START, 0, b""
     for item in items:
         if isinstance(item, bytes):
@@ -145,8 +149,8 @@ TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points")
 
 @pytest.mark.parametrize("kind", TABLES)
 @given(items=st.lists(packet, max_size=60))
-def test_invariants(kind: str, items: list[Any]) -> None:
-    one = stream(told(items))
+def test_times_lie_within_monotonic_bounds(kind: str, items: list[Any]) -> None:
+    one = stream(encode_items(items))
     plain = getattr(one, kind)().columns()
     timed = getattr(one, kind)(timing=True).columns()
     for name, column in plain.items():
@@ -162,7 +166,7 @@ def test_invariants(kind: str, items: list[Any]) -> None:
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
 def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
-    packets = told(items * 3)
+    packets = encode_items(items * 3)
     expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in TABLES}
     one = stream(packets)
     assert isinstance(one.settings, Settings)
@@ -178,7 +182,7 @@ def test_batch_size_does_not_change_times(items: list[Any], size: int) -> None:
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
 def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> None:
-    packets = told(items * 3)
+    packets = encode_items(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build_tables, "BATCH_ROWS", size)
@@ -194,26 +198,26 @@ def test_fewer_samples_widen_bounds(items: list[Any], size: int, most: int) -> N
     assert (part["time"] <= part["latest"]).all()
 
 
-def test_packets() -> None:
+def test_packets_have_bounds() -> None:
     packets = cyc(4) + mtc(1) + TAKEN + tsc(START + 50)
     one = stream(packets)
     table = one.packets(timing=True)
     names = [row.name for row in table.rows()]
-    times = dict(zip(names, listed(table, "time", "cycles", "frequency"), strict=True))
+    times = dict(zip(names, list_columns(table, "time", "cycles", "frequency"), strict=True))
     assert times["CYC"] == (START + 10, 4, 0.5)
     assert times["MTC"] == times["TNT"] == (START + 10, 4, 0.4)
-    assert listed(table, "time")[-1] == (START + 50,)
+    assert list_columns(table, "time")[-1] == (START + 50,)
     where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
     assert [row.name for row in one.packets(where).rows()] == ["CYC", "MTC", "TNT"]
 
 
 def test_packets_lie_between_known_times() -> None:
-    # an MTC is 10 ticks, a cycle 2; a packet that tells the time was made then
+    # an MTC is 10 ticks, a cycle 2; a timing packet has its own time
     table = stream(cyc(4) + TAKEN + mtc(1) + PASSED + tsc(START + 50)).packets(timing=True)
     assert repr(table).endswith("payload, time, earliest, latest, cycles, frequency>")
     names = [row.name for row in table.rows()]
     first = names.index("PSBEND") + 1
-    found = listed(table, "earliest", "latest", "cycles")
+    found = list_columns(table, "earliest", "latest", "cycles")
     assert dict(zip(names[first:], found[first:], strict=True)) == {
         "CYC": (START, START + 10, 4),
         "TNT": (START + 10, START + 50, 4),
@@ -226,7 +230,7 @@ def test_packets_lie_between_known_times() -> None:
 
 @given(items=st.lists(packet, max_size=60), mtcs=st.booleans())
 def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
-    one = stream(told(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
+    one = stream(encode_items(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
     timed = one.packets(timing=True).columns()
     where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN - 1))
     plain = one.packets(where).columns()
@@ -244,27 +248,27 @@ def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
 
 @given(items=st.lists(packet, max_size=60))
 def test_row_ends_before_its_packet(items: list[Any]) -> None:
-    one = stream(told(items))
+    one = stream(encode_items(items))
     packets = one.packets(timing=True).columns()
     assume((np.diff(packets["earliest"].astype(np.int64)) >= 0).all())
     names = [row.name for row in one.packets().rows()]
     until = dict(zip(packets["offset"].tolist(), packets["latest"].tolist(), strict=True))
     results = {at for at, name in zip(until, names, strict=True) if name == "TNT"}
-    found = listed(one.blocks(timing=True), "offset", "latest")
+    found = list_columns(one.blocks(timing=True), "offset", "latest")
     assert [latest for at, latest in found if at in results] == [
         until[at] for at, _ in found if at in results
     ]
 
 
-def test_ipc() -> None:
-    """Five instructions in the ten cycles between two CYCs, then two in four; not before the first,
-    behind the last, or where cycles were lost.
+def test_ipc_of_rows_is_that_between_cycs() -> None:
+    """Five instructions in the ten cycles between two CYCs, then two in four. Code before the first
+    CYC, after the last one, or where cycles were lost has no IPC.
     """
     # 1000 jnz 1004, 1004 jnz 1000: of TNTs TT two blocks of an instruction each begin
     packets = cyc(8) + TAKEN + TAKEN + encode("TNT", bits="N") + cyc(10)
     packets += encode("TNT", bits="T") + TAKEN + cyc(4) + TAKEN
     one = stream(packets)
-    rows = listed(one.blocks(timing=True), "instructions", "cycles")
+    rows = list_columns(one.blocks(timing=True), "instructions", "cycles")
     ratios = one.blocks(timing=True).columns()["ipc"].tolist()
     sums = {cycles: sum(n for n, of in rows if of == cycles) for _, cycles in rows}
     assert list(sums) == [0, 8, 18, 22]
@@ -284,8 +288,8 @@ def test_ipc() -> None:
     assert not np.isnan(known["ipc"][known["cycles"] == 18]).any()
 
 
-def reference(cycles: list[int], spans: list[int]) -> list[float]:
-    """By the definition, row by row."""
+def reference_ipc(cycles: list[int], spans: list[int]) -> list[float]:
+    """Compute the IPC row by row, by its definition."""
     found = []
     for row, (now, span) in enumerate(zip(cycles, spans, strict=True)):
         first = next(at for at in range(len(cycles)) if (cycles[at], spans[at]) == (now, span))
@@ -320,8 +324,8 @@ def test_batch_size_does_not_change_ipc(rows: list[tuple[int, int]], size: int) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples, "_MAX_PENDING_BATCHES", 1 << 20)
         found = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
-    wanted = reference(cycles.tolist(), spans.tolist())
+    wanted = reference_ipc(cycles.tolist(), spans.tolist())
     assert np.array_equal(found, wanted, equal_nan=True)
-    # where less waits some are not known
+    # with a smaller buffer some are unknown
     part = [value for batch in samples.add_ipc(batches()) for value in batch.ipc.tolist()]
     assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

@@ -1,4 +1,4 @@
-"""A trace says what it is, and that it is closed."""
+"""`Trace` objects: repr, and use after close."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_repr_of_trace_and_stream(data: Path) -> None:
 
 
 def test_closed_trace_raises_closed_error(data: Path) -> None:
-    """Also what was taken from it before; never a crash, never a file that is half read."""
+    """Objects taken from it before raise, too; nothing crashes or reads half a file."""
     with Trace(data) as trace:
         stream = trace.streams[1]
         begun = stream.chunks()
@@ -69,7 +69,7 @@ def test_closed_trace_raises_closed_error(data: Path) -> None:
     # It is a ValueError, as of any closed file of Python.
     with pytest.raises(ValueError, match="is closed"):
         stream.native_decoder()
-    # What is known stays known.
+    # Cached values stay available.
     assert counted.counts().packets == {"PSB": 1}
     assert stream.title == "thread 8"
     assert stream.size == 1600
@@ -95,11 +95,11 @@ def test_trace_closed_during_iteration(tmp_path: Path) -> None:
         next(parts)
 
 
-def test_trace_of_open_file(data: Path) -> None:
+def test_trace_reads_an_open_file(data: Path) -> None:
     with data.open("rb") as file, Trace(file) as trace:
         assert trace.path == str(data)
         assert [each.size for each in trace.streams] == [16, 1600]
-    # From where it stands on; one without a number is copied.
+    # From its position on; a file without descriptor is copied.
     for start in (0, 5):
         source = io.BytesIO(b"12345" + data.read_bytes() if start else data.read_bytes())
         source.seek(start)

@@ -18,7 +18,7 @@ BACK = encode("TIP", ip_bytes=6, payload=0x1000)
 
 @pytest.fixture
 def trace() -> Trace:
-    """Threads 5 and 6, 3 and 2 times jmp rax; of the second some bytes are lost."""
+    """Return a trace of threads 5 and 6 with 3 and 2 times jmp rax; the second has lost bytes."""
     made = rtit.decode(SYNC + BACK * 3, rtit.Image().add(0x1000, b"\xff\xe0"))
     (one,) = made.streams
     (other,) = rtit.decode(SYNC + BACK * 2 + b"\x05" + SYNC).streams
@@ -58,7 +58,7 @@ def test_unmatched_selection_raises_usage_error(trace: Trace) -> None:
         trace.blocks(Selection(functions=("main",)))
 
 
-def test_ledgers(trace: Trace) -> None:
+def test_ledger_table_has_all_streams(trace: Trace) -> None:
     ledger = trace.ledger()
     assert ledger.tid.tolist() == [5, 6, 6, 6]
     assert [span.kind for span in ledger] == ["exact", "exact", "lost", "exact"]
@@ -74,7 +74,7 @@ def test_unknown_column_raises_attribute_error(trace: Trace) -> None:
             getattr(batch, name)
 
 
-def test_functions_and_times_of_a_recording(traces: Path) -> None:
+def test_tables_of_a_recording_have_functions_and_times(traces: Path) -> None:
     folder = traces / "hase"
     recorded = "/home/joerg/git/angr/hase/tests/bin/control_flow/control_flow"
     path_map = {recorded: str(folder / "control_flow.elf")}
@@ -98,10 +98,11 @@ def test_functions_and_times_of_a_recording(traces: Path) -> None:
 
 
 def _stream(settings: dict[str, int], packets: bytes) -> Stream:
-    return rtit.decode(SYNC + packets, rtit.Image().add(0x1000, b"\xff\xe0"), **settings).streams[0]  # type: ignore[arg-type]
+    image = rtit.Image().add(0x1000, b"\xff\xe0")
+    return rtit.decode(SYNC + packets, image, **settings).streams[0]  # type: ignore[arg-type]
 
 
-def test_cycles_and_frequency() -> None:
+def test_counts_have_cycles_and_frequency() -> None:
     # 50 cycles in 100 ticks of the TSC, between two PSBs
     packets = encode("CYC", cycles=50) + BACK * 5
     later = SYNC.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=(1 << 20) + 100))

@@ -1,4 +1,4 @@
-"""TruthFile against files made here by the definition of the form."""
+"""TruthFile with files built here by the definition of the format."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def compare(path: Path, decoded: object, **options: Any) -> dict[str, Any]:
     return result
 
 
-def test_threads(one_thread: Path) -> None:
+def test_each_thread_is_compared(one_thread: Path) -> None:
     truth = core.TruthFile(one_thread)
     assert truth.threads() == [(8, 7, 313, 256, True)]
     assert truth.complete
 
 
-def test_a_thread_without_its_end(one_thread: Path) -> None:
+def test_thread_without_end_record_is_incomplete(one_thread: Path) -> None:
     one_thread.write_bytes(one_thread.read_bytes()[:-40])
     truth = core.TruthFile(one_thread)
     assert truth.threads() == [(8, 7, 313, None, False)]
@@ -108,7 +108,7 @@ def test_thread_without_runs_equals_an_empty_path(one_thread: Path) -> None:
     assert not truth.compare(9, columns(PATH))["identical"]
 
 
-def test_the_same_path(one_thread: Path) -> None:
+def test_equal_paths_are_identical(one_thread: Path) -> None:
     counts = ("shortfall", "excess", "repeated", "unchecked")
     expected = {"instructions": 313, "runs": 4, **dict.fromkeys(counts, 0)}
     assert compare(one_thread, columns(PATH)) == {"identical": True, **expected}
@@ -130,7 +130,7 @@ def test_arrays_as_columns(one_thread: Path) -> None:
     assert compare(one_thread, arrays)["identical"]
 
 
-def test_where_the_paths_part(one_thread: Path) -> None:
+def test_first_difference_has_address_and_position(one_thread: Path) -> None:
     other = [*PATH[:2], (0x401004, 300), PATH[3]]
     result = compare(one_thread, columns(other))
     assert not result["identical"]
@@ -142,8 +142,8 @@ def test_where_the_paths_part(one_thread: Path) -> None:
     assert "start" in result["reason"]
 
 
-def test_of_hashes_alone_the_stretch_is_told_where_the_paths_part(tmp_path: Path) -> None:
-    """A run may stand for many that do not follow each other in memory."""
+def test_hashed_paths_report_the_chunk_of_the_first_difference(tmp_path: Path) -> None:
+    """One run may represent many that are not adjacent in memory."""
     joined = [PATH[:2], PATH[2:]]
     rows = b""
     for runs in joined:
@@ -160,7 +160,7 @@ def test_of_hashes_alone_the_stretch_is_told_where_the_paths_part(tmp_path: Path
     assert compare(path, columns([PATH[0], (0x402004, 1), *PATH[2:]]))["until"] == 6
 
 
-def test_a_prefix_must_be_asked_for(one_thread: Path) -> None:
+def test_prefix_is_accepted_only_on_request(one_thread: Path) -> None:
     short = columns([*PATH[:2], (0x401000, 100)])
     assert not compare(one_thread, short)["identical"]
     result = compare(one_thread, short, prefix=True)
@@ -168,14 +168,14 @@ def test_a_prefix_must_be_asked_for(one_thread: Path) -> None:
     assert (result["instructions"], result["unchecked"], result["shortfall"]) == (6, 100, 207)
 
 
-def test_filter_and_stop_ranges(one_thread: Path) -> None:
+def test_filter_and_stop_ranges_limit_the_path(one_thread: Path) -> None:
     inside = [PATH[0], PATH[2]]
     assert compare(one_thread, columns(inside), filters=[(0x401000, 0x401FFF)])["identical"]
     assert compare(one_thread, columns(PATH[:1]), stops=[(0x402000, 0x402000)])["identical"]
     assert not compare(one_thread, columns(PATH), stops=[(0x403000, 0x403000)])["identical"]
 
 
-def test_an_exception_of_the_iterator_passes_through(one_thread: Path) -> None:
+def test_exception_of_the_iterator_propagates(one_thread: Path) -> None:
     def chunks() -> Iterator[Columns]:
         yield columns(PATH[:1])
         raise LookupError
@@ -184,7 +184,7 @@ def test_an_exception_of_the_iterator_passes_through(one_thread: Path) -> None:
         compare(one_thread, chunks())
 
 
-def test_bad_columns(one_thread: Path) -> None:
+def test_bad_columns_are_rejected(one_thread: Path) -> None:
     start, instructions, value = columns(PATH)
     with pytest.raises(ValueError, match="differ in length"):
         compare(one_thread, (start, instructions[:1], value))
@@ -194,7 +194,7 @@ def test_bad_columns(one_thread: Path) -> None:
         compare(one_thread, (start, instructions, [1, 2]))
 
 
-def test_a_bad_file_names_the_place(tmp_path: Path) -> None:
+def test_bad_file_error_names_the_offset(tmp_path: Path) -> None:
     path = tmp_path / "bad.truth"
     path.write_bytes(HEADER + record(1, struct.pack("<II", 8, 8)) + record(77, b""))
     truth = core.TruthFile(path)
@@ -206,7 +206,7 @@ def test_a_bad_file_names_the_place(tmp_path: Path) -> None:
         truth.compare(8, columns([]))
 
 
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
+def test_other_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(b"PERFILE2" + bytes(100))
     with pytest.raises(TruthError, match="PERFILE2"):
@@ -242,22 +242,22 @@ def test_any_sequential_cut_is_identical(
 
 
 @given(path=PATHS.filter(bool), data=st.data())
-def test_any_other_address_is_found(
+def test_any_changed_address_is_found(
     tmp_path_factory: pytest.TempPathFactory, path: list[Run], data: st.DataObject
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "other.truth"
     write(file, path)
-    place = data.draw(st.integers(0, len(path) - 1))
-    start, instructions = path[place]
+    index = data.draw(st.integers(0, len(path) - 1))
+    start, instructions = path[index]
     at = data.draw(st.integers(0, instructions - 1))
     wrong = [(start, at), (start + 4 * at + 2, 1), (start + 4 * (at + 1), instructions - at - 1)]
-    result = compare(file, columns([*path[:place], *wrong, *path[place + 1 :]]))
+    result = compare(file, columns([*path[:index], *wrong, *path[index + 1 :]]))
     assert not result["identical"]
-    assert result["instructions"] == sum(n for _, n in path[:place])
+    assert result["instructions"] == sum(n for _, n in path[:index])
 
 
 @given(content=st.binary(max_size=200), data=st.data())
-def test_any_bytes_give_an_answer_or_a_truth_error(
+def test_any_bytes_give_a_result_or_a_truth_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject
 ) -> None:
     thread = record(1, struct.pack("<II", 8, 8))

@@ -1,4 +1,4 @@
-"""Each event of the trace unit once, as it can happen."""
+"""Each event of the trace unit once, in a legal state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = replace(KERNEL, cr3=0x6000)
 
 @dataclass(frozen=True)
 class Case:
-    """`event` of the unit with `arguments`, at HERE in the state `arch` after `before`."""
+    """`event` of the unit with `arguments`, at HERE in the state `arch`, after `before`."""
 
     event: str
     arch: ArchState = USER
@@ -36,20 +36,20 @@ class Case:
 
 
 def case(
-    event: str, of: ArchState = USER, before: Any = lambda unit: None, /, **arguments: Any
+    event: str, arch: ArchState = USER, before: Any = lambda unit: None, /, **arguments: Any
 ) -> Case:
-    """Positional: the event, the state that it comes in, and what comes before it."""
-    return Case(event, of, arguments, before)
+    """Return a case; positional arguments are the event, its state, and the events before it."""
+    return Case(event, arch, arguments, before)
 
 
-def left(unit: TraceUnit) -> None:
-    """An enclave, by an asynchronous exit."""
+def leave_enclave(unit: TraceUnit) -> None:
+    """Leave an enclave by an asynchronous exit."""
     unit.enclave_enter(HERE, THERE, debug=True, opt_in=True)
     unit.enclave_event(THERE, HERE, NEXT, USER, vector=3)
 
 
-def entered(unit: TraceUnit) -> None:
-    """A guest."""
+def enter_guest(unit: TraceUnit) -> None:
+    """Enter a guest."""
     unit.vm_entry(HERE, HERE, KERNEL, NO)
 
 
@@ -106,7 +106,9 @@ CASES = {
         controls=NO,
         fails="late",
     ),
-    "vm exit": case("vm_exit", ROOT, entered, guest_ip=HERE, target=THERE, host=OTHER, reason=1),
+    "vm exit": case(
+        "vm_exit", ROOT, enter_guest, guest_ip=HERE, target=THERE, host=OTHER, reason=1
+    ),
     "smm vm exit": case("smm_vm_exit", STM, ip=HERE, target=THERE, monitor=OTHER, controls=NO),
     "smm vm entry": case(
         "smm_vm_entry",
@@ -117,7 +119,7 @@ CASES = {
         controls=NO,
     ),
     "enter": case("enclave_enter", ip=HERE, target=THERE, debug=True, opt_in=True),
-    "resume": case("enclave_resume", USER, left, ip=HERE, target=THERE),
+    "resume": case("enclave_resume", USER, leave_enclave, ip=HERE, target=THERE),
     "exit": case("enclave_exit", replace(USER, in_enclave=True), ip=HERE, target=THERE),
     "aex": case(
         "enclave_event",
@@ -145,13 +147,13 @@ CASES = {
 }
 
 
-def traced(
+def start_traced(
     case: Case,
     out: bytearray | None = None,
     parameters: Parameters | None = None,
     **ctl: int,
 ) -> TraceUnit:
-    """Tracing in the midst, up to what comes before the event."""
+    """Return a processor that traces, up to the events before the case's event."""
     memory = Memory() if out is None else Memory(observer=lambda _, data: out.extend(data))
     unit = Processor(memory=memory, parameters=parameters, arch=case.arch).unit
     unit.wrmsr(Msr.OUTPUT_BASE, BUFFER)
@@ -164,6 +166,6 @@ def traced(
     return unit
 
 
-def happen(unit: TraceUnit, case: Case, **changed: Any) -> Any:
-    """The event, with other arguments for some."""
+def run_event(unit: TraceUnit, case: Case, **changed: Any) -> Any:
+    """Run the event, with other arguments for some."""
     return getattr(unit, case.event)(**{**case.arguments, **changed})

@@ -1,4 +1,4 @@
-"""What an event is told must fit: addresses of 64 bits, vectors of 8, C-states of 4."""
+"""Arguments of events must fit their fields: addresses of 64 bits, vectors of 8, C-states of 4."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtit.errors import IllegalEvent
 from rtit.processor import ArchState, Processor
 from rtit.unit.arch_state import VmxControls
 from rtit.unit.parameters.table import Parameters
-from unit.every_event import CASES, HERE, USER, Case, happen, traced
+from unit.every_event import CASES, HERE, USER, Case, run_event, start_traced
 
 ADDRESSES = {
     *("ip", "next_ip", "target", "event_ip", "report_ip", "guest_ip", "host_ip", "handler", "aep"),
@@ -32,7 +32,7 @@ BITS = {
 LITERAL = Parameters(uintr_literal="table")
 
 NEAR = {"taken", "not taken", "jump", "call", "indirect jump", "indirect call", "ret"}
-"""No packet carries their own address."""
+"""Events whose address is in no packet."""
 
 FIELDS = [
     (name, field)
@@ -47,17 +47,17 @@ FIELDS = [
 def test_values_beyond_the_field_are_rejected(name: str, field: str, ctl: int) -> None:
     each, bits = CASES[name], BITS[field]
     for wrong in (1 << bits, -1):
-        unit = traced(each, parameters=LITERAL, BranchEn=ctl)
+        unit = start_traced(each, parameters=LITERAL, BranchEn=ctl)
         before = unit.snapshot()
         with pytest.raises(IllegalEvent):
-            happen(unit, each, **{field: wrong})
+            run_event(unit, each, **{field: wrong})
         assert unit.snapshot() == before
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_values_within_the_field_are_accepted(name: str, field: str) -> None:
     each = CASES[name]
-    happen(traced(each), each, **{field: (1 << BITS[field]) - 1})
+    run_event(start_traced(each), each, **{field: (1 << BITS[field]) - 1})
 
 
 WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
@@ -79,30 +79,30 @@ WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_missing_components_are_rejected(what: str) -> None:
     each, changed = WRONG[what]
-    unit = traced(each)
+    unit = start_traced(each)
     before = unit.snapshot()
     with pytest.raises(IllegalEvent):
-        happen(unit, each, **changed)
+        run_event(unit, each, **changed)
     assert unit.snapshot() == before
 
 
 @pytest.mark.spec("TSX-008")
-def test_an_asynchronous_exit_aborts_its_transaction_first() -> None:
+def test_asynchronous_exit_in_a_transaction_is_rejected() -> None:
     each = replace(CASES["aex"], arch=replace(USER, in_enclave=True, in_tx=True))
-    unit = traced(each)
+    unit = start_traced(each)
     before = unit.snapshot()
     with pytest.raises(IllegalEvent, match="aborts first"):
-        happen(unit, each)
+        run_event(unit, each)
     assert unit.snapshot() == before
 
 
 @pytest.mark.spec("MSRGEN-007")
 def test_stm_vm_entry_loads_no_value_that_wrmsr_rejects() -> None:
     each = CASES["smm vm entry"]
-    unit = traced(each)
+    unit = start_traced(each)
     before = unit.snapshot()
     with pytest.raises(IllegalEvent, match="would fault"):
-        happen(unit, each, controls=VmxControls(entry_loads=((0x570, 1 << 57),)))
+        run_event(unit, each, controls=VmxControls(entry_loads=((0x570, 1 << 57),)))
     assert unit.snapshot() == before
 
 
@@ -117,15 +117,15 @@ TAKEN: dict[str, tuple[Case, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", TAKEN)
 def test_largest_value_is_accepted(what: str) -> None:
     each, changed = TAKEN[what]
-    happen(traced(each), each, **changed)
+    run_event(start_traced(each), each, **changed)
 
 
 @pytest.mark.parametrize(("name", "where"), [("early", "next_ip"), ("late", "host_ip")])
 def test_failed_vm_entry_continues_at_the_given_address(name: str, where: str) -> None:
     each = CASES[name]
     for ip in (0, 0x5000):
-        unit = traced(each)
-        assert happen(unit, each, **{where: ip}) == name
+        unit = start_traced(each)
+        assert run_event(unit, each, **{where: ip}) == name
         assert unit.state.ip == ip
 
 
@@ -142,7 +142,7 @@ NEXT_IPS: dict[str, tuple[ArchState, Callable[[Processor], Any]]] = {
 
 
 @pytest.mark.parametrize("name", NEXT_IPS)
-def test_the_next_address_of_a_processor_fits(name: str) -> None:
+def test_next_address_of_a_processor_wraps(name: str) -> None:
     arch, event = NEXT_IPS[name]
     cpu = Processor(arch=arch)
     before = cpu.snapshot()
@@ -151,9 +151,9 @@ def test_the_next_address_of_a_processor_fits(name: str) -> None:
     assert cpu.snapshot() == before
 
 
-def test_only_root_operation_leaves_an_stm() -> None:
+def test_leaving_an_stm_outside_root_operation_is_rejected() -> None:
     each = CASES["smm vm entry"]
-    unit = traced(each)
+    unit = start_traced(each)
     unit.state.arch = USER
     with pytest.raises(IllegalEvent, match="outside VMX root operation"):
-        happen(unit, each)
+        run_event(unit, each)

@@ -1,4 +1,4 @@
-"""A refused event changes nothing: any event, any arguments, in any state."""
+"""A rejected event changes no state: any event with any arguments in any state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rtit.unit.trace_unit import TraceUnit
 
 TABLE, REGION = 0x1000, 0x10_0000
 KERNEL = ArchState(cpl=0, cr3=0x5000)
-PLACES = {
+CONTEXTS = {
     "user": ArchState(cr3=0x5000),
     "kernel": KERNEL,
     "root": replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000),
@@ -58,11 +58,11 @@ NUMBERS: tuple[int, ...] = (
 NUMBERS += (0x1010, 0x2000, 0x9000, Msr.CTL, Msr.STATUS, Msr.OUTPUT_BASE, IA32_XSS, 0x1D9)
 REFUSALS = (RtitError, GeneralProtection, UndefinedOpcode)
 NO_EVENTS = {"snapshot", "restore", "rdmsr", "get_msr", "cpuid", "last_branch", "last_exception"}
-"""They have no state to keep, or are about nothing else."""
+"""Methods that are no events."""
 
 
 def events_of(kind: type) -> dict[str, Callable[..., Any]]:
-    """Every event that the class lists."""
+    """Return every event method of the class."""
     names = [name for name in vars(kind) if not name.startswith("_")]
     return {
         name: getattr(kind, name)
@@ -75,12 +75,14 @@ EVENTS = {f"unit.{name}": event for name, event in events_of(TraceUnit).items()}
 EVENTS |= {f"cpu.{name}": event for name, event in events_of(Processor).items()}
 
 
-def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
-    """In the midst of a trace, with packets that wait."""
+def make_processor(random: Random, context: str) -> tuple[Processor, bytearray]:
+    """Return a processor in the middle of a trace, with pending packets."""
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
     cpu = Processor(
-        profile=FULL if PLACES[place].vmx != "off" else random.choice((FULL, SKYLAKE, BROADWELL)),
+        profile=FULL
+        if CONTEXTS[context].vmx != "off"
+        else random.choice((FULL, SKYLAKE, BROADWELL)),
         memory=memory,
         time=TimeModel(),
         parameters=Parameters(
@@ -88,7 +90,7 @@ def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
             deferred_tips=random.choice((0, 3)),
             uintr_literal=random.choice(("full", "table")),
         ),
-        arch=PLACES[place],
+        arch=CONTEXTS[context],
     )
     write_topa_table(memory, TABLE, [TopaEntry(REGION), TopaEntry(TABLE, end=True)])
     out.clear()
@@ -107,19 +109,19 @@ def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
     unit.conditional(0x2000, 0x2002, 0x2010, True)
     unit.indirect_jump(0x2010, 0x3000)
     unit.conditional(0x3000, 0x3002, 0x3010, True)
-    turn = random.random()
-    if turn < 0.2:
+    choice = random.random()
+    if choice < 0.2:
         unit.begin_overflow()
-    elif turn < 0.3 and place != "waits":
+    elif choice < 0.3 and context != "waits":
         unit.sleep(0x3010, 2)
-    elif turn < 0.4 and place == "kernel":
+    elif choice < 0.4 and context == "kernel":
         random.choice((unit.smi, unit.acm_begin))(0x3010)
     unit.at(9)
     return cpu, out
 
 
-def argument(random: Random, name: str, hint: Any) -> Any:
-    """A value of the type, right or wrong."""
+def draw_argument(random: Random, name: str, hint: Any) -> Any:
+    """Return a valid or invalid value of the type."""
     if hint is int or hint == (int | None):
         if name == "clock":
             return random.choice((-1, 5, 9, 12, 100))
@@ -129,7 +131,7 @@ def argument(random: Random, name: str, hint: Any) -> Any:
     if hint is bool:
         return random.random() < 0.5
     if hint is ArchState or hint == (ArchState | None):
-        return random.choice(list(PLACES.values()))
+        return random.choice(list(CONTEXTS.values()))
     if hint is VmxControls:
         ends = VmxControls(clear_ctl=True, load_ctl=random.choice((0, 1, 1 << 63)))
         return random.choice((NO_CONTROLS, ends, VmxControls(tsc_offset=5)))
@@ -152,7 +154,7 @@ def argument(random: Random, name: str, hint: Any) -> Any:
     return random.choice(choices)
 
 
-def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
+def draw_arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
     hints = get_type_hints(event)
     found: dict[str, Any] = {}
     for name, parameter in list(inspect.signature(event).parameters.items())[1:]:
@@ -160,17 +162,17 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
             if random.random() < 0.5:
                 found["cr3"] = random.choice((0x5000, 0x6000, 1 << 64))
         elif parameter.default is inspect.Parameter.empty or random.random() < 0.5:
-            found[name] = argument(random, name, hints[name])
+            found[name] = draw_argument(random, name, hints[name])
     return found
 
 
 @pytest.mark.parametrize("name", EVENTS)
-@given(st.sampled_from(list(PLACES)), st.integers(0, 1 << 32))
-def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> None:
+@given(st.sampled_from(list(CONTEXTS)), st.integers(0, 1 << 32))
+def test_rejected_event_changes_nothing(name: str, context: str, seed: int) -> None:
     random = Random(seed)
-    cpu, out = machine(random, place)
+    cpu, out = make_processor(random, context)
     unit = cpu.unit
-    given = arguments(random, EVENTS[name])
+    given = draw_arguments(random, EVENTS[name])
     before, length, pending_knowledge = unit.snapshot(), len(out), unit.pending_knowledge
     try:
         EVENTS[name](unit if name.startswith("unit.") else cpu, **given)
@@ -190,7 +192,7 @@ def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> Non
 
 
 @pytest.mark.parametrize("vector", [-1, 256])
-def test_a_vector_has_eight_bits(vector: int) -> None:
+def test_vector_beyond_eight_bits_is_rejected(vector: int) -> None:
     cpu = Processor()
     with pytest.raises(IllegalEvent, match="a vector has 8 bits"):
         cpu.interrupt(0x1000, 0x2000, vector=vector)
@@ -214,7 +216,7 @@ def test_crystal_ratio_beyond_fast_counter_is_rejected() -> None:
     ],
     ids=["1", "2", "3", "virtual-8086"],
 )
-def test_a_program_above_cpl_0_has_no_msrs(arch: ArchState) -> None:
+def test_rdmsr_and_wrmsr_above_cpl_0_are_rejected(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     with pytest.raises(GeneralProtection, match=f"WRMSR at CPL {arch.privilege}"):
         cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
@@ -228,7 +230,7 @@ def test_a_program_above_cpl_0_has_no_msrs(arch: ArchState) -> None:
     [KERNEL, ArchState(real_mode=True, lma=False, cs_l=False, cpl=3)],
     ids=["0", "real mode"],
 )
-def test_a_program_at_cpl_0_has_the_msrs(arch: ArchState) -> None:
+def test_rdmsr_and_wrmsr_work_at_cpl_0(arch: ArchState) -> None:
     cpu = Processor(arch=arch)
     cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
@@ -245,7 +247,7 @@ def test_set_msr_and_get_msr_work_at_any_cpl() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 64 | 1])
-def test_an_msr_has_64_bits(value: int) -> None:
+def test_msr_value_beyond_64_bits_is_rejected(value: int) -> None:
     cpu = Processor(arch=KERNEL)
     for write in (cpu.set_msr, cpu.wrmsr):
         with pytest.raises(IllegalEvent, match="an MSR has 64 bits"):
@@ -273,9 +275,9 @@ IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {
 
 @pytest.mark.spec("TSX-008")
 @pytest.mark.parametrize("name", IN_TRANSACTION)
-def test_a_transaction_is_aborted_first(name: str) -> None:
-    place, event = IN_TRANSACTION[name]
-    cpu = Processor(arch=PLACES[place])
+def test_event_that_aborts_is_rejected_in_a_transaction(name: str) -> None:
+    context, event = IN_TRANSACTION[name]
+    cpu = Processor(arch=CONTEXTS[context])
     before = cpu.unit.snapshot()
     with pytest.raises(IllegalEvent, match="in a transaction, which it aborts first"):
         event(cpu)
@@ -286,8 +288,8 @@ def test_a_transaction_is_aborted_first(name: str) -> None:
 
 
 @pytest.mark.spec("TSX-008")
-def test_vm_entry_and_vmptrld_abort_first() -> None:
-    cpu = Processor(arch=replace(PLACES["root"], in_tx=True))
+def test_vm_entry_and_vmptrld_are_rejected_in_a_transaction() -> None:
+    cpu = Processor(arch=replace(CONTEXTS["root"], in_tx=True))
     with pytest.raises(IllegalEvent, match="aborts first"):
         cpu.vm_entry(1, 2)
     with pytest.raises(IllegalEvent, match="aborts first"):
@@ -297,7 +299,7 @@ def test_vm_entry_and_vmptrld_abort_first() -> None:
 
 
 @pytest.mark.parametrize("cause", ["sleeps", "waits for SIPI"])
-def test_no_smi_for_a_processor_that_does_not_run(cause: str) -> None:
+def test_smi_while_the_processor_does_not_run_is_rejected(cause: str) -> None:
     cpu = Processor(arch=KERNEL)
     if cause == "sleeps":
         cpu.mwait(1, 4, 0x20)

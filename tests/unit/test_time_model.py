@@ -40,7 +40,7 @@ def test_tsc_is_crystal_clocks_and_ticks_since(
 
 @pytest.mark.spec("TIME-015")
 @pytest.mark.parametrize(("p1", "ratio"), [(10, 10), (24, 39), (30, 8)])
-def test_tsc_runs_at_p1_whatever_the_core_does(p1: int, ratio: int) -> None:
+def test_tsc_runs_at_p1_at_any_core_frequency(p1: int, ratio: int) -> None:
     """A second has P1 x bus clock ticks, and CBR x bus clock core cycles."""
     time = TimeModel(tsc_numerator=8 * p1, max_non_turbo_ratio=p1, core_ratio=ratio)
     assert time.tsc_hz == p1 * 100_000_000
@@ -63,7 +63,7 @@ def test_first_cycle_of_a_crystal_clock(start: int, cycle: int, denominator: int
     assert time.art_at(first) >= art > time.art_at(first - 1)
 
 
-def test_nanoseconds_are_tsc_ticks() -> None:
+def test_nanoseconds_convert_to_tsc_ticks() -> None:
     time = TimeModel()
     assert time.tsc(1234) == 1_000_001_234
     assert time.nanoseconds(1234) == 1_000_001_234
@@ -119,7 +119,7 @@ def test_largest_clocks_are_accepted(last: dict[str, int]) -> None:
         {"ip_compression": "zip"},
     ],
 )
-def test_impossible_parameters(wrong: dict[str, object]) -> None:
+def test_impossible_parameters_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong)).split("_")[0]):
         Parameters(**wrong)  # type: ignore[arg-type]
 
@@ -136,8 +136,8 @@ def test_code_width() -> None:
         ArchState(cpl=4)
 
 
-def test_clocks_after_a_sleep() -> None:
-    """10 cycles, then 4000 ticks of sleep: TSC, ART and cycles keep their relation."""
+def test_clocks_keep_their_relation_after_a_sleep() -> None:
+    """10 cycles, then 4000 ticks of sleep."""
     time = TimeModel().after_sleep(10, 4000)
     assert (time.tsc_at(10), time.tsc_at(15)) == (1_000_004_010, 1_000_004_015)
     assert time.art_at(10) == 25_000_100
@@ -152,7 +152,7 @@ def test_tsc_that_stops_during_sleep() -> None:
     assert time.art_at(10) == 25_000_100
 
 
-def test_clocks_after_a_frequency_change() -> None:
+def test_frequency_change_scales_cycles() -> None:
     """From cycle 100 on 20 x 100 MHz: a tick of the TSC is two cycles."""
     time = TimeModel().with_core_ratio(100, 20)
     assert (time.tsc_at(100), time.tsc_at(300)) == (1_000_000_100, 1_000_000_200)

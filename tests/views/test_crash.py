@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rtit.capture.backends import start_recording
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
@@ -35,7 +34,7 @@ def test_fault_is_last_line_of_listing_and_in_report(
     exe = program("crash_late")
     record_to_end(start_recording(RecordRequest([str(exe)], backend=backend, output=data)))
     lines = SOURCE.read_text().splitlines()
-    place = 1 + next(n for n, line in enumerate(lines) if "*nowhere = value;" in line)
+    crash_line = 1 + next(n for n, line in enumerate(lines) if "*nowhere = value;" in line)
     capfd.readouterr()
 
     def listed(*options: str) -> list[str]:
@@ -52,7 +51,7 @@ def test_fault_is_last_line_of_listing_and_in_report(
     last = every[-1]
     assert int(last.split()[0], 16) == ended.exit_status.fault.ip
     assert " main+" in last
-    assert last.endswith(f"<- SIGSEGV at address 0x0, not executed, crash_late.c:{place}")
+    assert last.endswith(f"<- SIGSEGV at address 0x0, not executed, crash_late.c:{crash_line}")
     assert not any("<-" in line for line in every[:-1])
     assert listed("--fields", "ip,sym,asm", "--merge", "--tail", "3") == every[-3:]
     assert listed("--fields", "ip,sym,asm", "--function", "main", "--tail", "1") == [last]
@@ -61,7 +60,7 @@ def test_fault_is_last_line_of_listing_and_in_report(
     assert main(["report", str(data)]) == 0
     report = capfd.readouterr().out
     assert "SIGSEGV at address 0x0 in main+" in report
-    assert f"(crash_late.c:{place})" in report
+    assert f"(crash_late.c:{crash_line})" in report
     # main calls some(), which calls through the table; what it prints comes last
     calls = [line for line in report.splitlines() if " -> " in line]
     assert len(calls) == 5
@@ -71,7 +70,7 @@ def test_fault_is_last_line_of_listing_and_in_report(
 @pytest.mark.parametrize(
     "stop", [{"stop_at": "main"}, {"size_limits": SizeLimits(max_size=16 << 10)}]
 )
-def test_a_trace_that_ends_before_has_no_last_calls(
+def test_trace_that_ends_before_the_crash_has_no_last_calls(
     stop: dict[str, Any],
     program: ProgramBuilder,
     tmp_path: Path,
@@ -103,8 +102,8 @@ def test_trace_with_damaged_end_has_no_last_calls(
         [stream] = trace.streams
         piece = stream.source.pieces[0]  # type: ignore[attr-defined]
     broken = bytearray(data.read_bytes())
-    place = piece.file_offset + piece.size // 2
-    broken[place : place + 8] = (
+    crash_line = piece.file_offset + piece.size // 2
+    broken[crash_line : crash_line + 8] = (
         b"\x02\xff" * 4
     )  # bytes that are no packets, without a PSB after them
     data.write_bytes(broken)

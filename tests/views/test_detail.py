@@ -28,7 +28,7 @@ def data(
     return path
 
 
-def listed(capfd: pytest.CaptureFixture[str], data: Path, *options: str) -> list[str]:
+def list_instructions(capfd: pytest.CaptureFixture[str], data: Path, *options: str) -> list[str]:
     assert main(["instructions", *options, str(data)]) == 0
     found = capfd.readouterr()
     assert found.err == ""
@@ -44,8 +44,8 @@ def test_detailed_lines_equal_native_lines(data: Path, capfd: pytest.CaptureFixt
         ("--tail", "70"),
         ("--merge", "--head", "9"),
     ):
-        fast = listed(capfd, data, "--fields", "tid,time,ip,sym,asm", *options)
-        slow = listed(capfd, data, "--fields", "bits,tid,time,ip,sym,asm", *options)
+        fast = list_instructions(capfd, data, "--fields", "tid,time,ip,sym,asm", *options)
+        slow = list_instructions(capfd, data, "--fields", "bits,tid,time,ip,sym,asm", *options)
         assert [line.removeprefix("64 ") for line in slow] == fast
 
 
@@ -53,15 +53,15 @@ def test_detailed_lines_respect_function_and_time(
     data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for options in (("--function", "main"), ("--time", "1000000500,1000000900")):
-        fast = listed(capfd, data, "--fields", "tid,ip", *options)
-        slow = listed(capfd, data, "--fields", "in_tx,tid,ip", *options)
+        fast = list_instructions(capfd, data, "--fields", "tid,ip", *options)
+        slow = list_instructions(capfd, data, "--fields", "in_tx,tid,ip", *options)
         assert [line.removeprefix("- ") for line in slow] == fast
         assert fast
 
 
 def test_fields_equal_columns_of_table(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fields = "ip,insnlen,bits,in_tx,earliest,latest,cycles,freq,pid,comm,cpu"
-    lines = listed(capfd, data, "--fields", fields)
+    lines = list_instructions(capfd, data, "--fields", fields)
     with Trace(data) as trace:
         clock = trace.clock
         assert clock is not None
@@ -82,7 +82,9 @@ def test_fields_equal_columns_of_table(data: Path, capfd: pytest.CaptureFixture[
 
 
 def test_insn_and_dso_fields(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines = listed(capfd, data, "--fields", "dso,insnlen,insn", "--head", "1", "--tid", _tid(data))
+    lines = list_instructions(
+        capfd, data, "--fields", "dso,insnlen,insn", "--head", "1", "--tid", _tid(data)
+    )
     dso, size, *code = lines[0].split()
     assert Path(dso).is_file()
     assert int(size) == len(code)
@@ -97,7 +99,7 @@ def test_ipc_sums_to_all_cycles_and_instructions(
     data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The clock has one cycle per instruction; CYC packets count those of other threads, too."""
-    lines = listed(capfd, data, "--fields", "cycles,ipc", "--tid", _tid(data))
+    lines = list_instructions(capfd, data, "--fields", "cycles,ipc", "--tid", _tid(data))
     lines_with_ipc = [line.split() for line in lines if "(" in line]
     assert len(lines_with_ipc) > 10
     instructions = [int(words[2].strip("()").split("/")[0]) for words in lines_with_ipc]
@@ -142,8 +144,8 @@ def test_fault_is_last_line_with_detailed_fields(
 ) -> None:
     crashed = record([program("crash")]).data
     for options in ((), ("--tail", "3"), ("--merge",), ("--merge", "--tail", "2"), ("--head", "4")):
-        fast = listed(capfd, crashed, "--fields", "ip", *options)
-        slow = listed(capfd, crashed, "--fields", "ip,bits", *options)
+        fast = list_instructions(capfd, crashed, "--fields", "ip", *options)
+        slow = list_instructions(capfd, crashed, "--fields", "ip,bits", *options)
         assert [line.split()[0] for line in slow] == [line.split()[0] for line in fast]
         assert ("not executed" in slow[-1]) == ("--head" not in options)
 

@@ -1,9 +1,9 @@
-//! One trace into a bitmap of 64 KB, by rtit and by others: with nothing known, and again and again.
+//! Decodes one trace into a bitmap of 64 KB, by rtit and by others: with a fresh decoder, and repeatedly.
 //!
 //! usage: peers DECODERS TRACE OTHER REPETITIONS AGAIN FILE@ADDRESS... (DECODERS: names with commas between them;
-//! addresses hexadecimal; the code). Prints a line for each decoder: its name, nanoseconds of CPU time of a fresh
-//! decoder's first run, of a later run, and of the run of OTHER, another trace of the same code, by a decoder that knows
-//! TRACE; or its name and why it cannot. Of each the first quartile, the median and the third. The decoders take turns.
+//! addresses hexadecimal; the code). Prints a line for each decoder: its name, nanoseconds of CPU time of the
+//! first run, of a later run, and of the run of OTHER, another trace of the same code, after TRACE; or its name and an
+//! error. Each time has its quartiles and median. The decoders alternate.
 
 use std::error::Error;
 use std::fmt::Display;

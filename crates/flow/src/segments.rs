@@ -14,14 +14,12 @@
 //! bounded ([`ParallelConfig`]): a segment with very many results or losses stops early, and those after it are
 //! decoded again.
 //!
-//! Two kinds of results: [`OrderedDecoder`] hands out batches in the order of the stream, [`AdditiveDecoder`] adds up.
+//! Two kinds of results: [`OrderedDecoder`] returns batches in the order of the stream, [`AdditiveDecoder`] adds up.
 
 mod additive;
 mod ordered;
-mod parallel_config;
-mod round_plan;
-mod worker_threads;
+mod rounds;
 
 pub use additive::{AdditiveDecoder, AdditiveSink};
 pub use ordered::OrderedDecoder;
-pub use parallel_config::ParallelConfig;
+pub use rounds::ParallelConfig;

@@ -2,8 +2,8 @@
 //!
 //! A decoder reports executed code as fragments of runs: `extend_run` for contiguous instructions, `end_run` where the
 //! run ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without
-//! the calls that it ignores. [`SinkNeeds`] says what the transition tables may leave out: a sink that only counts gets
-//! transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
+//! the calls that it ignores. [`SinkNeeds`] determines what the transition tables may leave out: a sink that only
+//! counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
 //! `SinkNeeds::Interpreter` gets none at all.
 
 use rtit_x86::Mode;
@@ -11,74 +11,36 @@ use rtit_x86::Mode;
 use crate::backpressure::UnreportedPath;
 use crate::event::Event;
 
-/// Why a run ended: the kind of its last instruction, or what interrupted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum RunEnd {
-    /// The run continues in the next row.
-    Cut = 0,
-    /// A conditional branch that was taken.
-    Conditional = 1,
-    Jump = 2,
-    Call = 3,
-    IndirectJump = 4,
-    IndirectCall = 5,
-    Return = 6,
-    /// Far JMP, CALL, RET, IRET and the like.
-    Far = 7,
-    Syscall = 8,
-    /// An event struck before the next instruction.
-    Event = 9,
-    /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
-    Off = 10,
-    /// What followed is lost.
-    Lost = 11,
-    /// The stream ended.
-    EndOfStream = 12,
-    /// VMLAUNCH, VMRESUME.
-    VmEntry = 13,
-}
-
-impl RunEnd {
-    pub const ALL: [RunEnd; 14] = [
-        RunEnd::Cut,
-        RunEnd::Conditional,
-        RunEnd::Jump,
-        RunEnd::Call,
-        RunEnd::IndirectJump,
-        RunEnd::IndirectCall,
-        RunEnd::Return,
-        RunEnd::Far,
-        RunEnd::Syscall,
-        RunEnd::Event,
-        RunEnd::Off,
-        RunEnd::Lost,
-        RunEnd::EndOfStream,
-        RunEnd::VmEntry,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunEnd::Cut => "cut",
-            RunEnd::Conditional => "conditional",
-            RunEnd::Jump => "jump",
-            RunEnd::Call => "call",
-            RunEnd::IndirectJump => "indirect jump",
-            RunEnd::IndirectCall => "indirect call",
-            RunEnd::Return => "return",
-            RunEnd::Far => "far",
-            RunEnd::Syscall => "syscall",
-            RunEnd::Event => "event",
-            RunEnd::Off => "off",
-            RunEnd::Lost => "lost",
-            RunEnd::EndOfStream => "end of stream",
-            RunEnd::VmEntry => "vm entry",
-        }
+named_enum! {
+    /// Why a run ended: the kind of its last instruction, or what interrupted it.
+    RunEnd {
+        /// The run continues in the next row.
+        Cut = 0, "cut";
+        /// A conditional branch that was taken.
+        Conditional = 1, "conditional";
+        Jump = 2, "jump";
+        Call = 3, "call";
+        IndirectJump = 4, "indirect jump";
+        IndirectCall = 5, "indirect call";
+        Return = 6, "return";
+        /// Far JMP, CALL, RET, IRET and the like.
+        Far = 7, "far";
+        Syscall = 8, "syscall";
+        /// An event struck before the next instruction.
+        Event = 9, "event";
+        /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
+        Off = 10, "off";
+        /// What followed is lost.
+        Lost = 11, "lost";
+        /// The stream ended.
+        EndOfStream = 12, "end of stream";
+        /// VMLAUNCH, VMRESUME.
+        VmEntry = 13, "vm entry";
     }
 }
 
 /// Contiguous instructions that ran one after the other, at least one: a run, or a part of one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RunFragment<'a> {
     /// IP of the first instruction.
     pub start: u64,
@@ -156,7 +118,7 @@ pub trait TakenTransitions {
     /// The address space of all of them.
     fn space(&self) -> u32;
     /// Returns one of them.
-    fn transition(&self, placed: LoggedTransition) -> impl TakenTransition;
+    fn transition(&self, logged: LoggedTransition) -> impl TakenTransition;
 }
 
 /// Rows and instructions that a sink still takes before it is full.
@@ -214,33 +176,33 @@ pub trait Sink {
     fn event(&mut self, event: &Event);
     /// The loop of these instructions may have run more often than reported: it emits no packets.
     fn unknown_repetitions(&mut self, _round: &[u64]) {}
-    /// From here on the code is as of `time`. A sink that reads code moves its own view forward.
+    /// From here on the code is that of `time`. A sink that reads code moves its own view forward.
     fn set_code_time(&mut self, _time: u64) {}
     /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay` makes.
     #[inline]
-    fn take_transition(&mut self, step: &impl TakenTransition)
+    fn take_transition(&mut self, transition: &impl TakenTransition)
     where
         Self: Sized,
     {
-        step.replay(self);
+        transition.replay(self);
     }
     /// Does as `take_transition`, for several.
     #[inline]
-    fn take_transitions(&mut self, steps: &impl TakenTransitions)
+    fn take_transitions(&mut self, transitions: &impl TakenTransitions)
     where
         Self: Sized,
     {
-        for &placed in steps.logged() {
-            self.take_transition(&steps.transition(placed));
+        for &logged in transitions.logged() {
+            self.take_transition(&transitions.transition(logged));
         }
     }
     /// A transition was taken `times` times since the last call for it (`SinkNeeds::TransitionCounts`).
-    fn transition_count(&mut self, step: &impl TakenTransition, times: u64)
+    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64)
     where
         Self: Sized,
     {
         for _ in 0..times {
-            step.replay(self);
+            transition.replay(self);
         }
     }
     /// Does as `edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
@@ -262,7 +224,7 @@ pub trait Sink {
     }
 }
 
-/// A sink for the decoder's own counts alone.
+/// A sink that takes nothing, for the counts of the decoder alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingSink;
 

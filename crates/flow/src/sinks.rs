@@ -1,6 +1,6 @@
 //! The sinks that give results in order, as columns.
 //!
-//! `column_sink` gathers all of them. Its formats have a file each: runs, runs with hashes, branches, instructions,
+//! `column_sink` collects all of them. Its formats have a file each: runs, runs with hashes, branches, instructions,
 //! block ids.
 
 mod block_ids;
@@ -10,14 +10,11 @@ mod column_set;
 mod column_sink;
 mod hashed_runs;
 mod instructions;
-mod ordered_sink;
 mod runs;
-mod templates;
 
 pub use block_ids::{Block, BlockIdColumns, BlockIdSink, BlockTable};
 pub use branches::{BranchColumns, BranchSink};
-pub use column_sink::ColumnSink;
+pub use column_sink::{ColumnSink, OrderedSink};
 pub use hashed_runs::{HashedRun, HashedRunColumns, HashedRunSink};
 pub use instructions::{InstructionColumns, InstructionSink};
-pub use ordered_sink::OrderedSink;
 pub use runs::{PlacedEvent, Run, RunColumns, RunSink};

@@ -6,7 +6,8 @@ use rtit_packet::{Columns, Scanner};
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![
         4 => (0u8..=255).prop_map(|byte| vec![byte & 0xfe]),
-        2 => prop::sample::select(vec![0x2du8, 0x4d, 0x6d, 0x8d, 0xcd, 0x0d, 0x59, 0x19, 0x99, 0x03]).prop_map(|byte| vec![byte]),
+        2 => prop::sample::select(vec![0x2du8, 0x4d, 0x6d, 0x8d, 0xcd, 0x0d, 0x59, 0x19, 0x99, 0x03])
+            .prop_map(|byte| vec![byte]),
         1 => any::<u8>().prop_map(|byte| vec![2, byte]),
         1 => Just(vec![2, 0x63, 4]),
     ];
@@ -20,7 +21,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Mostly packets that their first byte tells; TSCs, pieces of PSBs, and packets that swallow the beginning of a PSB.
+/// Mostly packets whose kind follows from their first byte; TSCs, pieces of PSBs, and packets that swallow the beginning of a PSB.
 fn long() -> impl Strategy<Value = Vec<u8>> {
     let tip = prop::sample::select(vec![0x2du8, 0x4d, 0x71, 0x8d, 0x01, 0x3d]);
     let part = prop_oneof![
@@ -56,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn same_as_the_scanner(data in bytes(), limit in 1usize..600) {
+    fn columns_equal_those_of_the_scanner(data in bytes(), limit in 1usize..600) {
         let mut scanner = Scanner::new(&data);
         let mut reference = Scanner::new(&data);
         loop {

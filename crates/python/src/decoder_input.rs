@@ -155,10 +155,10 @@ pub fn settings(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
                 })?;
             }
             "start" => settings.start = initial_state(value.extract()?)?,
-            "walk" if value.extract()? => settings.steps = TransitionLimits::NONE,
+            "walk" if value.extract()? => settings.transitions = TransitionLimits::NONE,
             "walk" => {}
-            "timing_samples" => settings.points = value.extract()?,
-            "max_counters" => settings.places = value.extract()?,
+            "timing_samples" => settings.timing_samples = value.extract()?,
+            "max_counters" => settings.max_counters = value.extract()?,
             _ => {
                 let message = format!("{name:?} is not a setting of a decoder");
                 return Err(PyTypeError::new_err(message));
@@ -169,7 +169,7 @@ pub fn settings(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
         let message = format!("mtc_freq is {}, not 0 to 15", settings.time.mtc_freq);
         return Err(PyValueError::new_err(message));
     }
-    if settings.places == 0 {
+    if settings.max_counters == 0 {
         return Err(PyValueError::new_err("max_counters is 0, not 1 or more"));
     }
     Ok(settings)

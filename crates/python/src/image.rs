@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_flow::CodeCachePool;
-use rtit_image::{Bytes, Fetch, NoAnswer, Pager, View, PAGE};
+use rtit_image::{Bytes, PageError, PageSource, Pager, View, PAGE};
 
 use crate::errors::{lock, PendingError};
 
@@ -113,16 +113,16 @@ impl PendingError for PageCallback {
 
 struct PageFetcher(Arc<PageCallback>);
 
-impl Fetch for PageFetcher {
-    fn fetch(&self, page: u64) -> Result<Option<Bytes>, NoAnswer> {
+impl PageSource for PageFetcher {
+    fn read_page(&self, page: u64) -> Result<Option<Bytes>, PageError> {
         let callback = &self.0;
         Python::attach(|py| {
             if lock(&callback.error).is_some() {
-                return Err(NoAnswer);
+                return Err(PageError);
             }
             callback.call(py, page).map_err(|error| {
                 *lock(&callback.error) = Some(error);
-                NoAnswer
+                PageError
             })
         })
     }
@@ -240,7 +240,7 @@ impl Space {
             let mut part = [0; 1 << 12];
             let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
             let count = view.read_into(at, part);
-            if count == 0 && !view.ask(at) {
+            if count == 0 && !view.request_page(at) {
                 break;
             }
             out.extend_from_slice(&part[..count.min(part.len())]);

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use rtit_listing::table::{lines, Column, Name};
-use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
+use rtit_listing::{AddressPeriod, Field, InstructionFilter, LineFormat, Lines, TimeScale};
 
 use crate::arguments::Items;
 use crate::image::Space;
@@ -16,7 +16,7 @@ type Bounds = (u64, u64, u64, u64);
 
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
-    layout: Layout,
+    format: LineFormat,
     /// The address spaces, with the names of each.
     spaces: Vec<(Py<Space>, Py<Names>)>,
 }
@@ -38,13 +38,13 @@ impl Listing {
         tail: Option<u64>,
         others: Items<(Py<Space>, Py<Names>)>,
     ) -> PyResult<Listing> {
-        let place = |(start, end, since, until): Bounds| Place {
+        let period = |(start, end, since, until): Bounds| AddressPeriod {
             start,
             end,
             since,
             until,
         };
-        let in_space = |ranges: Items<Bounds>| ranges.0.into_iter().map(place).collect();
+        let in_space = |ranges: Items<Bounds>| ranges.0.into_iter().map(period).collect();
         let field = |name: &String| {
             let found = Field::ALL.into_iter().find(|field| field.name() == name);
             found.ok_or_else(|| PyValueError::new_err(format!("no field {name:?}")))
@@ -53,19 +53,19 @@ impl Listing {
         if fields.is_empty() {
             return Err(PyValueError::new_err("no field given"));
         }
-        let layout = Layout {
+        let format = LineFormat {
             fields,
             tid,
             scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
-            wanted: Wanted {
-                places: ranges.map(|spaces| spaces.0.into_iter().map(in_space).collect()),
+            filter: InstructionFilter {
+                periods: ranges.map(|spaces| spaces.0.into_iter().map(in_space).collect()),
                 times,
                 tail,
             },
         };
         let mut spaces = vec![(space, names)];
         spaces.extend(others.0);
-        Ok(Listing { layout, spaces })
+        Ok(Listing { format, spaces })
     }
 
     #[classattr]
@@ -79,7 +79,7 @@ impl Listing {
     pub fn sink(&self) -> Lines {
         let spaces = self.spaces.iter();
         let views = spaces.map(|(space, names)| (space.get().inner().view(), names.get().cursor()));
-        Lines::new(self.layout.clone(), views.collect())
+        Lines::new(self.format.clone(), views.collect())
     }
 }
 

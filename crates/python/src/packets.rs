@@ -4,15 +4,12 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{
-    empty_buffer, BufferPoolGuard, PacketClock, PerfClock, PerfTime, PerfTimeKind, StreamWindow,
-    WindowSource,
-};
+use rtit_flow::{empty_buffer, BufferPoolGuard, PacketClock, StreamWindow, WindowSource};
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
-use crate::arguments::{dict_of, AllItems};
-use crate::columns::{column, Column};
+use crate::arguments::dict_of;
+use crate::columns::Column;
 use crate::decoder_input::{settings, Stream};
 use crate::errors::lock_exclusively;
 use crate::results::samples_dict;
@@ -44,35 +41,31 @@ struct State {
     position: usize,
     block: Option<u8>,
     clock: Option<PacketClock>,
-    perf_clock: Option<PerfClock>,
     _pool: BufferPoolGuard,
 }
 
 #[pymethods]
 impl PacketScan {
     #[new]
-    #[pyo3(signature = (stream, clocks = None, *, timing_samples = false, perf_buffer_ends = None))]
+    #[pyo3(signature = (stream, clocks = None, *, timing_samples = false))]
     fn new(
         stream: &Bound<'_, PyAny>,
         clocks: Option<&Bound<'_, PyDict>>,
         timing_samples: bool,
-        perf_buffer_ends: Option<AllItems<u64>>,
     ) -> PyResult<PacketScan> {
-        let (mut clock, mut perf_clock) = (None, None);
-        if let Some(clocks) = clocks {
-            let time = settings(Some(clocks))?.time;
-            match perf_buffer_ends {
-                Some(ends) => perf_clock = Some(PerfClock::new(time, ends.0)),
-                None => clock = Some(PacketClock::new(time, timing_samples)),
+        let clock = match clocks {
+            Some(clocks) => {
+                let time = settings(Some(clocks))?.time;
+                Some(PacketClock::new(time, timing_samples))
             }
-        }
+            None => None,
+        };
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream: Stream::new(stream)?,
                 position: 0,
                 block: None,
                 clock,
-                perf_clock,
                 _pool: BufferPoolGuard::new(),
             }),
         })
@@ -82,27 +75,10 @@ impl PacketScan {
         self.lock()?.next(py, limit)
     }
 
-    fn perf_times(&self) -> PyResult<[Column; 4]> {
-        let mut state = self.lock()?;
-        let clock = state.perf_clock.as_mut();
-        let times = clock.map_or_else(Vec::new, PerfClock::take_times);
-        let ratio = |each: &PerfTime| match each.kind {
-            PerfTimeKind::Ratio(ratio) => ratio.into(),
-            _ => 0,
-        };
-        let is_position = |each: &PerfTime| u8::from(each.kind == PerfTimeKind::Position);
-        Ok([
-            column(&times, |each| each.offset),
-            column(&times, |each| each.time),
-            column::<_, u64>(&times, ratio),
-            column(&times, is_position),
-        ])
-    }
-
     fn timing_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut state = self.lock()?;
         let clock = state.clock.as_mut();
-        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_points))
+        samples_dict(py, &clock.map_or_else(Vec::new, PacketClock::take_samples))
     }
 }
 
@@ -143,21 +119,10 @@ impl State {
             }
         }
         if columns.is_empty() && bad.is_none() {
-            if let Some(clock) = &mut self.perf_clock {
-                clock.end();
-            }
             return Ok(None);
-        }
-        if let Some(clock) = &mut self.perf_clock {
-            py.detach(|| {
-                for_each_packet(&columns, 0, |kind, detail, payload, offset| {
-                    clock.process(kind, detail, payload, offset);
-                });
-            });
         }
         if bad.is_some() {
             self.clock.iter_mut().for_each(PacketClock::lose_packets);
-            self.perf_clock.iter_mut().for_each(PerfClock::lose_packets);
         }
         let times = times.map(|times| -> [Column; 3] {
             [

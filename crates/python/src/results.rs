@@ -46,7 +46,9 @@ pub fn counts_dict<'py>(
     counts: &Counts,
     ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let packets = ROWS.iter().map(|row| (row.name, counts.of(row.kind)));
+    let packets = ROWS
+        .iter()
+        .map(|row| (row.name, counts.packets_of(row.kind)));
     let errors = ErrorClass::ALL.map(|class| (class.name(), ledger.errors(class)));
     let errata = Erratum::ALL.map(|erratum| (erratum.name(), counts.errata[erratum as usize]));
     let statuses = [
@@ -55,13 +57,11 @@ pub fn counts_dict<'py>(
         ByteStatus::Lost,
         ByteStatus::Elsewhere,
     ];
-    let bytes = statuses.map(|status| (status.name(), ledger.bytes(status)));
     let is_counted = |(_, count): &(&str, u64)| *count != 0;
-    dict_of!(py,
+    let dict = dict_of!(py,
         packets: packets.filter(is_counted).into_py_dict(py)?,
         errors: errors.into_iter().filter(is_counted).into_py_dict(py)?,
         errata: errata.into_iter().filter(is_counted).into_py_dict(py)?,
-        bytes: bytes.into_py_dict(py)?,
         instructions: counts.instructions,
         conditional: counts.conditional,
         indirect: counts.indirect,
@@ -69,9 +69,14 @@ pub fn counts_dict<'py>(
         compressed_returns: counts.compressed_returns,
         asynchronous: counts.asynchronous,
         cycles: counts.cycles,
-        measured: counts.measured,
-        inactive: counts.inactive,
-    )
+        measured_cycles: counts.measured.0,
+        measured_ticks: counts.measured.1,
+        inactive_ticks: counts.inactive,
+    )?;
+    for status in statuses {
+        dict.set_item(format!("{}_bytes", status.name()), ledger.bytes(status))?;
+    }
+    Ok(dict)
 }
 
 pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>> {
@@ -125,7 +130,7 @@ pub fn blocks_dict<'py>(py: Python<'py>, blocks: &[Block]) -> PyResult<Bound<'py
         last: column(blocks, |block| block.last),
         instructions: column(blocks, |block| block.instructions),
         end: column(blocks, |block| block.end as u8),
-        continues: column(blocks, |block| u8::from(block.goes_on)),
+        continues: column(blocks, |block| u8::from(block.continues)),
         bits: column(blocks, |block| block.bits),
     )
 }
@@ -166,8 +171,8 @@ pub fn edges_dict(
     edges: impl Iterator<Item = EdgeTotal> + Clone,
 ) -> PyResult<Bound<'_, PyDict>> {
     dict_of!(py,
-        edge_from: column(edges.clone(), |edge| edge.from),
-        edge_to: column(edges.clone(), |edge| edge.to),
+        edge_source: column(edges.clone(), |edge| edge.from),
+        edge_target: column(edges.clone(), |edge| edge.to),
         edge_kind: column(edges.clone(), |edge| edge.kind),
         edge_count: column(edges, |edge| edge.count),
     )

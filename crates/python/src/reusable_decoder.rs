@@ -191,8 +191,12 @@ fn summary<'py>(
     decoder: &rtit_flow::ReusableDecoder,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (ledger, counts) = (decoder.ledger(), decoder.counts());
-    let is_error =
-        |class: &ErrorClass| !matches!(class, ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown);
+    let is_error = |class: &ErrorClass| {
+        !matches!(
+            class,
+            ErrorClass::UnknownRepetitions | ErrorClass::AmbiguousThread
+        )
+    };
     let errors = ErrorClass::ALL.into_iter().filter(is_error);
     let errors: u64 = errors.map(|class| ledger.errors(class)).sum();
     let last = ledger.spans().last().and_then(|span| span.error.as_ref());

@@ -78,7 +78,7 @@ impl<S: Sink + Send + 'static> Decoder for Serial<S> {
     }
 
     fn take_timing_samples(&mut self) -> Vec<TimingSample> {
-        self.take_points()
+        self.take_samples()
     }
 }
 
@@ -199,7 +199,7 @@ fn other_results() -> PyErr {
 
 /// Whether results must be taken; timing samples also come without rows.
 fn is_full<S: Sink>(decoder: &mut Serial<S>) -> bool {
-    decoder.sink_mut().is_full() || decoder.points_waiting() > MAX_TIMING_SAMPLES
+    decoder.sink_mut().is_full() || decoder.samples_waiting() > MAX_TIMING_SAMPLES
 }
 
 #[pyclass(frozen, module = "rtit._core")]
@@ -413,7 +413,7 @@ impl StreamDecoder {
         py: Python<'py>,
         max_rows: usize,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let sink = |settings: &Settings| InstructionSink::new(settings.points);
+        let sink = |settings: &Settings| InstructionSink::new(settings.timing_samples);
         let batch = self.next_batch(py, max_rows, true, sink)?;
         batch.map(|batch| instructions_dict(py, batch)).transpose()
     }
@@ -423,7 +423,7 @@ impl StreamDecoder {
         py: Python<'py>,
         max_rows: usize,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let sink = |settings: &Settings| BranchSink::new(settings.points);
+        let sink = |settings: &Settings| BranchSink::new(settings.timing_samples);
         let batch = self.next_batch(py, max_rows, true, sink)?;
         batch.map(|batch| branches_dict(py, batch)).transpose()
     }
@@ -469,7 +469,7 @@ impl StreamDecoder {
         };
         decoder.sink_mut().set_limits(max_bytes, max_lines);
         self.advance(py, decoder, false)?;
-        let part = py.detach(|| decoder.sink_mut().take(max_bytes, max_lines, until));
+        let part = py.detach(|| decoder.sink_mut().take_text(max_bytes, max_lines, until));
         if part.lines == 0 && decoder.sink_mut().next_time().is_none() {
             state.finish();
             return Ok(None);

@@ -1,5 +1,6 @@
 //! ELF files and what addresses are called: `ElfFile`, `Functions`, `Names` and `demangle`.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,10 @@ use std::sync::{Arc, OnceLock};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rtit_image::{elf, joined, source_line, source_lines, Asked, Binding, ElfError, Symbol};
-use rtit_listing::{Region, Source};
+use rtit_image::{
+    elf, join_symbols, source_line, source_lines, Binding, ElfError, LineQuery, Symbol,
+};
+use rtit_listing::Region;
 
 use crate::arguments::{os_text, Items, OsText};
 use crate::columns::{column, Column};
@@ -163,6 +166,26 @@ impl ElfFile {
             .collect()
     }
 
+    #[getter]
+    fn program_headers(&self) -> (u64, usize) {
+        self.elf.program_headers
+    }
+
+    #[getter]
+    fn dynamic(&self) -> u64 {
+        self.elf.dynamic
+    }
+
+    #[getter]
+    fn is_program(&self) -> bool {
+        self.elf.is_program
+    }
+
+    #[getter]
+    fn has_loader(&self) -> bool {
+        self.elf.has_loader
+    }
+
     fn symbols(&self, py: Python<'_>) -> PyResult<(Column, Column, Vec<String>, Column)> {
         let symbols = py
             .detach(|| self.file.symbols())
@@ -172,6 +195,13 @@ impl ElfFile {
         let bindings = column(&symbols, |symbol| symbol.binding as u8);
         let names = symbols.into_iter().map(|symbol| symbol.name).collect();
         Ok((values, sizes, names, bindings))
+    }
+
+    fn symbol_values(&self, py: Python<'_>, names: Vec<String>) -> PyResult<HashMap<String, u64>> {
+        let values =
+            py.detach(|| elf::symbol_values(&self.file.open()?, &names).map_err(ReadError::Elf));
+        let values = values.map_err(|error| error.raise(py, &self.file.path))?;
+        Ok(values.into_iter().collect())
     }
 
     fn __repr__(&self) -> String {
@@ -185,10 +215,10 @@ const MAX_DWARF_FILE_BYTES: u64 = 1 << 28;
 /// Functions by file offset, which are read when they are needed first.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Functions {
-    file: Arc<FunctionSource>,
+    file: Arc<FunctionsOfFile>,
 }
 
-struct FunctionSource {
+struct FunctionsOfFile {
     /// None: the functions are from `from_rows`.
     elf: Option<ElfHandle>,
     debug: Option<ElfHandle>,
@@ -196,7 +226,7 @@ struct FunctionSource {
     functions: OnceLock<Result<rtit_image::Functions, ReadError>>,
 }
 
-impl FunctionSource {
+impl FunctionsOfFile {
     fn get(&self) -> Result<&rtit_image::Functions, &ReadError> {
         let read = || {
             let mut symbols = self
@@ -206,7 +236,7 @@ impl FunctionSource {
             // Without a readable debug file there are fewer names.
             let debug = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
             if let Some(debug) = debug {
-                symbols = joined(symbols, debug);
+                symbols = join_symbols(symbols, debug);
             }
             Ok(rtit_image::Functions::new(&self.segments, symbols))
         };
@@ -214,7 +244,7 @@ impl FunctionSource {
     }
 }
 
-impl Source for FunctionSource {
+impl rtit_listing::FunctionSource for FunctionsOfFile {
     fn functions(&self) -> Option<&rtit_image::Functions> {
         self.get().ok()
     }
@@ -237,7 +267,7 @@ impl Functions {
     #[pyo3(signature = (elf, debug = None))]
     fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
         Functions {
-            file: Arc::new(FunctionSource {
+            file: Arc::new(FunctionsOfFile {
                 elf: Some(elf.file.clone()),
                 debug: debug.map(|debug| debug.file.clone()),
                 segments: elf.elf.segments.clone(),
@@ -275,7 +305,7 @@ impl Functions {
             rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
         });
         Ok(Functions {
-            file: Arc::new(FunctionSource {
+            file: Arc::new(FunctionsOfFile {
                 elf: None,
                 debug: None,
                 segments: vec![segment],
@@ -330,20 +360,20 @@ impl Functions {
         max_rows: usize,
     ) -> PyResult<SourceLines> {
         let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
-        let mut is_cut = false;
+        let mut is_incomplete = false;
         let found = self.search_dwarf(py, |data, interrupt| {
-            let asked = Asked {
+            let query = LineQuery {
                 windows: &windows,
-                from: start,
-                most: max_rows,
-                gives_up: &|| interrupt.check_signals(),
+                start,
+                max_ranges: max_rows,
+                is_cancelled: &|| interrupt.check_signals(),
             };
-            let found = source_lines(data, &asked)?;
-            is_cut |= found.is_cut;
-            (!found.stretches.is_empty()).then_some(found)
+            let found = source_lines(data, &query)?;
+            is_incomplete |= found.is_incomplete;
+            (!found.ranges.is_empty()).then_some(found)
         })?;
         let found = found.unwrap_or_default();
-        let rows = &found.stretches;
+        let rows = &found.ranges;
         Ok((
             column(rows, |row| row.start),
             column(rows, |row| row.end),
@@ -351,7 +381,7 @@ impl Functions {
             column(rows, |row| row.line),
             found.files.into_iter().map(OsText).collect(),
             found.next,
-            is_cut,
+            is_incomplete,
         ))
     }
 
@@ -418,9 +448,10 @@ impl Names {
             since,
             until,
             offset,
-            module: rtit_listing::module(&path.0).into(),
+            module_name: rtit_listing::module_name(&path.0).into(),
             path: path.0.into(),
-            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+            functions: functions
+                .map(|each| Arc::clone(&each.file) as Arc<dyn rtit_listing::FunctionSource>),
         };
         let regions = regions.0.into_iter().map(region).collect();
         Names {
@@ -430,7 +461,7 @@ impl Names {
 }
 
 impl Names {
-    pub fn cursor(&self) -> rtit_listing::Cursor {
-        rtit_listing::Cursor::new(Arc::clone(&self.names))
+    pub fn cursor(&self) -> rtit_listing::NameCursor {
+        rtit_listing::NameCursor::new(Arc::clone(&self.names))
     }
 }

@@ -85,9 +85,9 @@ pub fn conditional_branches(
         rtit_flow::conditionals(&view, mode, ranges, MAX_INSTRUCTIONS)
     });
     Ok((
-        column(&rows, |row| row.stretch),
+        column(&rows, |row| row.range),
         column(&rows, |row| row.ip),
-        column(&rows, |row| row.behind),
+        column(&rows, |row| row.fall_through),
         column(&rows, |row| row.target),
         next,
     ))

@@ -292,8 +292,8 @@ impl WaitingChild {
 
     /// Lets the child call exec.
     pub(crate) fn open_gate(&self) -> Result<(), Error> {
-        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(system_error("dup"))?);
-        gate.write_all(&[1]).map_err(system_error("write"))
+        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(Error::of_call("dup"))?);
+        gate.write_all(&[1]).map_err(Error::of_call("write"))
     }
 
     /// Returns why the child ended without running the program, if it reported that.
@@ -305,10 +305,6 @@ impl WaitingChild {
         let [stage, code @ ..] = message;
         Some(plan.error_of_stage(stage, i32::from_le_bytes(code)))
     }
-}
-
-fn system_error(call: &'static str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::System { call, error }
 }
 
 fn explain_refused_seize(pid: pid_t, error: &io::Error) -> String {
@@ -427,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_slash_is_a_path() {
+    fn name_with_a_slash_is_a_path() {
         let root = Some(Path::new("/"));
         assert_eq!(
             find_program("bin/sh".as_ref(), &environment(""), root).unwrap(),
@@ -436,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_named() {
+    fn exit_code_of_a_program_that_cannot_run() {
         let code = |name: &str, path: &str| {
             find_program(name.as_ref(), &environment(path), None)
                 .unwrap_err()

@@ -50,8 +50,8 @@ impl Selector {
         }
     }
 
-    /// Sets a range from here on. Number 0 comes first; a number that comes again replaces the range that had it, and
-    /// removes those after it.
+    /// Sets a range from here on. Number 0 comes first; a number that is set again replaces its range, and removes
+    /// those after it.
     pub fn set_range(&mut self, range: FilterRange) {
         for ranges in [&mut self.filters, &mut self.stops] {
             ranges.retain(|before| before.number < range.number);
@@ -152,66 +152,5 @@ impl<R: Read> Iterator for SelectedRuns<R> {
                 Err(error) => return Some(Err(error)),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_that_is_set_again_is_another() {
-        let mut selector = Selector::default();
-        let range = |number, first| FilterRange {
-            number,
-            stop: false,
-            first,
-            last: first + 9,
-        };
-        let mut keeps = |set: &[FilterRange], start| {
-            set.iter().for_each(|range| selector.set_range(*range));
-            selector.is_traced(&Run {
-                start,
-                instructions: 1,
-                hash: 0,
-            })
-        };
-        assert!(keeps(&[range(0, 100), range(1, 200)], 100));
-        assert!(keeps(&[range(1, 300)], 100));
-        assert!(keeps(&[], 300) && !keeps(&[], 200));
-        assert!(keeps(&[range(0, 400)], 400) && !keeps(&[], 300));
-    }
-
-    /// Of any kind.
-    #[test]
-    fn a_number_that_comes_again_is_no_filter_and_no_stop_any_more() {
-        let run = |start| Run {
-            start,
-            instructions: 1,
-            hash: 0,
-        };
-        let range = |number, stop, first| FilterRange {
-            number,
-            stop,
-            first,
-            last: first + 9,
-        };
-        let mut selector = Selector::default();
-        selector.set_range(range(0, false, 100));
-        selector.set_range(range(1, true, 200));
-        selector.set_range(range(1, true, 300));
-        selector.set_range(range(1, false, 400));
-        assert!([100, 400]
-            .map(run)
-            .iter()
-            .all(|run| selector.is_traced(run)));
-        assert!([200, 300]
-            .map(run)
-            .iter()
-            .all(|run| !selector.is_traced(run)));
-        assert!(!selector.is_stopped());
-        selector.set_range(range(1, true, 300));
-        assert!(selector.is_traced(&run(100)) && !selector.is_traced(&run(400)));
-        assert!(!selector.is_traced(&run(300)) && selector.is_stopped());
     }
 }

@@ -14,7 +14,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.capture.private_files import create_private_file
+from rtit.capture.output_files import create_private_file
 from rtit.errors import InputError
 
 EVENT_RECORD = struct.Struct("<BBHIQQQQ")
@@ -134,7 +134,7 @@ EventBatch = tuple[bytes, Sequence[bytes]]
 
 
 class CaptureEvent(NamedTuple):
-    """One record, with its blob (empty if it has none) in the place of its index."""
+    """One record, with its blob (empty if it has none) instead of the blob's index."""
 
     kind: EventKind
     flags: int

@@ -46,9 +46,9 @@ class IncompleteReport:
             if span.is_gap:
                 self._has_gaps = True
                 self._lines.add(f"{stream.title}: {span}")
-            elif span.cause == ErrorClass.TURN_UNKNOWN:
+            elif span.cause == ErrorClass.AMBIGUOUS_THREAD:
                 ambiguous += 1
-            repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
+            repeats |= span.cause == ErrorClass.UNKNOWN_REPETITIONS
         if repeats:
             self._has_gaps = True
             from rtit.trace.tables.loops import describe_loops

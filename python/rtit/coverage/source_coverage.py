@@ -280,8 +280,8 @@ def _branches(
         starts[0] += np.uint64(done)
         sizes[0] -= np.uint64(done)
         *columns, after = conditional_branches(code.space, starts, sizes, code.symbols.elf.bits)
-        row, here, behind, target = map(np.asarray, columns)
-        not_taken = np.where(target == behind, np.uint64(0), code.transfers(here, behind))
+        row, here, following, target = map(np.asarray, columns)
+        not_taken = np.where(target == following, np.uint64(0), code.transfers(here, following))
         taken, address = code.transfers(here, target), code.symbols.addresses(here)
         yield key[part][row], address, taken, not_taken
         if after is None:

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
+from rtit.diff.difference import ListedInstruction
 from rtit.image import MappingLookup
 from rtit.trace import End
 
 if TYPE_CHECKING:
     from rtit.diff.builds import BuildMatching
     from rtit.trace import Rows, Stream, Trace
-
 
 _MAX_INSTRUCTION_BYTES = 15
 """Bytes of an instruction."""
@@ -130,14 +130,14 @@ class ExecutionPath:
         if self._builds:
             position = position.copy()
         for row, side in self._builds.items():
-            own = at == row
-            if not own.any():
+            selected = at == row
+            if not selected.any():
                 continue
             if side is None:
-                position[own], precision[own] = 0, BY_FILE
+                position[selected], precision[selected] = 0, BY_FILE
             else:
-                position[own], exact = side.positions(position[own])
-                precision[own] = np.where(exact, EXACT, BY_FUNCTION)
+                position[selected], exact = side.positions(position[selected])
+                precision[selected] = np.where(exact, EXACT, BY_FUNCTION)
         return _RunColumns(
             self._file_keys[at], position, precision, instructions,
             rows.start, rows.last, rows.time, rows.end,
@@ -202,16 +202,18 @@ def _to_runs(columns: _RunEnds, start: int, end: int) -> list[InstructionRun]:
 
 def _is_continued(rows: _RunColumns) -> Any:
     """Return for each row but the last whether the next row continues its step."""
-    behind = rows.start[1:] - rows.last[:-1]
+    distance = rows.start[1:] - rows.last[:-1]
     end, precision = rows.end[:-1], rows.precision
-    interrupted = (end == End.EVENT) & (behind > 0) & (behind <= np.uint64(_MAX_INSTRUCTION_BYTES))
-    goes_on = (end == End.CUT) | interrupted
+    interrupted = (
+        (end == End.EVENT) & (distance > 0) & (distance <= np.uint64(_MAX_INSTRUCTION_BYTES))
+    )
+    continued = (end == End.CUT) | interrupted
     if precision.any():
         same = (rows.file[1:] == rows.file[:-1]) & (rows.position[1:] == rows.position[:-1])
         stays = (precision[:-1] == BY_FILE) | ~np.isin(end, _LEAVING_ENDS)
-        apart = (precision[1:] != EXACT) | (precision[:-1] != EXACT)
-        goes_on = np.where(apart, same & stays & (precision[1:] == precision[:-1]), goes_on)
-    return goes_on
+        inexact = (precision[1:] != EXACT) | (precision[:-1] != EXACT)
+        continued = np.where(inexact, same & stays & (precision[1:] == precision[:-1]), continued)
+    return continued
 
 
 def _shorten_step(rows: _RunColumns) -> _RunColumns:
@@ -315,13 +317,13 @@ class Divergence:
 class DivergencePoint(NamedTuple):
     """A divergence as addresses: the last equal IP, and the next IP of each path (None at its end).
 
-    On side `behind`, the next IP is that of the instruction after the given one in memory.
+    On side `sequential`, the next IP is that of the instruction after the given one in memory.
     """
 
     last: int | None
     left: int | None
     right: int | None
-    behind: int | None = None
+    sequential: int | None = None
 
 
 @dataclass(slots=True)
@@ -362,7 +364,7 @@ def compare_paths(
         deque(maxlen=MAX_KEPT_RUNS),
         deque(maxlen=MAX_KEPT_RUNS),
     )
-    divergence = later = None
+    divergence = log = None
     examined = 0
     while True:
         count = min(left.available(), right.available())
@@ -371,35 +373,35 @@ def compare_paths(
             instructions, runs = left.advance(same)
             before[0].extend(runs)
             before[1].extend(right.advance(same)[1])
-            if later is None:
+            if log is None:
                 equal += instructions
             else:
-                later.instructions += instructions
+                log.instructions += instructions
         if same == count and count:
             continue
         after = left.peek_runs(steps), right.peek_runs(steps)
         if not any(after):
-            return equal, divergence, later
+            return equal, divergence, log
         shared = _common_instructions(left, right)
-        if later is None:
+        if log is None:
             divergence = Divergence((list(before[0]), list(before[1])), after, shared)
             equal += shared
-            later = DivergenceLog()
+            log = DivergenceLog()
         else:
-            later.instructions += shared
-        later.add(*_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared))
+            log.instructions += shared
+        log.add(*_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared))
         gap, more = _find_gap(left, right, min_match)
         examined += more
-        later.whole = gap is not None
+        log.whole = gap is not None
         if gap is not None:
             passed = [path.advance(rows)[0] for path, rows in zip((left, right), gap, strict=True)]
             less = shared if all(gap) else 0
-            later.instructions -= shared - less
-            alone = zip(later.alone, passed, strict=True)
-            later.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
-            later.whole = examined < _MAX_LOOKAHEAD and later.divergences < _MAX_DIVERGENCES
-        if not later.whole:
-            return equal, divergence, later
+            log.instructions -= shared - less
+            alone = zip(log.alone, passed, strict=True)
+            log.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
+            log.whole = examined < _MAX_LOOKAHEAD and log.divergences < _MAX_DIVERGENCES
+        if not log.whole:
+            return equal, divergence, log
 
 
 def _divergence_point(
@@ -458,16 +460,6 @@ def _common_instructions(left: ExecutionPath, right: ExecutionPath) -> int:
         tuple(int(column[0]) for column in path.next_keys(1)) for path in (left, right)
     )
     return min(ours[2], theirs[2]) if ours[:2] == theirs[:2] else 0
-
-
-@dataclass(frozen=True, slots=True)
-class ListedInstruction:
-    """An executed instruction: `function+0x12`, `file.c:12` or "", Intel syntax."""
-
-    ip: int
-    symbol: str
-    source: str
-    assembly: str
 
 
 class DivergenceSide:
@@ -536,8 +528,3 @@ class DivergenceSide:
 
     def _code(self, ip: int, time: int) -> bytes:
         return self._stream.image.native.read(time, ip, _MAX_INSTRUCTION_BYTES)
-
-
-def format_instructions(steps: Sequence[ListedInstruction]) -> list[str]:
-    """Return a line for each instruction."""
-    return [f"{each.symbol:32} {each.assembly:40} {each.source}".rstrip() for each in steps]

@@ -160,7 +160,7 @@ class GdbSession:
         return b"T%02xthread:%x;" % (self._target.signal(tid), tid)
 
     def _reply_end_of_replay(self, _: bytes) -> bytes:
-        """The end of the recording is also the end of execution."""
+        """Reply that execution is at the end of the recording."""
         return b"T05thread:%x;replaylog:end;" % self._thread
 
     def _select_thread(self, arguments: bytes) -> bytes:
@@ -204,7 +204,7 @@ class GdbSession:
         return found.hex().encode() if found or not size else _ERROR_MEMORY
 
     def _refuse_write(self, _: bytes) -> bytes:
-        """Registers and memory of a recording cannot be changed."""
+        """Refuse to change registers or memory of a recording."""
         return b"E01"
 
     def _accept(self, _: bytes) -> bytes:
@@ -288,19 +288,12 @@ _HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...]
     (b"g", GdbSession._read_registers),
     (b"p", GdbSession._read_register),
     (b"m", GdbSession._read_memory),
-    (b"G", GdbSession._refuse_write),
-    (b"P", GdbSession._refuse_write),
-    (b"M", GdbSession._refuse_write),
-    (b"X", GdbSession._refuse_write),
-    (b"Z", GdbSession._accept),
-    (b"z", GdbSession._accept),
+    *((letter, GdbSession._refuse_write) for letter in (b"G", b"P", b"M", b"X")),
+    *((letter, GdbSession._accept) for letter in (b"Z", b"z")),
     (b"vKill", GdbSession._detach),
     (b"D", GdbSession._detach),
     (b"k", GdbSession._kill),
-    (b"c", GdbSession._reply_end_of_replay),
-    (b"C", GdbSession._reply_end_of_replay),
-    (b"s", GdbSession._reply_end_of_replay),
-    (b"S", GdbSession._reply_end_of_replay),
+    *((letter, GdbSession._reply_end_of_replay) for letter in (b"c", b"C", b"s", b"S")),
 )
 """Handlers by prefix of the packet; the first match applies."""
 

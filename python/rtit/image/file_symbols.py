@@ -6,7 +6,6 @@ functions are kept by file offset: a mapping turns an address into an offset by 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,10 +88,10 @@ class FileSymbols:
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, ordered by offset; of several at one offset the best name is first."""
-        offsets, sizes, addresses, bindings = self._columns
-        columns = offsets, sizes, addresses, bytes(bindings).decode()
+        rows = zip(*self._columns, strict=True)
         return [
-            Function(self.name(index), *row) for index, row in enumerate(zip(*columns, strict=True))
+            Function(self.name(index), offset, size, address, chr(binding))
+            for index, (offset, size, address, binding) in enumerate(rows)
         ]
 
     def address(self, offset: int) -> int:
@@ -151,24 +150,12 @@ class FileSymbols:
         return list(self._by_name)
 
     @cached_property
-    def owned_ranges(self) -> tuple[array[int], array[int], array[int]]:
+    def owned_columns(self) -> tuple[Any, Any, Any]:
         """Disjoint ranges of file offsets, each of one function, sorted.
 
-        The columns are start, end and index into `functions`.
+        The columns are start, end and index into `functions`, as NumPy arrays of uint64.
         """
-        starts, ends, owners = map(_array, self.native.owned_ranges())
-        return starts, ends, owners
-
-    @cached_property
-    def owned_columns(self) -> tuple[Any, Any, Any]:
-        """`owned_ranges` as three NumPy arrays of uint64."""
         import numpy as np
 
-        starts, ends, owners = map(np.asarray, self.owned_ranges)
+        starts, ends, owners = map(np.asarray, self.native.owned_ranges())
         return starts, ends, owners
-
-
-def _array(column: Column) -> array[int]:
-    numbers = array("Q")
-    numbers.frombytes(memoryview(column).cast("B"))
-    return numbers

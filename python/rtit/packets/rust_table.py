@@ -63,14 +63,38 @@ pub struct Field {
 }
 """
 
+LINE_LENGTH = 120
+_ROW_FUNCTION = """\
+const fn row(
+    kind: Kind,
+    name: &'static str,
+    header: &'static [u8],
+    mask: &'static [u8],
+    size: u8,
+    in_block: bool,
+    only_in_block: bool,
+) -> Row {
+    Row {
+        kind,
+        name,
+        header,
+        mask,
+        size,
+        in_block,
+        only_in_block,
+    }
+}
+
+"""
+
 
 def variant(name: str) -> str:
-    """The name of a packet's variant in the Rust enums."""
+    """Return the name of a packet's variant in the Rust enums."""
     return _VARIANTS.get(name, name.capitalize())
 
 
 def render() -> str:
-    """The text of table.rs."""
+    """Return the text of table.rs."""
     out = [_HEAD]
     out += [f"    {variant(row.name)},\n" for row in DECLARATIONS]
     out += ["}\n\n", _TYPES, "\n"]
@@ -82,9 +106,10 @@ def render() -> str:
         if row.payload is not None:
             out.append(_sizes(row))
         out += [_invalid(row, i) for i in range(len(row.invalid))]
+    out.append(_ROW_FUNCTION)
     out.append("/// All packets; `ROWS[kind as usize].kind == kind`.\n#[rustfmt::skip]\n")
     out.append(f"pub const ROWS: [Row; {len(DECLARATIONS)}] = [\n")
-    out += [f"    {_row(row)},\n" for row in DECLARATIONS]
+    out += map(_row, DECLARATIONS)
     out.append(
         "];\n\n/// Fields at fixed places, by packet and field.\n"
         "#[rustfmt::skip]\npub mod field {\n"
@@ -104,16 +129,21 @@ def _bytes(raw: bytes) -> str:
 
 
 def _row(row: Declaration) -> str:
-    return (
-        f'Row {{ kind: Kind::{variant(row.name)}, name: "{row.name}", '
-        f"header: {_bytes(row.header)}, "
-        f"mask: {_bytes(row.mask)}, size: {row.size}, in_block: {str(row.in_block).lower()}, "
-        f"only_in_block: {str(row.only_in_block).lower()} }}"
+    flags = f"{str(row.in_block).lower()}, {str(row.only_in_block).lower()}"
+    texts = (
+        f'Kind::{variant(row.name)}, "{row.name}"',
+        _bytes(row.header),
+        _bytes(row.mask),
+        f"{row.size}, {flags}",
     )
+    line = f"    row({', '.join(texts)}),\n"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return "    row(\n" + "".join(f"        {text},\n" for text in texts) + "    ),\n"
 
 
 def _sizes(row: Declaration) -> str:
-    """Payload bytes by selector; the IP packets share one table, which TIP declares."""
+    """Return payload bytes by selector; the IP packets share the table of TIP."""
     payload = row.payload
     if payload is None or (payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP"):
         return ""

@@ -45,6 +45,7 @@ _U64 = struct.Struct("<Q")
 _MIN_DECOMPRESSED, _MAX_RATIO = 1 << 26, 256
 """Decompressed records can have this many bytes, and this many times the compressed size more."""
 _COPY_SIZE = 1 << 20
+_FILES_AND_STREAMS = stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK
 
 
 class RecordingFile(NamedTuple):
@@ -135,21 +136,12 @@ def _payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
     start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
     if header.type == _COMPRESSED2:
         if end - start < _U64.size:
-            raise PerfDataError(
-                "a COMPRESSED2 record is too short",
-                source=source,
-                offset=header.offset,
-                value=header.size,
-            )
+            raise header.error("a COMPRESSED2 record is too short", source)
         (size,) = _U64.unpack_from(view, start)
         start += _U64.size
         if size > end - start:
-            raise PerfDataError(
-                "COMPRESSED2 says it has more bytes than its record",
-                source=source,
-                offset=header.offset,
-                value=size,
-            )
+            message = "COMPRESSED2 says it has more bytes than its record"
+            raise PerfDataError(message, source=source, offset=header.offset, value=size)
         end = start + size
     return view[start:end]
 
@@ -204,7 +196,7 @@ def _map(file: BinaryIO, name: str) -> MappedFile:
             raise PerfDataError("the file is empty", source=name, offset=0)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return MappedFile(name, mapped, status.st_mtime)
-    if status is not None and not _is_file_or_stream(status.st_mode):
+    if status is not None and stat.S_IFMT(status.st_mode) not in _FILES_AND_STREAMS:
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
     import tempfile
 
@@ -245,10 +237,6 @@ def _status(file: BinaryIO) -> os.stat_result | None:
         return os.fstat(file.fileno())
     except io.UnsupportedOperation:
         return None
-
-
-def _is_file_or_stream(mode: int) -> bool:
-    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _name(file: BinaryIO) -> str:

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
 from rtit.errors import PerfDataError, UnsupportedError
@@ -119,12 +118,7 @@ class PerfData:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -182,12 +176,7 @@ class PerfData:
         view = self._files[file_index].view
         header = RecordHeader(offset, *RECORD_HEADER.unpack_from(view, offset))
         if not RECORD_HEADER.size <= header.size <= len(view) - offset:
-            raise PerfDataError(
-                "the file changed while it was read",
-                source=self.path,
-                offset=offset,
-                value=header.size,
-            )
+            raise header.error("the file changed while it was read", self.path)
         return RecordDecoder(view, self._layouts, self.path).decode(header)
 
     def auxtrace_buffers(self) -> dict[AuxBuffer, list[AuxChunk]]:
@@ -230,7 +219,7 @@ class PerfData:
             self._layouts,
             self.path,
             self.events,
-            aux.EventIdIndex(self._indexed(records.IdIndex)),
+            aux.index_event_ids(self._indexed(records.IdIndex), self.path),
             self.time_conversion,
         )
         self._dropped_bytes["samples"] = chunks.dropped_bytes

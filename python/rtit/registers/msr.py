@@ -8,7 +8,7 @@ from rtit.registers.fields import Field, Register
 
 
 class Msr(IntEnum):
-    """Addresses. The chapter prints that of CTL alone; the others are those of real processors."""
+    """Addresses. The chapter prints only that of CTL; the others are those of real processors."""
 
     OUTPUT_BASE = 0x560
     OUTPUT_MASK_PTRS = 0x561
@@ -23,21 +23,6 @@ class Msr(IntEnum):
     ADDR2_B = 0x585
     ADDR3_A = 0x586
     ADDR3_B = 0x587
-
-
-IA32_RTIT_OUTPUT_BASE = Msr.OUTPUT_BASE
-IA32_RTIT_OUTPUT_MASK_PTRS = Msr.OUTPUT_MASK_PTRS
-IA32_RTIT_CTL = Msr.CTL
-IA32_RTIT_STATUS = Msr.STATUS
-IA32_RTIT_CR3_MATCH = Msr.CR3_MATCH
-IA32_RTIT_ADDR0_A = Msr.ADDR0_A
-IA32_RTIT_ADDR0_B = Msr.ADDR0_B
-IA32_RTIT_ADDR1_A = Msr.ADDR1_A
-IA32_RTIT_ADDR1_B = Msr.ADDR1_B
-IA32_RTIT_ADDR2_A = Msr.ADDR2_A
-IA32_RTIT_ADDR2_B = Msr.ADDR2_B
-IA32_RTIT_ADDR3_A = Msr.ADDR3_A
-IA32_RTIT_ADDR3_B = Msr.ADDR3_B
 
 
 def _size(count: int) -> str:

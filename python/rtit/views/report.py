@@ -1,4 +1,4 @@
-"""What `rtit report` shows of processes, as a tree of text, and the whole report as JSON."""
+"""The processes of `rtit report` as a tree of text, and the report as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from rtit.trace import Process, ProcessExit, Trace
     from rtit.views.statistics import Statistics, StreamStatistics
     from rtit.views.trace_tail import Crash
-
 
 _MAX_INDENT = 20
 """Levels of the tree that are indented."""
@@ -163,7 +162,7 @@ def report_json(
     faults: Iterable[Crash],
     calls: int,
 ) -> dict[str, Any]:
-    """Return the report as one JSON object, with the last `calls` calls of each fault. ~"""
+    """Return the report as one JSON object, with the last `calls` calls of each fault."""
     return {
         "file": trace.path,
         "command": trace.command_line,

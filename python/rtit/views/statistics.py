@@ -1,7 +1,7 @@
-"""Counts what ran, per stream and per function, and what could not be decoded.
+"""Counts executed code, per stream and per function, and lost data.
 
 Decodes each stream, adds up instructions, branches and bytes, and collects from the coverage ledger
-what the counts lack: lost bytes, ambiguous positions, loops of unknown repetition count.
+what is not in the counts: lost bytes, ambiguous positions, loops of unknown repetition count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """What ran in one stream: of a thread, or of a CPU."""
+    """Counts of one stream: of a thread, or of a CPU."""
 
     title: str
     pid: int
@@ -55,7 +54,7 @@ class StreamStatistics:
 
 @dataclass(slots=True)
 class Statistics:
-    """What ran in a recording. `functions` counts instructions by (function, module)."""
+    """Counts of a recording. `functions` counts instructions by (function, module)."""
 
     streams: list[StreamStatistics] = field(default_factory=list)
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -99,7 +98,7 @@ def _stream_statistics(
     spilled: SpilledLines,
     max_lines: int | None,
 ) -> StreamStatistics:
-    for name, path, count in instructions_by_function(stream, trace.symbols):
+    for name, path, count in stream.instructions_by_function(trace.symbols):
         functions[name, path] += count
     thread_instructions = _count_by_thread(trace, stream)
     counts = stream.counts()
@@ -112,10 +111,10 @@ def _stream_statistics(
             losses.add(str(span))
         elif span.kind == "exact":
             exact += span.end - span.start
-    ambiguous = _count_ambiguous(stream) if ErrorClass.TURN_UNKNOWN in causes else (0, 0)
+    ambiguous = _count_ambiguous(stream) if ErrorClass.AMBIGUOUS_THREAD in causes else (0, 0)
     unknown_loops = BoundedLines(spilled, max_lines)
     unattributed: int | None = 0
-    if ErrorClass.REPEATS_UNKNOWN in causes:
+    if ErrorClass.UNKNOWN_REPETITIONS in causes:
         from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
         unattributed = instructions_in_unknown_iterations(trace, stream, counts.instructions)
@@ -144,7 +143,7 @@ def _count_ambiguous(stream: Stream) -> tuple[int, int]:
 
     # spans are in order and disjoint
     begins, ends = array("Q"), array("Q")
-    for end, begin in stream.errors_of_class(ErrorClass.TURN_UNKNOWN):
+    for end, begin in stream.errors_of_class(ErrorClass.AMBIGUOUS_THREAD):
         begins.append(begin)
         ends.append(end)
     first, last = np.asarray(begins), np.asarray(ends)

@@ -141,13 +141,13 @@ def test_describe_kernel_limits(machine: MachineFactory) -> None:
     is neither.
     """
     machine()
-    (told,) = describe_kernel_limits()
-    assert "516 KB a CPU (perf_event_mlock_kb) and 8,192 KB more" in told
+    (line,) = describe_kernel_limits()
+    assert "516 KB a CPU (perf_event_mlock_kb) and 8,192 KB more" in line
     for free in ({"paranoid": "-1"}, {"capabilities": 1 << 14}, {"memlock": "unlimited"}):
         machine(**free)
         assert describe_kernel_limits() == []
     machine(capabilities=1 << 38)
-    assert describe_kernel_limits() == [told]
+    assert describe_kernel_limits() == [line]
     for restrict, capabilities, told_of in (
         ("1", 0, True),
         ("1", 1 << 38, True),

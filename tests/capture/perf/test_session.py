@@ -1,5 +1,5 @@
-"""`rtit record --backend perf` with a stand-in for perf: what perf is told, and what becomes of
-what it does. PT hardware has not been tried.
+"""`rtit record --backend perf` with a stand-in for perf: the arguments of perf, and the recordings
+that result from what it does. PT hardware has not been tried.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import pytest
 import rtit
 from rtit.capture.backends import start_recording
 from rtit.capture.perf.availability import PerfInstallation
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from support.recordings import Recorder
@@ -39,11 +38,11 @@ if words == ["--version"]:
     sys.exit()
 blocked = [int(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
 aslr = open("/proc/self/personality").read()
-told = {{"words": words, "blocked": blocked, "personality": int(aslr, 16), "cwd": os.getcwd()}}
+given = {{"words": words, "blocked": blocked, "personality": int(aslr, 16), "cwd": os.getcwd()}}
 if "--" not in words:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-(folder / "new").write_text(json.dumps(told))
-(folder / "new").rename(folder / "told.json")
+(folder / "new").write_text(json.dumps(given))
+(folder / "new").rename(folder / "arguments.json")
 assert words[0] == "record"
 output = words[words.index("-o") + 1]
 ended = 0
@@ -86,9 +85,9 @@ def perf(
     return folder
 
 
-def told(perf: Path) -> list[str]:
-    """What perf was told, without what every recording tells it."""
-    words: list[str] = json.loads((perf / "told.json").read_text())["words"]
+def perf_arguments(perf: Path) -> list[str]:
+    """Return the arguments of perf, without those that every recording has."""
+    words: list[str] = json.loads((perf / "arguments.json").read_text())["words"]
     assert words[:4] == ["record", "-N", "-o", str(perf.parent / "perf.data")]
     return [word for word in words[4:] if word != "--kcore"]
 
@@ -109,13 +108,13 @@ def told(perf: Path) -> list[str]:
 )
 def test_perf_arguments(options: list[str], expected: list[str], perf: Path) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 0
-    assert told(perf) == [*expected, "--", "/bin/true"]
+    assert perf_arguments(perf) == [*expected, "--", "/bin/true"]
 
 
 def test_filters_are_passed_as_file_offsets(perf: Path, program: ProgramBuilder) -> None:
     path = program("returns")
     assert main(["record", "--backend", "perf", "--filter", "filter main", "--", str(path)]) == 0
-    words = told(perf)
+    words = perf_arguments(perf)
     (text,) = (word for word in words if word.startswith("filter "))
     assert words[words.index(text) - 1] == "--filter"
     symbol = (
@@ -152,7 +151,9 @@ def test_real_perf_accepts_the_arguments(perf: Path) -> None:
 
 
 def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", "--backend", "perf", "--json", "told", "--", "/bin/echo", "hello"]) == 0
+    assert (
+        main(["record", "--backend", "perf", "--json", "summary", "--", "/bin/echo", "hello"]) == 0
+    )
     with rtit.Trace("perf.data") as trace:
         size = trace.streams[0].size
     said = capfd.readouterr()
@@ -161,7 +162,7 @@ def test_summary_has_no_instruction_count(perf: Path, capfd: pytest.CaptureFixtu
     assert line.startswith(
         f"[ rtit record: {size + -size % 8:,} bytes of PT in perf.data; perf: as asked"
     )
-    found = json.loads(Path("told").read_text())
+    found = json.loads(Path("summary").read_text())
     assert found["backend"] == "perf"
     assert found["pt_bytes"] == size + -size % 8
     uncounted = ("executed_instructions", "executed_branches", "threads", "traced_instructions")
@@ -226,7 +227,7 @@ def test_missing_program_is_reported_before_perf_starts(perf: Path) -> None:
     with pytest.raises(RecordError) as caught:
         rtit.record(["nosuchprogram"], backend="perf")
     assert caught.value.exit_code == 127
-    assert not (perf / "told.json").exists()
+    assert not (perf / "arguments.json").exists()
 
 
 def test_attached_recording_ends_by_signal(perf: Path) -> None:
@@ -234,14 +235,14 @@ def test_attached_recording_ends_by_signal(perf: Path) -> None:
         pids=[os.getpid()], backend="perf", size_limits=SizeLimits(snapshot=1 << 20)
     )
     with start_recording(request) as session:
-        while not (perf / "told.json").exists():
+        while not (perf / "arguments.json").exists():
             assert session.step(0.05)
         assert session.totals.pt_bytes == 0
         session.kill()
         while session.step(0.05):
             pass
         recording = session.finish()
-    assert told(perf)[-2:] == ["-p", str(os.getpid())]
+    assert perf_arguments(perf)[-2:] == ["-p", str(os.getpid())]
     assert recording.exit_code == 0
     assert recording.pt_bytes > 0
 
@@ -258,7 +259,7 @@ def test_program_starts_with_its_signal_mask_and_aslr_setting(perf: Path, tmp_pa
     with start_recording(request) as session:
         while session.step(0.05):
             pass
-    found = json.loads((perf / "told.json").read_text())
+    found = json.loads((perf / "arguments.json").read_text())
     assert found["blocked"] == [signal.SIGUSR1]
     assert found["personality"] & 0x0040000
     assert found["cwd"] == str(tmp_path / "perf")
@@ -283,7 +284,7 @@ def test_options_of_software_units_are_rejected(
     options: list[str], perf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", "--backend", "perf", *options, "--", "/bin/true"]) == 2
-    assert not (perf / "told.json").exists()
+    assert not (perf / "arguments.json").exists()
 
 
 def test_hardware_options_need_the_perf_back_end() -> None:

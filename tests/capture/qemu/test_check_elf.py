@@ -1,4 +1,4 @@
-"""Headers of programs that nothing would execute: which part is wrong is said."""
+"""Programs with bad headers are refused, and the error names the bad part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.guest_program import check_elf
+from rtit.capture.qemu.qemu_process import check_elf
 from rtit.errors import RecordError
 
 

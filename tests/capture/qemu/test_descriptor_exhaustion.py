@@ -13,7 +13,7 @@ import pytest
 from rtit.capture.events import EVENT_RECORD
 from rtit.capture.qemu.counting import CountSession, CountSink
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.capture.qemu.processes import OpenFileLimit
+from rtit.capture.qemu.qemu_process import OpenFileLimit
 
 
 def count() -> int:
@@ -47,7 +47,7 @@ def test_reserve_descriptor_returns_after_descriptors_ran_out(
 
 
 def test_dropped_counts_file_is_reported_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel drops it and says so: the process is named."""
+    """The kernel reports that it dropped a record; the warning names the process."""
     message = EVENT_RECORD.pack(PluginMessage.COUNTS, 0, 0, 7, 7, 0, 0, 0)
     dropped: tuple[bytes, list[int], int, None] = (message, [], socket.MSG_CTRUNC, None)
     monkeypatch.setattr(socket, "recv_fds", lambda *_: dropped)

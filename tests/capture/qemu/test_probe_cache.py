@@ -1,4 +1,4 @@
-"""QEMU is asked once, and what it said is believed only if nobody else can have written it."""
+"""QEMU is probed once; the cached result is used only if no other user can have written it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.installation import QemuInstallation, QemuSearch, find_qemu
-from rtit.capture.qemu.probe_cache import cached_version
+from rtit.capture.qemu.installation import QemuInstallation, QemuSearch, cached_version, find_qemu
 
 
 @dataclass
-class Place:
+class ProbedInstallation:
     qemu: Path
     plugin: Path
     cache: Path
@@ -29,15 +28,17 @@ class Place:
         return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
 
     def search(self) -> None:
-        """Finds QEMU, of whatever version the script says."""
+        """Find QEMU, of the version that the script prints."""
         found = QemuSearch().result()
         assert isinstance(found, QemuInstallation)
         assert (found.qemu, found.version, found.plugin) == (self.qemu, "9.1.2", self.plugin)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    made = Place(*(tmp_path / name for name in ("qemu", "plugin.so", "cache", "asked")))
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProbedInstallation:
+    made = ProbedInstallation(
+        *(tmp_path / name for name in ("qemu", "plugin.so", "cache", "asked"))
+    )
     made.qemu.write_text(
         f"#!/bin/sh\necho x >> {made.asked}\n"
         "[ $1 = --version ] && echo qemu-x86_64 version 9.1.2 || echo rtit record\n"
@@ -50,66 +51,70 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
-def test_second_search_uses_the_cache(place: Place) -> None:
-    place.search()
-    assert place.questions() == 2
-    place.search()
-    assert place.questions() == 2
-    assert place.file.stat().st_mode & 0o777 == 0o600
-    assert sorted(place.file.parent.iterdir()) == [place.file]
+def test_second_search_uses_the_cache(installation: ProbedInstallation) -> None:
+    installation.search()
+    assert installation.questions() == 2
+    installation.search()
+    assert installation.questions() == 2
+    assert installation.file.stat().st_mode & 0o777 == 0o600
+    assert sorted(installation.file.parent.iterdir()) == [installation.file]
 
 
-def test_find_qemu_ignores_the_cache(place: Place) -> None:
-    place.search()
+def test_find_qemu_ignores_the_cache(installation: ProbedInstallation) -> None:
+    installation.search()
     assert isinstance(find_qemu(), QemuInstallation)
-    assert place.questions() == 4
+    assert installation.questions() == 4
 
 
 @pytest.mark.parametrize("which", ["qemu", "plugin"])
 @pytest.mark.parametrize("what", ["size", "time"])
-def test_changed_qemu_or_plugin_is_probed_again(place: Place, which: str, what: str) -> None:
-    place.search()
-    path: Path = getattr(place, which)
+def test_changed_qemu_or_plugin_is_probed_again(
+    installation: ProbedInstallation, which: str, what: str
+) -> None:
+    installation.search()
+    path: Path = getattr(installation, which)
     if what == "size":
         before = path.stat()
         path.write_bytes(path.read_bytes() + b"\n")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     else:
         os.utime(path, ns=(1, 1))
-    place.search()
-    assert place.questions() == 4
-    place.search()
-    assert place.questions() == 4
+    installation.search()
+    assert installation.questions() == 4
+    installation.search()
+    assert installation.questions() == 4
 
 
-def test_unusable_qemu_is_not_cached(place: Place) -> None:
-    place.qemu.write_text(f"#!/bin/sh\necho x >> {place.asked}\necho qemu-x86_64 version 9.1.2\n")
+def test_unusable_qemu_is_not_cached(installation: ProbedInstallation) -> None:
+    installation.qemu.write_text(
+        f"#!/bin/sh\necho x >> {installation.asked}\necho qemu-x86_64 version 9.1.2\n"
+    )
     for questions in (2, 4):
         assert isinstance(QemuSearch().result(), str)
-        assert place.questions() == questions
-    assert not place.file.exists()
+        assert installation.questions() == questions
+    assert not installation.file.exists()
 
 
-def damage(change: Callable[[bytes], bytes]) -> Callable[[Place], None]:
-    def spoil(place: Place) -> None:
-        place.file.write_bytes(change(place.file.read_bytes()))
+def damage(change: Callable[[bytes], bytes]) -> Callable[[ProbedInstallation], None]:
+    def spoil(installation: ProbedInstallation) -> None:
+        installation.file.write_bytes(change(installation.file.read_bytes()))
 
     return spoil
 
 
-def pipe(place: Place) -> None:
-    place.file.unlink()
-    os.mkfifo(place.file, 0o600)
+def pipe(installation: ProbedInstallation) -> None:
+    installation.file.unlink()
+    os.mkfifo(installation.file, 0o600)
 
 
-def link(place: Place) -> None:
-    place.file.rename(place.cache / "elsewhere")
-    place.file.symlink_to(place.cache / "elsewhere")
+def link(installation: ProbedInstallation) -> None:
+    installation.file.rename(installation.cache / "elsewhere")
+    installation.file.symlink_to(installation.cache / "elsewhere")
 
 
-def folder(place: Place) -> None:
-    place.file.unlink()
-    place.file.mkdir()
+def folder(installation: ProbedInstallation) -> None:
+    installation.file.unlink()
+    installation.file.mkdir()
 
 
 @pytest.mark.parametrize(
@@ -123,39 +128,41 @@ def folder(place: Place) -> None:
         damage(lambda said: said.replace(b"9.1.2", b"\xff\xfe")),
         damage(lambda said: b"\0" * (1 << 20)),
         damage(lambda said: b"rtit qemu 0" + said[11:]),
-        lambda place: place.file.chmod(0o620),
-        lambda place: place.file.chmod(0o602),
-        lambda place: place.file.parent.chmod(0o777),
+        lambda installation: installation.file.chmod(0o620),
+        lambda installation: installation.file.chmod(0o602),
+        lambda installation: installation.file.parent.chmod(0o777),
         pipe,
         link,
         folder,
     ],
 )
 def test_damaged_or_untrusted_cache_is_ignored(
-    place: Place, spoil: Callable[[Place], None]
+    installation: ProbedInstallation, spoil: Callable[[ProbedInstallation], None]
 ) -> None:
-    place.search()
-    spoil(place)
-    place.search()
-    assert place.questions() == 4
+    installation.search()
+    spoil(installation)
+    installation.search()
+    assert installation.questions() == 4
 
 
-def test_cache_of_another_user_is_ignored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.search()
+def test_cache_of_another_user_is_ignored(
+    installation: ProbedInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation.search()
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    assert cached_version(place.qemu, place.plugin) is None
+    assert cached_version(installation.qemu, installation.plugin) is None
 
 
 def test_search_works_without_a_writable_cache(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    installation: ProbedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.cache.write_text("a file")
-    place.search()
-    place.search()
-    assert place.questions() == 4
+    installation.cache.write_text("a file")
+    installation.search()
+    installation.search()
+    assert installation.questions() == 4
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "")
-    place.search()
-    assert place.questions() == 6
+    installation.search()
+    assert installation.questions() == 6
     assert not Path("/.cache").exists()

@@ -1,4 +1,4 @@
-"""What the plugin says, when it stops half-way or says what cannot be."""
+"""Messages of the plugin that end early or contradict each other."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MORE = 1
 
 @pytest.fixture
 def sink(tmp_path: Path) -> QemuRecordingSink:
-    return made(tmp_path)
+    return make_sink(tmp_path)
 
 
-def made(folder: Path) -> QemuRecordingSink:
+def make_sink(folder: Path) -> QemuRecordingSink:
     model = TimeModel()
     writer = Writer(
         folder / "perf.data",
@@ -108,7 +108,7 @@ def test_forged_messages_raise_record_error_only(
     messages: list[tuple[int, int, int, int, int, int, int, bytes]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    sink = made(tmp_path_factory.mktemp("forged"))
+    sink = make_sink(tmp_path_factory.mktemp("forged"))
     with contextlib.suppress(RecordError):
         for kind, flags, tid, ip, target, clock, extra, blob in messages:
             sink.process_message(

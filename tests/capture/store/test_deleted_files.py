@@ -1,4 +1,4 @@
-"""Files that are gone before the recording ends: their code is kept, or they are named."""
+"""Files deleted before the recording ends: the recording has their code, or names them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 
 from rtit._core import ElfFile
 from rtit.capture.events import MmapEvent
-from rtit.capture.store.build_ids import build_id_in
-from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation
+from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
 from rtit.image import Images
 
 CODE = bytes(range(256)) * 20
@@ -76,7 +75,7 @@ def test_replaced_file_yields_the_old_code(deleted_files: DeletedFiles, file: Pa
 def test_file_overwritten_in_place_yields_the_old_code(
     deleted_files: DeletedFiles, file: Path
 ) -> None:
-    """No file has what it was any more: the recording has."""
+    """No file has the code any more; the recording has it."""
     deleted_files.add_from_file(LOCATION, mapping(file))
     file.write_bytes(b"other bytes")
     assert list(deleted_files.unavailable_code()) == [(LOCATION, PAGES)]
@@ -115,7 +114,7 @@ def test_received_contents_are_yielded_if_the_file_differs(
 
 
 def test_two_files_with_one_path_are_both_yielded(deleted_files: DeletedFiles, file: Path) -> None:
-    """Which of them a reader finds it cannot know."""
+    """A reader cannot know which of the two files it finds."""
     locations = [LOCATION, MappingLocation(7, 8, 200, 0x40_0000, 0x2000)]
     for location, code in zip(locations, (PAGES[::-1], PAGES), strict=True):
         deleted_files.expect_contents(location, mapping(file), None)
@@ -155,7 +154,7 @@ def test_build_id_in_reads_the_note_in_the_first_page(tmp_path: Path) -> None:
 def test_file_with_new_times_and_equal_code_yields_no_code(
     deleted_files: DeletedFiles, file: Path
 ) -> None:
-    """Its time is another, its code is what it was; so it is where only the rest was written to."""
+    """Only the time of modification or the rest of the file changed; the code is the same."""
     deleted_files.add_from_file(LOCATION, mapping(file))
     os.utime(file, ns=(1, 1))
     assert list(deleted_files.unavailable_code()) == []
@@ -226,7 +225,7 @@ def test_locations_beyond_the_limit_are_lost(file: Path, monkeypatch: pytest.Mon
 def test_file_deleted_before_the_copy_yields_no_code(
     deleted_files: DeletedFiles, file: Path
 ) -> None:
-    """The recording has its name, and who reads it is told."""
+    """The recording has the name of the file, and a reader reports it."""
     gone = mapping(file)
     file.unlink()
     deleted_files.add_from_file(LOCATION, gone)

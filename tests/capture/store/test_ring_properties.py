@@ -20,7 +20,7 @@ SIZES = st.sampled_from((4096, 5000, 8192, 40_000))
 
 
 class File:
-    """In the place of perf.data: the pieces alone."""
+    """Stands in for a perf.data writer; keeps only the AUX pieces."""
 
     def __init__(self) -> None:
         self.pieces: list[AuxChunk] = []
@@ -84,7 +84,7 @@ def test_ring_buffer_holds_the_last_bytes_from_a_psb_on(
 def test_overlapping_snapshots_join_without_duplicates(
     seed: int, count: int, sizes: list[int], size: int, draw: st.DataObject
 ) -> None:
-    """Whenever they are taken: what they share is there once, what they leave out parts them."""
+    """Snapshots taken at any time: shared bytes occur once, and gaps separate streams."""
     data = trace(seed, count)
     file = File()
     snapshot = SnapshotStore(cast(Writer, file), size)

@@ -1,1 +1,1 @@
-"""Independent decoders, each run as a process of its own."""
+"""Independent decoders, each run as a separate process."""

@@ -1,7 +1,7 @@
 // Compares what crates/packet/examples/grammar.rs has read in streams with what libipt reads.
 //
-// Reads that program's output from standard input. Prints "compared STREAMS PACKETS REFUSED", the numbers of streams, of
-// packets that agree in all fields, and of places where both see no packet; and of each kind of difference a line
+// Reads that program's output from standard input. Prints "compared STREAMS PACKETS REFUSED", the numbers of streams,
+// of packets that agree in all fields, and of places where both see no packet; and of each kind of difference a line
 // "OURS|THEIRS|COUNT|STREAM|OFFSET|BYTES": packets or errors, and the first of the kind with the bytes from there on.
 #include <intel-pt.h>
 #include <stdint.h>
@@ -19,12 +19,15 @@ enum { TRUNCATED = 0x100, ERRORS = 7, MODE_EXEC = 8, MODE_TSX = 9, PSB = 18 };
 
 // By the number that rtit gives a packet, and of it by its error.
 static const char *const OURS[] = {
-    "PAD", "TNT", "TNT.64", "TIP", "TIP.PGE", "TIP.PGD", "FUP", "PIP", "MODE.Exec", "MODE.TSX", "TraceStop", "CBR", "TSC",
+    "PAD", "TNT", "TNT.64", "TIP", "TIP.PGE", "TIP.PGD", "FUP", "PIP", "MODE.Exec", "MODE.TSX", "TraceStop", "CBR",
+    "TSC",
     "MTC", "TMA", "CYC", "VMCS", "OVF", "PSB", "PSBEND", "MNT", "PTW", "EXSTOP", "MWAIT", "PWRE", "PWRX", "BBP", "BIP",
     "BEP", "CFE", "EVD", "TRIG"};
-static const char *const REFUSALS[ERRORS] = {"truncated", "unknown opcode", "reserved", "empty TNT", "broken PSB", "long CYC", "broken off"};
+static const char *const REFUSALS[ERRORS] = {"truncated", "unknown opcode", "reserved", "empty TNT", "broken PSB",
+    "long CYC", "broken off"};
 // The number that rtit gives a packet, by that of libipt; both kinds of MODE are one.
-static const int KIND[] = {-1, -1, 0, 18, 19, 6, 3, 4, 5, 1, 2, 8, 7, 16, 11, 12, 14, 13, 15, 10, 17, 20, 22, 23, 24, 25, 21};
+static const int KIND[] = {-1, -1, 0, 18, 19, 6, 3, 4, 5, 1, 2, 8, 7, 16, 11, 12, 14, 13, 15, 10, 17, 20, 22, 23, 24,
+    25, 21};
 
 struct difference {
     char ours[32], theirs[48];
@@ -40,7 +43,8 @@ static const char *name_of(uint32_t kind) {
     return kind < sizeof OURS / sizeof *OURS ? OURS[kind] : "?";
 }
 
-static void differ(const char *ours, const char *theirs, uint64_t stream, uint32_t offset, const uint8_t *at, uint32_t left) {
+static void differ(const char *ours, const char *theirs, uint64_t stream, uint32_t offset, const uint8_t *at,
+    uint32_t left) {
     struct difference *each = differences;
     while (each < differences + kinds && (strcmp(each->ours, ours) || strcmp(each->theirs, theirs))) each++;
     if (each == differences + kinds) {
@@ -92,7 +96,8 @@ static void words(const struct pt_packet *packet, uint64_t *a, uint64_t *b) {
             break;
         case ppt_pwrx:
             *a = (uint64_t)packet->payload.pwrx.last << 8 | packet->payload.pwrx.deepest;
-            *b = packet->payload.pwrx.interrupt | packet->payload.pwrx.store << 2 | packet->payload.pwrx.autonomous << 3;
+            *b = packet->payload.pwrx.interrupt | packet->payload.pwrx.store << 2
+                | packet->payload.pwrx.autonomous << 3;
             break;
         case ppt_ptw:
             *a = packet->payload.ptw.payload;
@@ -118,7 +123,8 @@ static const char *other(const struct record *ours, const struct pt_packet *pack
 
 static uint64_t packets, refused;
 
-static void compare(const uint8_t *bytes, uint32_t size, const struct record *records, uint32_t count, uint64_t stream) {
+static void compare(const uint8_t *bytes, uint32_t size, const struct record *records, uint32_t count,
+    uint64_t stream) {
     struct pt_config config;
     pt_config_init(&config);
     config.begin = (uint8_t *)bytes;
@@ -131,7 +137,8 @@ static void compare(const uint8_t *bytes, uint32_t size, const struct record *re
         uint64_t offset = 0;
         if (status < 0) {  // no PSB any more
             while (at < count && records[at].kind != PSB) at++;
-            if (at < count) differ("PSB", "end", stream, records[at].offset, bytes + records[at].offset, size - records[at].offset);
+            if (at < count) differ("PSB", "end", stream, records[at].offset, bytes + records[at].offset,
+                size - records[at].offset);
             break;
         }
         pt_pkt_get_offset(decoder, &offset);
@@ -163,7 +170,8 @@ static void compare(const uint8_t *bytes, uint32_t size, const struct record *re
                 } else differ(mine, theirs, stream, offset, here, size - offset);
                 break;
             }
-            const char *theirs = ours && ours->offset == offset && ours->kind < TRUNCATED ? other(ours, &packet) : "a packet";
+            const char *theirs = ours && ours->offset == offset && ours->kind < TRUNCATED
+                ? other(ours, &packet) : "a packet";
             if (theirs) differ(mine, theirs, stream, offset, here, size - offset);
             else packets++;
             if (ours) at++;
@@ -190,12 +198,15 @@ int main(void) {
     for (; fread(head, sizeof head, 1, stdin) == 1; streams++) {
         bytes = room(bytes, head[0]);
         records = room(records, head[1] * sizeof *records);
-        if (fread(bytes, 1, head[0], stdin) != head[0] || fread(records, sizeof *records, head[1], stdin) != head[1]) return 3;
+        if (fread(bytes, 1, head[0], stdin) != head[0] ||
+            fread(records, sizeof *records, head[1], stdin) != head[1]) return 3;
         compare(bytes, head[0], records, head[1], streams);
     }
-    printf("compared %llu %llu %llu\n", (unsigned long long)streams, (unsigned long long)packets, (unsigned long long)refused);
+    printf("compared %llu %llu %llu\n", (unsigned long long)streams, (unsigned long long)packets,
+        (unsigned long long)refused);
     for (struct difference *each = differences; each < differences + kinds; each++) {
-        printf("%s|%s|%llu|%llu|%u|", each->ours, each->theirs, (unsigned long long)each->count, (unsigned long long)each->stream,
+        printf("%s|%s|%llu|%llu|%u|", each->ours, each->theirs, (unsigned long long)each->count,
+            (unsigned long long)each->stream,
                each->offset);
         for (uint32_t at = 0; at < each->size; at++) printf("%02x", each->bytes[at]);
         putchar('\n');

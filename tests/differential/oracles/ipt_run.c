@@ -5,7 +5,8 @@
 //
 // MODE instructions, blocks or packets writes records to standard output (see struct record); measure-blocks,
 // measure-instructions and measure-packets throw away what they decode, and print a line "seconds instructions items
-// errors" a repetition, seconds being CPU time and items what the mode names; path prints a line "instructions hash errors", the hash being that of truth files over the instructions' addresses.
+// errors" a repetition, seconds being CPU time and items what the mode names; path prints a line "instructions hash
+// errors", the hash being that of truth files over the instructions' addresses.
 #include <intel-pt.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -54,7 +54,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Item:
-    """One record of the harness; `detail`, `value` and `extra` are as ipt_run.c says."""
+    """One record of the harness; `detail`, `value` and `extra` are documented in ipt_run.c."""
 
     kind: int
     detail: int
@@ -74,7 +74,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Measure:
-    """One repetition: CPU seconds and what was decoded in them; `items` are what was asked for."""
+    """One repetition: its CPU seconds, and the requested items (`items`) that it decoded."""
 
     seconds: float
     instructions: int

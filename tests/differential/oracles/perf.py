@@ -56,14 +56,16 @@ class Packet:
 def instructions(
     recording: Path, symfs: Mapping[str, Path] | None = None
 ) -> tuple[dict[int, list[int]], list[TraceError]]:
-    """Every instruction address by thread id, in order; and the errors.
+    """Return every instruction address by thread id, in order; and the errors.
 
-    `symfs` says which file stands for a recorded path that does not exist here.
+    `symfs` has the file for each recorded path that does not exist here.
     """
     return _samples(recording, "i0nse", symfs)
 
 
-def sampled(recording: Path, period: int) -> tuple[dict[int, list[int]], list[TraceError]]:
+def sampled_instructions(
+    recording: Path, period: int
+) -> tuple[dict[int, list[int]], list[TraceError]]:
     """As `instructions`, but of every `period` instructions of a thread the last."""
     return _samples(recording, f"i{period}ie", None)
 
@@ -110,11 +112,11 @@ def script(recording: Path, arguments: list[str], symfs: Mapping[str, Path] | No
         if symfs is not None:
             root = Path(home) / "symfs"
             for recorded, real in symfs.items():
-                place = root / recorded.lstrip("/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(real, place)
+                copy = root / recorded.lstrip("/")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(real, copy)
             arguments = ["--symfs", str(root), *arguments]
-        # A home of its own: neither the user's settings nor a build-id cache take part.
+        # A separate home folder keeps perf from the user's settings and build-id cache.
         environment = {**os.environ, "HOME": home, "LC_ALL": "C"}
         command = [perf, "script", "-f", "-i", str(recording), *arguments]
         try:

@@ -1,6 +1,6 @@
-"""What must hold of every run: decoded is what was executed, and damage makes nothing up.
+"""Checks of every run: the decoded path is the executed path, and damage adds no false path.
 
-By hand, for as long as one likes: `PYTHONPATH=tests python -m flow.loop.checks FIRST LAST` (seeds).
+To run more seeds by hand: `PYTHONPATH=tests python -m flow.loop.checks FIRST LAST`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from random import Random
 from typing import Any
 
-from flow.loop.damage import Damaged, damaged
+from flow.loop.damage import Damaged, damage_stream
 from flow.loop.decoded import decoded, space
 from flow.loop.run import Run
 from rtit.packets import PSB, find_psb
@@ -19,7 +19,9 @@ BEGINNING = "before the first PSB at offset 0x0"
 
 
 def check_run(run: Run) -> None:
-    """Decoded is what was executed, from the first PSB on, and the ledger says so."""
+    """Assert that the decoded path is the executed one from the first PSB on, also in the
+    ledger.
+    """
     ips, ledger = decoded(run, run.stream, space(run))
     missing = len(run.truth) - len(ips)
     assert missing >= 0
@@ -33,13 +35,15 @@ def check_run(run: Run) -> None:
 
 
 def check_damage(run: Run, random: Random) -> Damaged:
-    """What whole packets told before the damage is found, and nothing else at that place; and all
-    from the next PSB on. In between no decoder can tell: a result that is turned round is a
-    result. Only where the rest is simply not there, no branch may be made up, either.
+    """Assert that all instructions of whole packets before the damage and after the next PSB are
+    found.
+
+    Between them no decoder can be exact: an inverted result is a result. If the rest of the stream
+    is missing, no branch may be added, either.
     """
     code = space(run)
     whole, _ = decoded(run, run.stream, code)
-    case = damaged(run.stream, random)
+    case = damage_stream(run.stream, random)
     ips, ledger = decoded(run, case.stream, code)
     _accounts(ledger, len(case.stream))
     before, _ = decoded(run, run.stream[: case.before], code)
@@ -51,13 +55,13 @@ def check_damage(run: Run, random: Random) -> Damaged:
     if case.how == "cut":
         assert between == []
     elif case.how == "to a PSB" and not contradicted:
-        # The way to the IP of the PSB+ is told by the code.
+        # The code determines the path to the IP of the PSB+.
         assert {run.program[ip].kind for ip in between} <= {"other", "jump", "call"}
     return case
 
 
 def _accounts(ledger: list[Any], size: int) -> None:
-    """Every byte is in one span; one without bytes has an error to tell."""
+    """Assert that every byte is in one span, and that a span without bytes has an error."""
     ends = [0, *(row[1] for row in ledger)]
     assert [row[0] for row in ledger] == ends[:-1]
     assert ends[-1] == size
@@ -65,8 +69,10 @@ def _accounts(ledger: list[Any], size: int) -> None:
 
 
 def _from_psb(run: Run, case: Damaged, contradicted: bool, code: Any) -> list[int]:
-    """What is decoded of the bytes after the damage by themselves. If the PSB+ and what was before
-    contradict each other about the mode, either may be the damaged one: then of those after it.
+    """Return the path decoded from the bytes after the damage alone.
+
+    If the PSB+ and the state before it disagree on the mode, either may be damaged: then return the
+    path of the bytes after the PSB+.
     """
     start = len(case.stream) - case.after
     if contradicted:

@@ -1,4 +1,4 @@
-"""Damage to a stream, and how much of what ran must be found all the same."""
+"""Damage to a stream, and the part of the path that must still be decoded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from random import Random
 from rtit.packets import PSB, Packet, encode, find_psb, scan
 
 NEAR = frozenset(("PSB", "OVF", "CYC", "PSBEND", "FUP", "MODE.Exec"))
-"""Packets at which damage does most."""
+"""Packets at which damage has the largest effect."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """`before`: so many bytes of whole packets are as they were; `after`: bytes at the end that
-    begin with a PSB and are as they were, 0 if there is none.
+    """A damaged stream. `before`: unchanged bytes at the start, in whole packets; `after`:
+    unchanged bytes at the end, which begin with a PSB; 0 if there is none.
     """
 
     stream: bytes
@@ -23,8 +23,8 @@ class Damaged:
     how: str
 
 
-def damaged(stream: bytes, random: Random) -> Damaged:
-    """One piece of damage, next to a packet of `NEAR` as often as anywhere."""
+def damage_stream(stream: bytes, random: Random) -> Damaged:
+    """Damage the stream once, half of the time next to a packet of `NEAR`."""
     found = [each for each in scan(stream) if isinstance(each, Packet)]
     near = [each for each in found if each.name in NEAR]
     packet = random.choice(random.choice((found, near)) or found)

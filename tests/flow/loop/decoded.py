@@ -1,4 +1,4 @@
-"""What the decoder makes of a run's packets."""
+"""Decodes the packets of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def space(run: Run) -> Any:
 
 
 def decoded(run: Run, stream: bytes, code: Any) -> tuple[list[int], list[Any]]:
-    """The addresses of all instructions, and the ledger."""
+    """Return the addresses of all instructions, and the ledger."""
     flow = core.StreamDecoder(stream, code, no_retcomp=bool(run.ctl["DisRETC"]))
     ips = array("Q")
     while (part := flow.instructions(1 << 16)) is not None:

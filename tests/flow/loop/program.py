@@ -1,5 +1,5 @@
 """Random programs as machine code: conditions, loops, calls, recursion, retpolines, far transfers,
-in code of 64, 32 and 16 bits, and a kernel that they go to and come back from.
+in code of 64, 32 and 16 bits, and a kernel that they enter and leave.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AREAS = {
     0x2000: 16,
     0xFFFF_FFFF_8100_0000: 64,
 }
-"""Where code lies, and of how many bits it is. The last is the kernel's."""
+"""Address and bits of each code area. The last area is the kernel."""
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 USERS = tuple(area for area in AREAS if area != KERNEL)
@@ -28,8 +28,8 @@ KINDS = ("other", "conditional", "conditional", "jump", "call", "call")
 
 @dataclass(frozen=True)
 class Instruction:
-    """`target`: of a direct branch. `often`: how likely a conditional branch is taken; a RET goes
-    where its CALL came from, if nothing in between has gone elsewhere.
+    """`target`: of a direct branch. `often`: probability that a conditional branch is taken. A RET
+    returns to its CALL, unless a branch between them left the nesting.
     """
 
     ip: int
@@ -65,14 +65,14 @@ def _area(random: Random, area: int, bits: int) -> list[Instruction]:
     wanted = random.choice((6, 15, 40))
     while len(plan) < wanted:
         at = len(plan)
-        turn = random.random()
-        if turn < 0.1:
+        choice = random.random()
+        if choice < 0.1:
             # f: jcc out; call f; out: ret
             plan += [("conditional", at + 2, 0.02), ("call", at, 0), ("ret", 0, 0)]
-        elif turn < 0.15:
+        elif choice < 0.15:
             # call over; trap: jmp trap; over: mov [rsp], rax; ret
             plan += [("call", at + 2, 0), ("trap", at + 1, 0), ("other", 0, 0), ("retpoline", 0, 0)]
-        elif turn < 0.2:
+        elif choice < 0.2:
             # A loop: dec; jnz
             plan += [("other", 0, 0), ("conditional", at, 0.9)]
         else:
@@ -82,7 +82,7 @@ def _area(random: Random, area: int, bits: int) -> list[Instruction]:
             first = 0 if kind == "conditional" else at + 1
             plan.append((kind, random.randrange(first, wanted + 1), random.random()))
     plan.append(("resume" if area == KERNEL else "indirect_jump", 0, 0))
-    # Nobody comes to a trap.
+    # No path leads to a trap.
     plan = [
         (kind, to + (kind != "trap" and plan[to][0] == "trap"), often) for kind, to, often in plan
     ]

@@ -1,4 +1,4 @@
-"""A random way through a random program, on a processor that is traced with random parameters."""
+"""A random path through a random program, on a processor that is traced with random parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLAGS = ("TSCEn", "MTCEn", "CYCEn")
 
 
 def parameters(random: Random) -> Parameters:
-    """Of form: how the trace says something, never what happens."""
+    """Return random parameters that affect the form of packets, never the path."""
     forms: dict[str, tuple[Any, ...]] = {
         "tnt_form": ("short", "long", "mixed"),
         "tnt_flush": (0, 0, 1, 5),
@@ -41,8 +41,8 @@ def parameters(random: Random) -> Parameters:
 
 
 class Run:
-    """`truth`: the addresses of all instructions that ran while tracing was on. `begun`: so many
-    of them had run when the first PSB was there, at most. `deepest`: calls without their RETs.
+    """`truth`: the addresses of all instructions that ran while tracing was on. `begun`: how many
+    of them, at most, had run at the first PSB. `deepest`: largest depth of open calls.
     """
 
     def __init__(self, seed: int, steps: int) -> None:
@@ -117,15 +117,15 @@ class Run:
     def step(self) -> None:
         self.clock += self.random.choice((0, 1, 1, 2, 2, 2, 30, 1500))
         self.cpu.at(self.clock)
-        turn = self.random.random()
-        # WRMSR is the kernel's; it takes no room here, and what was before it has retired.
-        if turn < 0.01 and self.kernel:
+        choice = self.random.random()
+        # WRMSR runs in the kernel; it has no address here, and all before it has retired.
+        if choice < 0.01 and self.kernel:
             self.cpu.retire(self.ip)
             self.toggle()
-        elif turn < 0.02:
+        elif choice < 0.02:
             self.cpu.retire(self.ip)
             self.cpu.unit.insert_psb()
-        elif turn < 0.04 and not self.kernel:
+        elif choice < 0.04 and not self.kernel:
             self.back = self.ip
             self.ip = self.anywhere(KERNEL).ip
             self.cpu.interrupt(self.back, self.ip)

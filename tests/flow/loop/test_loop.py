@@ -1,4 +1,4 @@
-"""Random programs on a random processor, traced by the unit and decoded: what was executed."""
+"""Random programs on a random processor, traced by the unit, decode to the executed path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_damaged_stream_decodes_to_no_false_path(seed: int, where: int) -> None:
 
 
 def test_random_runs_execute_all_kinds_of_code() -> None:
-    """All code runs, in every area, but traps; calls go deeper than 64."""
+    """In every area all code but traps runs; calls nest deeper than 64."""
     ran: set[tuple[int, str]] = set()
     could: set[tuple[int, str]] = set()
     deepest = 0

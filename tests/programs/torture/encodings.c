@@ -124,7 +124,8 @@ static int prefixed_branches(void) {
 // Near branches with an operand size prefix: Intel's processors ignore it, on AMD's it leaves 16 bits of the target.
 static int narrow_branches(void) {
     static const uint8_t branches[][8] = {
-        {3, 0x66, 0x74, 1}, {3, 0x66, 0x75, 1}, {3, 0x66, 0xeb, 1}, {3, 0x66, 0xe3, 1}, {7, 0x66, 0x0f, 0x84, 1, 0, 0, 0},
+        {3, 0x66, 0x74, 1}, {3, 0x66, 0x75, 1}, {3, 0x66, 0xeb, 1}, {3, 0x66, 0xe3, 1},
+        {7, 0x66, 0x0f, 0x84, 1, 0, 0, 0},
         {6, 0x66, 0xe9, 1, 0, 0, 0}, {6, 0x66, 0xe8, 1, 0, 0, 0}, {2, 0x66, 0xc3}, {4, 0x66, 0xff, 0xe0},
     };
     uint8_t *code = pages(ALL);
@@ -165,12 +166,13 @@ static int returns(void) {
         sum ^= here;
     }
     __asm__ volatile("lea 1f(%%rip), %%rax\n push %%rax\n ret\n 1: nop" : : : "rax", "memory");
-    __asm__ volatile("call 2f\n ud2\n 2: lea 4f(%%rip), %%rax\n mov %%rax, (%%rsp)\n ret\n 3: ud2\n 4: nop" : : : "rax", "memory");
+    __asm__ volatile("call 2f\n ud2\n 2: lea 4f(%%rip), %%rax\n mov %%rax, (%%rsp)\n ret\n 3: ud2\n 4: nop"
+        : : : "rax", "memory");
     for (int i = 0; i < 5; i++) __asm__ volatile("call 1f\n jmp 2f\n 1: ret $0\n 2: nop" : : : "memory");
     return tell((int)sum);
 }
 
-// More calls than a return stack has places.
+// More calls than a return stack has entries.
 static int deep_calls(void) {
     static const uint8_t bytes[] = {0xff, 0xcf, 0x78, 5, 0xe8, 0xf7, 0xff, 0xff, 0xff, 0xc3};
     uint8_t *code = pages(ALL);
@@ -183,7 +185,8 @@ static int interrupt_returns(void) {
     unsigned long code, stack;
     __asm__("mov %%cs, %0\n mov %%ss, %1" : "=r"(code), "=r"(stack));
     for (int i = 0; i < 5; i++)
-        __asm__ volatile("mov %%rsp, %%rax\n push %1\n push %%rax\n pushf\n push %0\n lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1: nop"
+        __asm__ volatile("mov %%rsp, %%rax\n push %1\n push %%rax\n pushf\n push %0\n"
+            " lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1: nop"
                          : : "r"(code), "r"(stack) : "rax", "memory", "cc");
     return tell(2);
 }
@@ -192,7 +195,8 @@ static int far_returns(void) {
     unsigned long code;
     __asm__("mov %%cs, %0" : "=r"(code));
     for (int i = 0; i < 5; i++)
-        __asm__ volatile("push %0\n lea 1f(%%rip), %%rax\n push %%rax\n lretq\n 1: nop" : : "r"(code) : "rax", "memory");
+        __asm__ volatile("push %0\n lea 1f(%%rip), %%rax\n push %%rax\n lretq\n 1: nop"
+            : : "r"(code) : "rax", "memory");
     return tell(3);
 }
 
@@ -271,7 +275,8 @@ static int of_the_processor(void) {
     return tell(1);
 }
 
-MODES(MODE(strings), MODE(string_faults), MODE(ends_of_pages), MODE(fifteen_bytes), MODE(overlaps), MODE(prefixed_branches),
-      MODE(narrow_branches), MODE(loops), MODE(returns), MODE(deep_calls), MODE(interrupt_returns), MODE(far_returns), MODE(calls_of_32_bits),
-      MODE(call_at_a_page_end), MODE(not_executable), MODE(through_gs), MODE(vsyscall), MODE(pushed_flags), MODE(of_the_processor));
+MODES(MODE(strings), MODE(string_faults), MODE(ends_of_pages), MODE(fifteen_bytes), MODE(overlaps),
+      MODE(prefixed_branches), MODE(narrow_branches), MODE(loops), MODE(returns), MODE(deep_calls),
+      MODE(interrupt_returns), MODE(far_returns), MODE(calls_of_32_bits), MODE(call_at_a_page_end),
+      MODE(not_executable), MODE(through_gs), MODE(vsyscall), MODE(pushed_flags), MODE(of_the_processor));
 MAIN

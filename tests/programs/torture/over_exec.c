@@ -1,4 +1,4 @@
-// Signals that wait, or are ignored, over an exec; and faults that somebody sends while they are blocked.
+// Pending and ignored signals over an exec, and fault signals sent by another process while they are blocked.
 #include <pthread.h>
 #include <sched.h>
 
@@ -38,7 +38,7 @@ static int queued_before_exec(void) {
     return what_waits();
 }
 
-// As somebody sends it, not as an instruction has it.
+// The fault signal is sent by a process, not raised by an instruction.
 static int fault_before_exec(void) {
     int again;
     if (!arguments[2]) {
@@ -68,7 +68,7 @@ static int ignored_over_execs(void) {
     return execs[0] < '2' ? execl("/proc/self/exe", arguments[0], arguments[1], execs, (char *)0) : 0;
 }
 
-// As somebody sends them to the process; they wait until they are let in.
+// The fault signals are sent to the process, and stay pending until they are unblocked.
 static int faults_that_wait(void) {
     sigset_t faults, pending;
     sigemptyset(&faults);
@@ -104,7 +104,7 @@ static void change(int how, int number) {
     pthread_sigmask(how, &one, 0);
 }
 
-// Blocks the signal that it is asked to, or lets in what it is asked to by the negative number.
+// Blocks the requested signal, or unblocks it if the number is negative.
 static void *answer(void *unused) {
     for (;;) {
         while (answered == asked) sched_yield();
@@ -127,7 +127,7 @@ static const char *who(void) {
     return found;
 }
 
-// As somebody sends them to the process: a thread takes them that does not block them, and if all do, who lets them in.
+// The fault signals are sent to the process: a thread that does not block them takes them, else one that unblocks them.
 static void faults_of(int number) {
     signal(number, take);
     kill(getpid(), number);
@@ -223,7 +223,8 @@ static int last_signals(void) {
     return 0;
 }
 
-// A child that runs itself as the signal comes: its handler is called, or it dies of it. After the exec nothing is blocked.
+// A child that executes itself while a signal is sent: its handler runs, or the signal kills it. After the exec no
+// signal is blocked.
 static int child_of_exec(int number) {
     char end[12];
     struct sigaction action = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO};
@@ -277,7 +278,7 @@ static void *changes(void *number) {
     return 0;
 }
 
-// Ignores a signal and handles it again, while another thread does so with another: what runs after an exec ignores neither.
+// Two threads each ignore a signal and handle it again, at the same time; the program after an exec ignores neither.
 static int actions_at_once(void) {
     int number = SIGRTMIN + 20, others = SIGRTMIN + 9, wrong = 0;
     if (arguments[2]) return look(number), ignored != 0;
@@ -299,7 +300,8 @@ static int actions_at_once(void) {
 // Actions that the kernel refuses change nothing.
 static int refused_actions(void) {
     if (!arguments[2]) {
-        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } ignore = {SIG_IGN, 0, 0, 0};
+        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } ignore =
+            {SIG_IGN, 0, 0, 0};
         long refused = 0;
         refused += syscall(SYS_rt_sigaction, SIGUSR1, &ignore, 0, 4) < 0;
         refused += syscall(SYS_rt_sigaction, SIGUSR2, &ignore, 8, 8) < 0 && errno == EFAULT;
@@ -312,7 +314,7 @@ static int refused_actions(void) {
     return 0;
 }
 
-// A program of another machine: the kernel refuses it, and the calling one goes on, to be killed if it is to be.
+// A program for another machine: the kernel rejects it, and the caller continues; pending signals may kill it.
 static int foreign_program(void) {
     char head[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0, [16] = 2, [18] = 40, [20] = 1};
     char *words[] = {"./foreign", 0};

@@ -149,7 +149,7 @@ static int runs_itself(void) {
     return 1;
 }
 
-// The signal comes at any moment of an exec, also when the old program does not run any more and the new one not yet.
+// A signal at a random moment of an exec, also between the old and the new program.
 static int killed_in_exec(void) {
     enum { COUNT = 12 };
     pid_t all[COUNT];
@@ -257,7 +257,7 @@ static int clone_vm(void) {
     return cloned(flags, 2);
 }
 
-// What a recorder that traces does not grant; the program says so and goes on.
+// Requests that fail under a ptrace recorder; the program prints so and continues.
 static int wants_a_tracer(void) {
     ptrace(PTRACE_TRACEME, 0, 0, 0);
     counted = work(6);
@@ -285,7 +285,8 @@ static int stopped_and_continued(void) {
 }
 
 MODES(MODE(family), MODE(many_at_once), MODE(many_threads), MODE(vfork_without_exec), MODE(group_killed),
-      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again), MODE(runs_itself), MODE(killed_in_exec),
-      MODE(exec_among_threads), MODE(exec_from_memory), MODE(large_environment), MODE(orphans), MODE(daemonised), MODE(any_child),
-      MODE(clone_vfork), MODE(clone_vm), MODE(wants_a_tracer), MODE(asks_to_trace), MODE(stopped_and_continued));
+      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again),
+      MODE(runs_itself), MODE(killed_in_exec), MODE(exec_among_threads), MODE(exec_from_memory),
+      MODE(large_environment), MODE(orphans), MODE(daemonised), MODE(any_child), MODE(clone_vfork), MODE(clone_vm),
+      MODE(wants_a_tracer), MODE(asks_to_trace), MODE(stopped_and_continued));
 MAIN

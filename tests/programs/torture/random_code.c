@@ -1,5 +1,5 @@
-// Random machine code: `random_code SEED RUNS [known]`. It runs until a fault or a timer ends it, RUNS times; what it computed
-// is not printed, since it may depend on addresses and time.
+// Runs random machine code: `random_code SEED RUNS [known]`. Each of RUNS runs ends by a fault or a timer. Results are
+// not printed, since they may depend on addresses and time.
 #include <asm/prctl.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -30,9 +30,9 @@ static int any_of(uint8_t byte, const char *bytes) {
     return byte && strchr(bytes, byte);
 }
 
-// QEMU runs some encodings that processors refuse, and leaves 16 bits of a branch's target where Intel's processors do
-// not: LOCK where it has no place, reserved encodings of C6H, C7H and 8FH, VEX of instructions that need a prefix in it,
-// 66H before a near branch. By their bytes, wherever they are, and some more.
+// QEMU runs some encodings that processors reject: illegal LOCK, reserved encodings of C6H, C7H and 8FH, and VEX
+// without a required prefix. It also keeps 16 bits of a branch target after 66H, unlike Intel's processors. This finds
+// their bytes at any position, and some more.
 static int known(const uint8_t *at) {
     int memory = (at[2] & 0xc0) != 0xc0;
     if (at[0] == 0xf0) return memory && at[1] < 0x38 && (at[1] & 6) == 0;
@@ -45,8 +45,9 @@ static int known(const uint8_t *at) {
 }
 
 static void fill(int all_known) {
-    // What is likely to go on a while: short jumps, ALU, and some of what compilers never write.
-    static const uint8_t often[] = {0x74, 0x75, 0x78, 0xeb, 0x01, 0x31, 0x89, 0x85, 0xff, 0xe8, 0xc3, 0x90, 0xf0, 0xc6, 0xc7, 0x8f, 0x66, 0xf2, 0xf3, 0x48, 0xe2};
+    // Instructions that rarely fault: short jumps, ALU, and some that compilers never emit.
+    static const uint8_t often[] = {0x74, 0x75, 0x78, 0xeb, 0x01, 0x31, 0x89, 0x85, 0xff, 0xe8, 0xc3, 0x90, 0xf0, 0xc6,
+        0xc7, 0x8f, 0x66, 0xf2, 0xf3, 0x48, 0xe2};
     for (int i = 0; i < SIZE; i++) {
         code[i] = drawn() % 3 ? (uint8_t)drawn() : often[drawn() % sizeof often];
         if ((code[i] & 0xf0) == 0x70 || code[i] == 0xeb) code[++i] = (uint8_t)(drawn() % 24 - 6);
@@ -95,8 +96,8 @@ int main(int size, char **words) {
             setitimer(ITIMER_REAL, &soon, 0);  // from here on there is somewhere to jump to
             enter();
         }
-        // The handler was left by a jump: its stack is free again, and the flags are its own. POPF may have set AC, and the C library
-        // accesses memory as it likes.
+        // The handler ended by a jump: its stack is free, and the flags are those of the handler. POPF may have set AC,
+        // and the C library accesses memory as it likes.
         __asm__ volatile("pushf\n andl $~0x40000, (%%rsp)\n popf\n cld\n fninit" : : : "memory", "cc");
     }
     signal(SIGALRM, SIG_IGN);

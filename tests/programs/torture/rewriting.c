@@ -31,9 +31,10 @@ static int values(void) {
     return tell(sum);
 }
 
-// Stores into the branch right behind the store.
+// Stores into the branch right after the store.
 static int next_instruction(void) {
-    static const uint8_t code[] = {0x31, 0xc0, 0x85, 0xff, 0xc6, 0x05, 0, 0, 0, 0, 0x75, 0x74, 3, 0x83, 0xc0, 5, 0xff, 0xc0, 0xc3};
+    static const uint8_t code[] = {0x31, 0xc0, 0x85, 0xff, 0xc6, 0x05, 0, 0, 0, 0, 0x75, 0x74, 3, 0x83, 0xc0, 5, 0xff,
+        0xc0, 0xc3};
     uint8_t *at = pages(ALL);
     int sum = 0;
     for (int i = 0; i < TIMES; i++) {
@@ -45,7 +46,8 @@ static int next_instruction(void) {
 
 // A loop that adds an immediate and increments it.
 static int own_loop(void) {
-    static const uint8_t code[] = {0x31, 0xc0, 0x05, 1, 0, 0, 0, 0xff, 0x05, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xcf, 0x75, 0xf1, 0xc3};
+    static const uint8_t code[] = {0x31, 0xc0, 0x05, 1, 0, 0, 0, 0xff, 0x05, 0xf6, 0xff, 0xff, 0xff, 0xff, 0xcf, 0x75,
+        0xf1, 0xc3};
     uint8_t *at = pages(ALL);
     memcpy(at, code, sizeof code);
     return tell(call(at, 60));
@@ -77,7 +79,8 @@ static int written_or_executed(void) {
 
 static int second_mapping(void) {
     int file = unlinked_file(PAGE), sum = 0;
-    uint8_t *write_here = shared_code(file, PROT_READ | PROT_WRITE), *run_here = shared_code(file, PROT_READ | PROT_EXEC);
+    uint8_t *write_here = shared_code(file, PROT_READ | PROT_WRITE);
+    uint8_t *run_here = shared_code(file, PROT_READ | PROT_EXEC);
     for (int i = 0; i < TIMES; i++) {
         put_odd(write_here, i);
         sum += call(run_here, i);
@@ -171,7 +174,7 @@ static int by_a_thread(void) {
     return tell(sum);
 }
 
-// Back to what the file has.
+// Restores the contents of the file.
 static int thrown_away(void) {
     int file = unlinked_file(PAGE), sum = 0;
     uint8_t code[ODD_SIZE];
@@ -238,7 +241,7 @@ static int unmapped(void) {
     return tell(sum);
 }
 
-// Runs a copy of itself whose file goes away, or becomes another, while it runs.
+// Runs a copy of itself whose file is deleted or replaced meanwhile.
 static int copied(int replaced) {
     char name[64];
     snprintf(name, sizeof name, "/tmp/torture-%d", (int)getpid());

@@ -202,7 +202,7 @@ static int breakpoint_of_ice(void) {
     return 0;
 }
 
-// Sets TF: a trap behind each instruction, but the one that sets it.
+// Sets TF: a trap after each instruction except the one that sets it.
 static int own_steps(void) {
     signal(SIGTRAP, count);
     __asm__ volatile("pushf\n orl $0x100, (%%rsp)\n popf\n nop\n nop\n nop\n pushf\n andl $~0x100, (%%rsp)\n popf"
@@ -249,7 +249,7 @@ static int traps_waited_for(void) {
     return 0;
 }
 
-// One that waits while much is executed, perhaps until nobody follows any more.
+// A trap that stays pending during much code, perhaps until the recorder has detached.
 static int trap_that_waits_long(void) {
     sigset_t set, pending;
     siginfo_t info;
@@ -267,7 +267,7 @@ static int trap_that_waits_long(void) {
     return 0;
 }
 
-// Sent, it is ignored; of an instruction it ends the program, perhaps when nobody follows any more.
+// A sent SIGTRAP is ignored; one of an instruction ends the program, perhaps after the recorder has detached.
 static int breakpoint_while_ignored(void) {
     limit(RLIMIT_CORE, 0);
     signal(SIGTRAP, SIG_IGN);
@@ -339,7 +339,7 @@ static int traps_of_the_process(void) {
     return 0;
 }
 
-// Nobody may notice that a step cannot leave the signal ignored; over exec, too.
+// The program must not notice that single steps change the ignored signal; over exec, too.
 static int traps_ignored(void) {
     struct sigaction before = {.sa_handler = SIG_DFL}, now = {.sa_handler = SIG_IGN};
     if (arguments[2]) {
@@ -465,8 +465,8 @@ static int aborts(void) {
 }
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
-      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
-      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long), MODE(breakpoint_while_ignored),
-      MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
-      MODE(broken_pipe), MODE(aborts));
+      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over),
+      MODE(breakpoints), MODE(breakpoint_of_ice), MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for),
+      MODE(trap_that_waits_long), MODE(breakpoint_while_ignored), MODE(traps_of_the_process), MODE(traps_ignored),
+      MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines), MODE(broken_pipe), MODE(aborts));
 MAIN

@@ -1,4 +1,4 @@
-// What a process does to its own surroundings: files, limits, names, namespaces, filters of system calls.
+// A process changes its own environment: files, limits, names, namespaces, system call filters.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -143,7 +143,7 @@ static int another_root(void) {
     return 0;
 }
 
-// Runs as user nobody, who may not read the files of the user who records.
+// Runs as user `nobody`, without access to the files of the recording user.
 static int another_user(void) {
     int made = setgid(65534) == 0 && setuid(65534) == 0;
     counted = work(6);
@@ -196,7 +196,8 @@ static int told_by_a_filter(void) {
     return 0;
 }
 
-MODES(MODE(closes_all), MODE(over_all_files), MODE(uses_all_numbers), MODE(no_bytes_in_files), MODE(no_more_files), MODE(no_more_memory),
-      MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces), MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls),
-      MODE(filtered_calls), MODE(killed_by_a_filter), MODE(told_by_a_filter));
+MODES(MODE(closes_all), MODE(over_all_files), MODE(uses_all_numbers), MODE(no_bytes_in_files), MODE(no_more_files),
+      MODE(no_more_memory), MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces),
+      MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls), MODE(filtered_calls),
+      MODE(killed_by_a_filter), MODE(told_by_a_filter));
 MAIN

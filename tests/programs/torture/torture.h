@@ -1,4 +1,4 @@
-// What the programs of this folder share: a mode an argument, work with branches in it, and code made while they run.
+// Shared by the programs of this folder: one mode per argument, work with branches, and code generated at run time.
 #ifndef TORTURE_H
 #define TORTURE_H
 

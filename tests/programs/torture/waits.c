@@ -1,4 +1,4 @@
-// Waits in the kernel while a signal comes that the program blocks or ignores, or that it lets in for the wait alone.
+// Waits in the kernel during a signal that is blocked, ignored, or unblocked for the wait alone.
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -12,7 +12,7 @@
 static int ends[2], epoll, semaphore;
 static sigset_t trap, user, none;
 
-// What is waited for comes by this, which is the last that a helper does.
+// Ends the wait; the last action of a helper.
 static void give(void) {
     struct sembuf up = {0, 1, 0};
     kill(getppid(), SIGUSR1);
@@ -39,27 +39,29 @@ static int sleeps(int tid) {
     return state && state[2] == 'S';
 }
 
-// The calls of this program that wait, and what QEMU makes of them.
+// The waiting system calls of this program, and those that QEMU uses for them.
 static int waits_by(const char *call) {
-    static const long those[] = {SYS_epoll_wait, SYS_epoll_pwait, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop, SYS_recvfrom,
+    static const long those[] = {SYS_epoll_wait, SYS_epoll_pwait, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop,
+        SYS_recvfrom,
                                  SYS_poll, SYS_ppoll, SYS_rt_sigsuspend, SYS_select, SYS_pselect6, SYS_restart_syscall};
     for (unsigned i = 0; i < sizeof those / sizeof *those; i++)
         if (*call != 'r' && strtol(call, 0, 10) == those[i]) return 1;  // not "running"
     return 0;
 }
 
-// Until the thread sleeps in one of those calls: QEMU and a recorder sleep elsewhere, too. Where that may not be seen, until it
-// has slept for a while.
+// Waits until the thread sleeps in one of those calls; QEMU and a recorder sleep in others, too. If the call is not
+// visible, waits until the thread has slept for a while.
 static void until_it_sleeps(int tid) {
     char before[256], after[256];
     for (int often = 0; often < 5; sleep_ms(3)) {
         int seen = of_thread(tid, "syscall", before, sizeof before), slept = sleeps(tid);
-        if (seen && slept && waits_by(before) && of_thread(tid, "syscall", after, sizeof after) && !strcmp(before, after)) return;
+        if (seen && slept && waits_by(before) && of_thread(tid, "syscall", after, sizeof after)
+            && !strcmp(before, after)) return;
         often = !seen && slept ? often + 1 : 0;
     }
 }
 
-// A process that sends `number` three times while this one waits, and then gives it what it waits for.
+// Forks a process that sends `number` three times during the wait, and then ends the wait.
 static void send_meanwhile(int number, int then) {
     int whole = getpid(), one = (int)syscall(SYS_gettid);
     if (fork()) return;
@@ -124,7 +126,7 @@ static void clean_up(void) {
 static int (*const WAITS[])(void) = {by_epoll, by_sigtimedwait, by_semop, by_receive, by_poll};
 enum { COUNT = sizeof WAITS / sizeof *WAITS };
 
-// They end when what they wait for is there, and not before.
+// The waits must not end early.
 static int go_on(int number) {
     prepare();
     for (int i = 0; i < COUNT; i++) {

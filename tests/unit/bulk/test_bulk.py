@@ -1,7 +1,7 @@
-"""The bulk packetizer gives the bytes of the reference unit, whatever happens.
+"""The bulk packetizer writes the same bytes as the reference unit for any sequence of events.
 
-The reference is the whole recorder over `rtit.unit`. Both are fed the same capture events of one
-thread; the bulk unit is taken down and put up again from its state at random points.
+The reference is the whole recorder over `rtit.unit`. Both get the same capture events of one
+thread; the bulk unit is replaced by one with its saved state at random points.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.capture.ptrace.recorder import PtraceRecorder
-from rtit.capture.store.unit_output import OutputSetup
+from rtit.capture.ptrace.recorder import OutputSetup, PtraceRecorder
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import Processor
-from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
+from rtit.registers import FULL, Msr
 from rtit.unit.memory import Memory
 from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
@@ -34,8 +33,8 @@ from support.properties import examples
 
 TID = 77
 CODE = 0x40_0000
-PLACES = (CODE, CODE + 0x1_0000, 0x5555_5555_0000, 0x7FFF_FFFF_F000, 0x8000_0000_0000, 1 << 63)
-"""Bases of targets: near each other, far apart, not canonical."""
+ADDRESSES = (CODE, CODE + 0x1_0000, 0x5555_5555_0000, 0x7FFF_FFFF_F000, 0x8000_0000_0000, 1 << 63)
+"""Bases of targets: near each other, far apart, and not canonical."""
 GAPS = (0, 1, 2, 5, 11, 40, 700, 5_000, 70_000)
 NEAR: tuple[EventKind, ...] = (EventKind.CONDITIONAL,) * 8 + (
     EventKind.JUMP,
@@ -55,15 +54,15 @@ OTHER = (
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Packets are lost; the thread is at `ip` then, or in the kernel."""
+    """Packets are lost; afterwards the thread is at `ip`, or in the kernel."""
 
     clock: int
     ip: int | None
 
 
 Step = bytes | tuple[int, int, int] | Overflow | None
-"""Records; (number of a range, first, last) once its file is mapped; None where the state is taken
-out and put in.
+"""A step: records; (range number, first, last) when its file is mapped; None to save and restore
+the state.
 """
 
 
@@ -76,12 +75,12 @@ class StopRegion(OutputSetup):
     def install(self, cpu: Processor, memory: Memory) -> None:
         entries = [TopaEntry(0x30_0000, stop=True), TopaEntry(0x10_0000, end=True)]
         write_topa_table(memory, 0x10_0000, entries)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_BASE, 0x10_0000)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_MASK_PTRS, (4096 - self.room) << 32 | 0x7F)
+        cpu.wrmsr(Msr.OUTPUT_BASE, 0x10_0000)
+        cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (4096 - self.room) << 32 | 0x7F)
 
 
 class Collector:
-    """In the place of a perf.data file: the PT bytes alone."""
+    """Stands in for a perf.data writer; collects the PT bytes alone."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -99,7 +98,7 @@ class Collector:
 
 @dataclass
 class Case:
-    """Settings of one run, and what happens in it."""
+    """Settings and steps of one run."""
 
     options: PtOptions = field(default_factory=PtOptions)
     time: dict[str, int] = field(default_factory=dict)
@@ -111,13 +110,15 @@ class Case:
     length: int = 50
 
     def steps(self) -> Iterator[Step]:
-        """A thread that starts, does anything, and ends; many a one leaves and enters in order."""
+        """Yield the steps of a thread: start, random events, end. Some threads alternate leave and
+        enter.
+        """
         random = Random(self.seed + 1)
         sensible, user, clock = random.random() < 0.7, True, random.choice(GAPS)
         calls: list[int] = []
         cuts, maps = random.choice((0, 0.05, 0.5)), 0.05 * bool(self.filters)
         gaps = GAPS[: random.choice((3, 7, 7, 8, 9))]
-        places = PLACES[: random.choice((1, 2, 6))]
+        addresses = ADDRESSES[: random.choice((1, 2, 6))]
         losses = random.choice((0, 0, 0.1))
         others, bursts = random.choice((0, 0.05, 0.2)), random.choice((0.02, 0.2))
         yield record(EventKind.THREAD, clock)
@@ -128,19 +129,19 @@ class Case:
             if random.random() < cuts:
                 yield None
             if random.random() < maps:
-                first = random.choice(PLACES[:4]) + random.randrange(200)
+                first = random.choice(ADDRESSES[:4]) + random.randrange(200)
                 yield random.randrange(len(self.filters)), first, first + random.randrange(200)
             clock += random.choice(gaps)
             if random.random() < losses:
                 user = random.random() < 0.6
-                place = random.choice(places) + random.randrange(256)
-                yield Overflow(clock, place if user else None)
+                address = random.choice(addresses) + random.randrange(256)
+                yield Overflow(clock, address if user else None)
                 calls.clear()
                 continue
             kind = random.choice(OTHER if random.random() < others else NEAR)
             if (not user) if sensible else random.random() < 0.05:
                 kind = EventKind.RESUME if random.random() < 0.8 else EventKind.SWITCH
-            ip, target = (random.choice(places) + random.randrange(256) for _ in range(2))
+            ip, target = (random.choice(addresses) + random.randrange(256) for _ in range(2))
             length, flags = random.choice((2, 5, 15)), random.randrange(2)
             if kind == EventKind.RETURN and calls and random.random() < 0.9:
                 target = calls.pop()
@@ -161,8 +162,8 @@ class Case:
             yield record(kind, clock, flags, length, ip, target) * times
         yield record(EventKind.EXIT, clock + random.choice(GAPS))
 
-    def reference(self) -> bytes:
-        """What the recorder makes of it."""
+    def reference_packets(self) -> bytes:
+        """Return the packets that the recorder writes."""
         profile = FULL if self.psb_cyc else replace(FULL, psb_cyc=False)
         collector = Collector()
         files = [AddressFilter(each, f"/{n}", 0, 1 << 60) for n, each in enumerate(self.filters)]
@@ -179,7 +180,7 @@ class Case:
             if isinstance(step, bytes):
                 recorder.process_events(step, ())
             elif isinstance(step, Overflow):
-                lose(recorder, step)
+                skip_overflow(recorder, step)
             elif step is not None:
                 number, first, last = step
                 size = last - first + 1
@@ -189,7 +190,7 @@ class Case:
         return bytes(collector.data)
 
     def unit(self, **more: int) -> BulkUnit:
-        """A bulk unit with these settings."""
+        """Return a bulk unit with these settings."""
         if self.room is not None:
             more["stop"] = self.room
         return BulkUnit(
@@ -200,8 +201,8 @@ class Case:
             **more,
         )
 
-    def bulk(self) -> bytes:
-        """What the bulk unit makes of it."""
+    def bulk_packets(self) -> bytes:
+        """Return the packets that the bulk unit writes."""
         unit, data = self.unit(), bytearray()
         kinds = [1 if each == "filter" else 2 for each in self.filters]
         ranges = [(kind, 0, 0) for kind in kinds]
@@ -231,8 +232,8 @@ def record(
     return EVENT_RECORD.pack(kind, flags, length, TID, ip, target, clock, 0)
 
 
-def lose(recorder: PtraceRecorder, step: Overflow) -> None:
-    """What happens between the beginning and the end of an overflow shows nowhere."""
+def skip_overflow(recorder: PtraceRecorder, step: Overflow) -> None:
+    """Events between the start and the end of an overflow have no effect."""
     cpu = recorder._threads[TID].cpu
     cpu.at(step.clock)
     cpu.unit.begin_overflow()
@@ -252,7 +253,7 @@ CRYSTALS: tuple[dict[str, int], ...] = (
 
 
 def make_case(seed: int, length: int) -> Case:
-    """Settings from a seed alone, so that none is rarer than another."""
+    """Return a case drawn from the seed alone, so that all settings are equally frequent."""
     pick = Random(seed)
     one = pick.choice
     psb_cyc = one((True, True, True, False))
@@ -310,12 +311,12 @@ cases = partial(st.builds, make_case, st.integers(0, (1 << 64) - 1), st.integers
 @example(make_case(1240731, 8))
 @example(Case(seed=1, length=600, options=PtOptions(cyc=1, psb_period=0)))
 def test_bulk_unit_writes_the_bytes_of_the_reference_unit(case: Case) -> None:
-    assert case.bulk() == case.reference()
+    assert case.bulk_packets() == case.reference_packets()
 
 
 @examples(200)
 @given(cases(), st.sampled_from((128, 4096)))
-def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
+def test_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
     case.room, case.filters = None, ()
     unit = case.unit(circular=size)
     for step in case.steps():
@@ -323,7 +324,7 @@ def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
             unit.feed(step)
         elif isinstance(step, Overflow):
             unit.overflow(step.clock, step.ip)
-    whole = case.reference()
+    whole = case.reference_packets()
     assert unit.written == len(whole)
     assert unit.take_output() == whole[-size:]
 

@@ -1,4 +1,4 @@
-"""The bulk unit refuses what it cannot do, in words, and takes settings as Python has them."""
+"""The bulk unit accepts Python's settings, and rejects unsupported ones with a message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETERS = (
     "cyc_counter_bits",
     "cyc_max_bytes",
 )
-"""Those of packets that user mode has."""
+"""Parameters of packets that user mode can generate."""
 CLOCKS = (
     "cpi",
     "tsc_start",
@@ -40,19 +40,19 @@ CLOCKS = (
     "max_non_turbo_ratio",
     "core_ratio",
 )
-"""What decides the times in packets; perf's conversion is not among it."""
+"""Fields that determine times in packets; perf's conversion is not one of them."""
 
 
-def test_the_fields_of_the_reference_are_settings() -> None:
+def test_fields_of_the_reference_are_settings() -> None:
     time = {name: getattr(TimeModel(), name) for name in CLOCKS}
     parameters = {name: getattr(Parameters(), name) for name in PARAMETERS}
     unit = BulkUnit(ctl=PtOptions().rtit_ctl, **time, **parameters)
     unit.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    told = unit.take_output()
+    packet_bytes = unit.take_output()
     default = BulkUnit()
     default.feed(EVENT_RECORD.pack(EventKind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0))
-    assert told == default.take_output()
-    assert [p.name for p in iterate_packets(told)][-2:] == ["MODE.Exec", "TIP.PGE"]
+    assert packet_bytes == default.take_output()
+    assert [p.name for p in iterate_packets(packet_bytes)][-2:] == ["MODE.Exec", "TIP.PGE"]
 
 
 @pytest.mark.parametrize(

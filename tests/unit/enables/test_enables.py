@@ -44,9 +44,10 @@ def test_context_en_exhaustive() -> None:
         assert compute_context_en(configuration, arch) is not forbidden
 
 
-def names_with(field: str, value: int) -> set[str]:
-    """The packets of one of each event with a bit of IA32_RTIT_CTL at `value`; all may be traced,
-    and CR3 is not the one in IA32_RTIT_CR3_MATCH.
+def packet_names_with(field: str, value: int) -> set[str]:
+    """Return the packet names of one event of each kind with a bit of IA32_RTIT_CTL at `value`.
+
+    All code may be traced, and CR3 differs from IA32_RTIT_CR3_MATCH.
     """
     out = bytearray()
     cpu = Processor(
@@ -76,8 +77,8 @@ def names_with(field: str, value: int) -> set[str]:
     ],
 )
 def test_bits_that_enable_packets(field: str, names: set[str]) -> None:
-    assert not names_with(field, 0) & names
-    assert names <= names_with(field, 1)
+    assert not packet_names_with(field, 0) & names
+    assert names <= packet_names_with(field, 1)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,8 @@ def test_bits_that_enable_packets(field: str, names: set[str]) -> None:
     ],
 )
 def test_bits_that_suppress_packets(field: str, names: set[str]) -> None:
-    assert names <= names_with(field, 0)
-    assert not names_with(field, 1) & names
+    assert names <= packet_names_with(field, 0)
+    assert not packet_names_with(field, 1) & names
 
 
 @pytest.mark.spec("FCR3-005", "PIP-003")

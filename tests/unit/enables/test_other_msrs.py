@@ -1,4 +1,4 @@
-"""MSRs that the chapter has software read or write besides those of PT, and XSAVES in CPUID."""
+"""Other MSRs that the chapter has software read or write, and XSAVES in CPUID."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNEL = ArchState(cpl=0)
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 @pytest.mark.spec("VMX-003")
-def test_vmx_misc_has_bit_14_where_tracing_goes_on_in_vmx_operation(profile: Profile) -> None:
+def test_vmx_misc_has_bit_14_if_tracing_continues_in_vmx_operation(profile: Profile) -> None:
     found = Processor(profile=profile).get_msr(IA32_VMX_MISC)
     assert found >> 14 & 1 == profile.vmx_tracing
 
@@ -104,7 +104,7 @@ def test_processor_without_xsaves_has_neither_the_instructions_nor_ia32_xss() ->
 
 @pytest.mark.spec("VMX-008")
 def test_vm_exit_returns_the_guests_ia32_rtit_ctl() -> None:
-    """What the guest-state area saves, which the next VM entry may load."""
+    """The guest-state area saves it, and the next VM entry may load it."""
     cpu = Processor(arch=replace(KERNEL, vmx="root", vmcs=0x9000))
     cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     guest_only = VmxControls(load_ctl=0, clear_ctl=True)

@@ -1,5 +1,5 @@
-"""Reports of event trace that no scenario can type: types, refusals, and what a reader has to take
-(sections 33.4.2.29 and 33.4.2.30).
+"""Event trace beyond scenarios: types, rejected events, and reserved types that a reader must
+accept (sections 33.4.2.29 and 33.4.2.30).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def machine(**ctl: int) -> tuple[Processor, bytearray]:
     return cpu, out
 
 
-def test_the_types_are_those_of_the_packet_table() -> None:
+def test_types_are_those_of_the_packet_table() -> None:
     later = {0xE: "SWINTR", 0xF: "SYSCALL"}  # FRED: the unit has none of it
     assert {kind.value: kind.name for kind in CfeType} | later == CFE_TYPES
     assert {kind.value: kind.name for kind in EvdType} == EVD_TYPES
 
 
 @pytest.mark.spec("TAB50-011")
-def test_a_reserved_type_is_read_with_its_fup() -> None:
+def test_reserved_type_is_read_with_its_fup() -> None:
     first, second = iterate_packets(bytes.fromhex("02138b00 3d0010"))
     assert (first.name, first.fields["type"], first.fields["ip"]) == ("CFE", 0x0B, 1)
     assert second.name == "FUP"
@@ -68,7 +68,7 @@ def test_impossible_events_are_rejected() -> None:
 
 @pytest.mark.spec("PWRX-002")
 @pytest.mark.parametrize("reason", [0, 3, 16])
-def test_a_wake_reason_is_one_bit(reason: int) -> None:
+def test_wake_reason_with_several_bits_is_rejected(reason: int) -> None:
     cpu, out = machine(PwrEvtEn=1)
     cpu.halt(0x1000, 0x1001)
     del out[:]
@@ -99,7 +99,7 @@ def test_last_item_of_a_block_is_encoded_before_its_bep(kind: int, last: int) ->
 
 @pytest.mark.spec("BBP-002")
 @pytest.mark.parametrize("kind", [0, 2, 3, 6, 7, 0x0B, 0x0F, 0x11, 0x1F])
-def test_no_block_of_a_reserved_type(kind: int) -> None:
+def test_block_of_a_reserved_type_is_rejected(kind: int) -> None:
     cpu, out = machine(BranchEn=1)
     with pytest.raises(IllegalEvent, match="has no item"):
         cpu.pebs(0x1000, {kind: [(0, 0)]})
@@ -110,7 +110,7 @@ def test_no_block_of_a_reserved_type(kind: int) -> None:
 
 @pytest.mark.spec("CFE-008")
 @pytest.mark.parametrize("vector", [0, 2, 14, 0x20, 0xFF])
-def test_the_vector_is_the_events(vector: int) -> None:
+def test_vector_is_that_of_the_event(vector: int) -> None:
     cpu, out = machine(EventEn=1)
     cpu.interrupt(0x1000, 0xFFFF_FFFF_8100_0000, vector=vector)
     assert out[:4] == bytes((0x02, 0x13, 0x81, vector))

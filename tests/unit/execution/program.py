@@ -1,4 +1,4 @@
-"""Random programs, and the settings under which they run."""
+"""Random programs and their settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
 
 USER, HIGH, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 STEP = 8
-"""Bytes of an instruction, whichever it is."""
+"""Bytes of every instruction."""
 LENGTH = 24
-"""Instructions of a program, but for its last."""
+"""Instructions of a program without the last one."""
 CR3S = (0x5000, 0x7000)
 BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 22, 0x10_0000
 TRANSFERS = {"indirect_jump", "indirect_call", "far", "ret", "syscall", "resume"}
@@ -21,14 +21,14 @@ TRANSFERS = {"indirect_jump", "indirect_call", "far", "ret", "syscall", "resume"
 Program = dict[int, tuple[str, int]]
 
 
-def place(number: int) -> int:
-    """The address of ToPA region `number`."""
+def region_address(number: int) -> int:
+    """Return the address of ToPA region `number`."""
     return BUFFER + number * 0x10_0000
 
 
 def make_program(random: Random) -> Program:
-    """Instructions of `STEP` bytes. Direct branches go forward only, so that no loop runs without a
-    packet.
+    """Return instructions of `STEP` bytes. Direct branches lead forward, so that every loop has
+    packets.
     """
     program: Program = {}
     for base in (USER, HIGH, KERNEL):
@@ -66,7 +66,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
 
     names = ("OS", "TSCEn", "MTCEn", "CYCEn", "CR3Filter")
     ctl = {name: flag() for name in names} | {"BranchEn": 1}
-    # Mostly what traces most.
+    # Mostly settings that trace much.
     ctl |= {"User": int(draw(st.integers(0, 3)) < 3), "DisRETC": int(draw(st.integers(0, 3)) == 3)}
     ctl |= {"MTCFreq": draw(st.integers(0, 9)), "CycThresh": draw(st.integers(0, 15))}
     ctl |= {"InjectPsbPmiOnEnable": flag()}

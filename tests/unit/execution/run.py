@@ -1,4 +1,4 @@
-"""A random walk through a program, on a processor that is traced; it knows what is to be seen."""
+"""A random path through a program on a traced processor; the run records the expected path."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from unit.execution.program import (
     Program,
     Settings,
     make_program,
-    place,
+    region_address,
 )
 
 
 @dataclass
 class Run:
-    """Executes a program and keeps the truth: the IPs of instructions that began while the filters
-    let them pass.
+    """Executes a program, and records the truth: the IPs of instructions that began while the
+    filters admitted them.
     """
 
     chosen: Settings
@@ -60,17 +60,19 @@ class Run:
         self.triggered = self.context = self.inside = False
 
     def install(self) -> None:
-        """A single range, or a circular table with a region of each of the sizes."""
+        """Set up a single range, or a circular table with a region of each size."""
         if not self.regions:
             self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
-        entries = [TopaEntry(place(number), size) for number, size in enumerate(self.regions)]
+        entries = [
+            TopaEntry(region_address(number), size) for number, size in enumerate(self.regions)
+        ]
         write_topa_table(self.cpu.unit.output.memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.chosen.ctl["ToPA"] = 1
 
-    # The model of section 33.2.6, by the letter and without speed.
+    # The model of section 33.2.6, literal and slow.
 
     def enable(self) -> None:
         self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, **self.chosen.ctl), next_ip=self.ip)
@@ -120,12 +122,12 @@ class Run:
             (0, 1, 1, 3, 40, 1000, 9000) if random.random() < 0.1 else (1, 2)
         )
         self.cpu.at(self.clock)
-        turn = random.random()
-        if turn < 0.005:
+        choice = random.random()
+        if choice < 0.005:
             self.cpu.unit.insert_psb()
-        elif turn < 0.01:
+        elif choice < 0.01:
             (self.disable if self.cpu.unit.registers.trace_en else self.enable)()
-        elif turn < 0.04 and not self.kernel:
+        elif choice < 0.04 and not self.kernel:
             name = random.choice(("interrupt", "exception", "software_interrupt"))
             handler = KERNEL + STEP * random.randrange(LENGTH)
             self.back, self.kernel = self.ip, True
@@ -207,7 +209,9 @@ class Run:
             self.step()
 
 
-def traced(chosen: Settings, regions: tuple[int, ...] = ()) -> tuple[Run, list[Packet], bytes]:
+def trace_program(
+    chosen: Settings, regions: tuple[int, ...] = ()
+) -> tuple[Run, list[Packet], bytes]:
     out = bytearray()
     run = Run(chosen, out.extend, regions)
     run.enable()

@@ -1,6 +1,6 @@
-"""Random programs on a random processor: whatever the settings, the trace says what ran.
+"""Random programs on a random processor decode to the executed path under all settings.
 
-A program is laid out in memory once; a run takes random turns in it.
+The layout of a program is fixed; a run takes random branches.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
 from rtit.unit.memory import Memory
 from support.properties import examples
-from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
-from unit.execution.run import Run, traced
+from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, region_address
+from unit.execution.run import Run, trace_program
 from unit.pairs.reader import FilterReader
 
 
 @given(all_settings())
 def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     reader = FilterReader(run.program)
     reader.feed(stream)
     assert reader.path == run.truth
@@ -30,21 +30,21 @@ def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     whole = FilterReader(run.program)
     whole.feed(stream)
-    places = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
-    for index, mark in zip(places, whole.marks, strict=True):
+    psb_indexes = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
+    for index, position in zip(psb_indexes, whole.psb_positions, strict=True):
         part = FilterReader(run.program)
         part.feed(stream[index:])
-        assert part.path == whole.path[mark:]
+        assert part.path == whole.path[position:]
 
 
 @pytest.mark.spec("EN-011", "FCPL-002")
 @examples(40)
 @given(all_settings())
-def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+def test_trace_has_no_ip_of_a_filtered_level(chosen: Settings) -> None:
+    run, stream, _ = trace_program(chosen)
     reader = FilterReader(run.program)
     for packet in stream:
         if packet.name == "PSB":
@@ -59,7 +59,7 @@ def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
 @examples(40)
 @given(all_settings())
 def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
-    run, stream, _ = traced(chosen)
+    run, stream, _ = trace_program(chosen)
     cycles = [int(str(p.fields["cycles"])) for p in stream if p.name == "CYC"]
     total = sum(cycles)
     # A second CYC in the same cycle would say 0; the first of a trace may.
@@ -75,14 +75,14 @@ def test_cyc_counts_sum_to_all_active_cycles(chosen: Settings) -> None:
 @pytest.mark.spec("MSRSTS-016", "MSRSTS-017", "PSB-015")
 @examples(40)
 @given(all_settings())
-def test_packet_byte_count(chosen: Settings) -> None:
-    run, stream, out = traced(chosen)
+def test_packet_byte_count_gives_the_psb_period(chosen: Settings) -> None:
+    run, stream, out = trace_program(chosen)
     count = STATUS.decode(run.cpu.get_msr(Msr.STATUS)).PacketByteCnt
     assert count % 2048 == len(out) % 2048
-    # At least one PSB for each period that was passed before the last event, whatever the delay.
+    # At least one PSB for each period before the last event, with any delay.
     psbs = sum(packet.name == "PSB" for packet in stream)
     assert psbs >= len(out) // (2048 + chosen.parameters.psb_delay + 200)
-    # While TraceEn is 0 it stands still, whatever the program does.
+    # While TraceEn is 0 the count stands still.
     for _ in range(20):
         run.clock += 100
         run.cpu.at(run.clock)
@@ -93,8 +93,8 @@ def test_packet_byte_count(chosen: Settings) -> None:
 @pytest.mark.spec("TRCEN-003")
 @examples(20)
 @given(all_settings())
-def test_memory_holds_the_stream(chosen: Settings) -> None:
-    run, _, out = traced(chosen)
+def test_memory_has_the_stream(chosen: Settings) -> None:
+    run, _, out = trace_program(chosen)
     assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
 
@@ -102,10 +102,10 @@ def test_memory_holds_the_stream(chosen: Settings) -> None:
 @pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
 @examples(20)
 @given(all_settings(), st.lists(st.sampled_from((4096, 8192)), min_size=1, max_size=3))
-def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
+def test_regions_have_the_stream(chosen: Settings, sizes: list[int]) -> None:
     chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
     chosen.steps *= 3
-    run, _, out = traced(chosen, tuple(sizes))
+    run, _, out = trace_program(chosen, tuple(sizes))
     image = [bytearray(size) for size in sizes]
     number = offset = 0
     for byte in out:
@@ -114,7 +114,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
         if offset == sizes[number]:
             number, offset = (number + 1) % len(sizes), 0
     memory = run.cpu.unit.output.memory
-    assert [memory.read(place(n), size) for n, size in enumerate(sizes)] == image
+    assert [memory.read(region_address(n), size) for n, size in enumerate(sizes)] == image
     assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 
@@ -122,7 +122,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
 @examples(40)
 @given(all_settings())
 def test_every_fup_belongs_to_another_packet(chosen: Settings) -> None:
-    _, stream, _ = traced(chosen)
+    _, stream, _ = trace_program(chosen)
     in_psb = pending = False
     for packet in stream:
         if packet.name in ("PSB", "PSBEND"):
@@ -171,12 +171,12 @@ def test_restored_unit_continues_identically(chosen: Settings, steps: int) -> No
 @examples(40)
 @given(all_settings())
 def test_filter_over_all_addresses_changes_no_packet(chosen: Settings) -> None:
-    """The fast path of near branches against the whole rule, which ranges in use demand."""
+    """The fast path of near branches equals the full rule, which applies when ranges are in use."""
     for number in range(4):
         chosen.ctl.pop(f"ADDR{number}_CFG", None)
     chosen.ranges = []
-    _, _, plain = traced(chosen)
+    _, _, plain = trace_program(chosen)
     chosen.ctl |= {"ADDR0_CFG": 1, "ADDR1_CFG": 1}
     chosen.ranges = [(1, 0, (1 << 47) - 1), (1, 0x1FFFF << 47, (1 << 64) - 1)]
-    _, _, filtered = traced(chosen)
+    _, _, filtered = trace_program(chosen)
     assert filtered == plain

@@ -1,5 +1,5 @@
-"""What the unit makes of its output: flush, ToPA STOP, errors in mid-trace, PMIs (sections
-33.2.7.2, 33.3.3, 33.3.10).
+"""Events of the output: flush, ToPA STOP, errors during a trace, PMIs (sections 33.2.7.2, 33.3.3,
+33.3.10).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def topa(*entries: TopaEntry | int, observer: StoreObserver | None = None, **ctl
 
 
 def fill(cpu: Processor, count: int) -> None:
-    """`count` TIPs of 3 bytes."""
+    """Write `count` TIPs of 3 bytes."""
     for index in range(count):
         cpu.indirect_jump(0x1000, 0x1000 + 2 * index)
 
@@ -49,7 +49,7 @@ def test_clearing_traceen_delivers_everything() -> None:
 
 
 @pytest.mark.spec("TRCEN-006", "TPMI-001")
-def test_flush_that_fills_a_region() -> None:
+def test_flush_may_fill_a_region() -> None:
     cpu = topa(
         TopaEntry(REGIONS[0], interrupt=True), TopaEntry(REGIONS[1]), TopaEntry(TABLE, end=True)
     )
@@ -105,7 +105,7 @@ def test_topa_stop_ends_without_a_packet() -> None:
 
 
 @pytest.mark.spec("OPERR-002", "OPERR-003", "OPERR-004", "MSRSTS-007")
-def test_error_in_mid_trace() -> None:
+def test_output_error_ends_tracing_until_cleared() -> None:
     cpu = topa(
         TopaEntry(REGIONS[0]), TopaEntry(REGIONS[1]).encode() | 1 << 1, TopaEntry(TABLE, end=True)
     )
@@ -119,7 +119,7 @@ def test_error_in_mid_trace() -> None:
     cpu.set_msr(Msr.CTL, ctl & ~1)
     assert status(cpu)["Error"] == 1
     write_topa_table(cpu.unit.output.memory, TABLE, [TopaEntry(REGIONS[0]), TopaEntry(REGIONS[1])])
-    # The cause is gone, but until software clears Error nothing starts.
+    # The cause is gone, but tracing does not start until software clears Error.
     cpu.set_msr(Msr.CTL, ctl)
     assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
     cpu.set_msr(Msr.CTL, ctl & ~1)
@@ -129,7 +129,7 @@ def test_error_in_mid_trace() -> None:
 
 
 @pytest.mark.spec("TOPA-002")
-def test_stream_over_regions() -> None:
+def test_stream_continues_in_the_next_region() -> None:
     stream = bytearray()
     cpu = topa(
         TopaEntry(REGIONS[0]),
@@ -147,7 +147,7 @@ def test_stream_over_regions() -> None:
 
 
 @pytest.mark.spec("MSRGEN-004")
-def test_units_share_nothing() -> None:
+def test_units_are_independent() -> None:
     one, two = Processor(checked=False), Processor(checked=False)
     one.set_msr(Msr.CR3_MATCH, 0x5000)
     one.set_msr(Msr.STATUS, 0x30)

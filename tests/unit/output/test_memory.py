@@ -84,7 +84,7 @@ def test_dropped_bytes_are_not_observed_as_stores() -> None:
 
 
 @pytest.mark.spec("OSR-007")
-def test_observer_sees_every_store_also_to_one_address() -> None:
+def test_observer_sees_repeated_stores_to_one_address() -> None:
     seen: list[tuple[int, bytes]] = []
     memory = Memory(mmio=[(0x8000, 0x9000)], observer=lambda at, data: seen.append((at, data)))
     output = Output(memory, profile=FULL)
@@ -104,7 +104,7 @@ def test_observer_does_not_see_what_software_writes() -> None:
 
 
 @pytest.mark.spec("RMEM-004")
-def test_the_apic_page_gives_no_error() -> None:
+def test_write_to_the_apic_page_is_no_error() -> None:
     seen = bytearray()
     memory = Memory(mmio=[(0xFEE0_0000, 0xFEE0_1000)], observer=lambda at, data: seen.extend(data))
     output = Output(memory, profile=FULL, smrr_policy="error")
@@ -115,7 +115,7 @@ def test_the_apic_page_gives_no_error() -> None:
 
 
 @pytest.mark.spec("RMEM-001")
-def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
+def test_region_over_restricted_memory_loses_bytes_and_continues() -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL)
     write_topa_table(
@@ -132,7 +132,7 @@ def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
 
 
 @pytest.mark.spec("RMEM-006")
-def test_a_single_range_over_restricted_memory_loses_bytes_and_goes_on() -> None:
+def test_single_range_over_restricted_memory_loses_bytes_and_continues() -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL)
     assert output.enable(SINGLE) is ACCEPTED
@@ -183,14 +183,14 @@ def test_region_reaching_restricted_memory_is_an_error(step: int) -> None:
 
 
 @pytest.mark.spec("RMEM-006")
-def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
+def test_pointer_in_restricted_memory_is_an_error() -> None:
     memory = Memory(smrr=[(0x8000, 0x8010)])
     output = Output(memory, profile=FULL, smrr_policy="error")
     registers = RegisterFile(ctl=1, output_base=0x8000, output_mask_ptrs=0xFF)
     assert output.enable(registers).error is not None
     registers.output_mask_ptrs = 0x10 << 32 | 0xFF
     assert output.enable(registers) is ACCEPTED
-    # The range is circular: after its end the pointer is at its base again.
+    # The range is circular: after its end the pointer is at its base.
     result = output.write(b"z" * 0xF8)
     assert result.error is not None
     assert result.lost == 8
@@ -198,7 +198,7 @@ def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
 
 @pytest.mark.spec("RMEM-003")
 @pytest.mark.parametrize("policy", ["drop", "error"])
-def test_a_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
+def test_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
     memory = Memory()
     output = Output(memory, profile=FULL, smrr_policy="drop" if policy == "drop" else "error")
     write_topa_table(
@@ -215,7 +215,7 @@ def test_a_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
 
 
 @pytest.mark.spec("RMEM-005")
-def test_a_change_of_the_ranges_is_noticed_at_enable() -> None:
+def test_changed_restricted_ranges_take_effect_at_enable() -> None:
     memory = Memory()
     output = Output(memory, profile=FULL, smrr_policy="error")
     write_topa_table(memory, 0x1000, [TopaEntry(0x10000), TopaEntry(0x1000, end=True)])

@@ -1,4 +1,4 @@
-"""Parameters of the output, seen from the unit (section 33.2.7)."""
+"""Effects of output parameters on the unit (section 33.2.7)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start(
 
 
 def fill(cpu: Processor, size: int) -> None:
-    """PADs until the region holds `size` bytes."""
+    """Write PADs until the region holds `size` bytes."""
     cpu.unit.pad(size - (cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32))
 
 
@@ -60,7 +60,7 @@ def test_single_region_pmi_precedes_the_end_by_the_parameter(margin: int) -> Non
 
 
 @pytest.mark.parametrize(("policy", "error"), [("drop", False), ("error", True)])
-def test_a_region_in_restricted_memory(policy: str, error: bool) -> None:
+def test_region_in_restricted_memory_is_handled_by_parameter(policy: str, error: bool) -> None:
     smrr = ((A + 0x800, A + 0x900),)
     cpu = start(TopaEntry(A), TopaEntry(TABLE, end=True), smrr=smrr, smrr_policy=policy)
     fill(cpu, 0x7FF)

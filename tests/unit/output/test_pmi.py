@@ -1,4 +1,4 @@
-"""The ToPA PMI: what it freezes, how late it comes, how two of them merge (section 33.2.7.2)."""
+"""The ToPA PMI: frozen counters, skid, and merged PMIs (section 33.2.7.2)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ LBR, FREEZE_LBRS, FREEZE_PERFMON = 1 << 0, 1 << 11, 1 << 12
 
 
 class Traced:
-    """Three regions of 4 KB in a circle, the first `interrupts` of them with INT; the offsets in
-    the stream at which PMIs were signalled are in `seen`.
+    """Traces to a circle of three regions of 4 KB, the first `interrupts` with INT.
+
+    `seen` has the stream offsets at which PMIs were signalled.
     """
 
     def __init__(self, *, interrupts: int = 1, stop: bool = False, **parameters: int) -> None:
         self.stream = bytearray()
         memory = Memory(observer=lambda _, data: self.stream.extend(data))
-        self.cpu = Processor(checked=False, memory=memory, parameters=Parameters(**parameters))  # type: ignore[arg-type]
+        values = Parameters(**parameters)  # type: ignore[arg-type]
+        self.cpu = Processor(checked=False, memory=memory, parameters=values)
         entries = [
             TopaEntry(base, interrupt=n < interrupts, stop=stop and n == 1)
             for n, base in enumerate(REGIONS)
@@ -48,7 +50,7 @@ class Traced:
         self.cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
 
     def fill(self, size: int) -> None:
-        """TIPs until the stream has `size` bytes, or 1 or 2 more."""
+        """Write TIPs until the stream has `size` bytes, or 1 or 2 more."""
         while len(self.stream) < size:
             self.cpu.indirect_jump(0x1000, 0x1000 + len(self.stream) % 256)
 
@@ -64,7 +66,9 @@ class Traced:
     ],
 )
 def test_pmi_freezes_tracing_and_counters(debugctl: int, frozen: int) -> None:
-    """As every PMI it freezes LBRs and counters, if IA32_DEBUGCTL says so; never the trace."""
+    """Like every PMI it freezes LBRs and counters, if IA32_DEBUGCTL says so, but never the
+    trace.
+    """
     traced = Traced()
     cpu, unit = traced.cpu, traced.cpu.unit
     cpu.set_msr(IA32_DEBUGCTL, debugctl)
@@ -83,7 +87,7 @@ def test_pmi_freezes_tracing_and_counters(debugctl: int, frozen: int) -> None:
     length = len(traced.stream)
     cpu.indirect_jump(0x1000, 0x4000)
     assert [p.name for p in iterate_packets(bytes(traced.stream[length:]))] == ["TIP"]
-    # What was asked for stays asked for; what is frozen stays so until software clears it.
+    # Requested freezes stay requested; frozen counters stay frozen until software clears them.
     assert cpu.get_msr(IA32_DEBUGCTL) == debugctl
     cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
     assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == frozen
@@ -97,8 +101,8 @@ def test_pmi_freezes_tracing_and_counters(debugctl: int, frozen: int) -> None:
 
 @pytest.mark.spec("TPMI-002")
 def test_late_pmi_arrives_after_its_region_is_filled() -> None:
-    """100 bytes of the next region are written before it is taken; by default none but those of
-    the event that filled the region.
+    """100 bytes of the next region are written before it is taken; by default only those of the
+    event that filled the region.
     """
     (at_once,) = signalled_at(pmi_skid=0)
     assert 4096 <= at_once < 4096 + 3
@@ -117,14 +121,14 @@ def signalled_at(*, pmi_skid: int, interrupts: int = 1) -> list[int]:
 
 
 @pytest.mark.spec("TPMI-005")
-def test_two_regions_are_one_pmi_or_two() -> None:
+def test_two_filled_regions_signal_one_pmi_or_two() -> None:
     assert len(signalled_at(pmi_skid=0, interrupts=2)) == 2
     assert len(signalled_at(pmi_skid=4000, interrupts=2)) == 2
     (merged,) = signalled_at(pmi_skid=4100, interrupts=2)
     assert merged >= 2 * 4096
 
 
-def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
+def test_late_pmi_is_pending_once_tracing_is_off() -> None:
     """33.3.3: Trace_ToPA_PMI is set by the time the flush completes."""
     traced = Traced(pmi_skid=1000)
     traced.enable()
@@ -139,8 +143,8 @@ def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
 
 
 @pytest.mark.spec("TSTP-005")
-def test_a_late_pmi_comes_with_the_stop() -> None:
-    """Skid so long that the STOP region is filled as well: the handler finds Stopped set."""
+def test_late_pmi_arrives_with_the_stop() -> None:
+    """The skid is so long that the STOP region is filled, too: the handler finds Stopped set."""
     traced = Traced(pmi_skid=5000, stop=True)
     traced.enable()
     stopped: list[bool] = []
@@ -149,7 +153,7 @@ def test_a_late_pmi_comes_with_the_stop() -> None:
     assert stopped == [True]
 
 
-def test_a_late_pmi_survives_a_snapshot() -> None:
+def test_late_pmi_survives_a_snapshot() -> None:
     traced = Traced(pmi_skid=100)
     traced.enable()
     traced.fill(4096 + 50)
@@ -163,9 +167,9 @@ def test_a_late_pmi_survives_a_snapshot() -> None:
 
 
 @pytest.mark.spec("TPMI-008", "TPMI-007")
-def test_a_handler_that_preserves_pmis() -> None:
-    """It ignores a PMI that comes with TraceEn=0 and leaves PendTopaPMI alone, so that the PMI
-    comes again at the next enable; then it clears the bit, and no other comes.
+def test_pmi_with_tracing_off_arrives_again_at_enable() -> None:
+    """The handler ignores a PMI with TraceEn=0 and leaves PendTopaPMI set, so that the PMI arrives
+    again at the next enable. Then the handler clears the bit, and no other PMI follows.
     """
     traced = Traced()
     cpu = traced.cpu
@@ -180,7 +184,7 @@ def test_a_handler_that_preserves_pmis() -> None:
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     while len(traced.stream) < 4096 - 3:
         cpu.indirect_jump(0x1000, 0x1000 + len(traced.stream) % 256)
-    # The packets of the end fill the region; TraceEn is 0 by then.
+    # The last packets fill the region; TraceEn is 0 then.
     cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
     assert handled == [0]
     assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PendTopaPMI == 1

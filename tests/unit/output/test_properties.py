@@ -1,4 +1,4 @@
-"""The memory image is the byte stream, laid out by the tables, however the writes are cut."""
+"""The memory image is the byte stream in the layout of the tables, for any sizes of writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUTS = st.lists(st.one_of(st.integers(0, 16), st.integers(0, 9000)), max_size=12
 
 @dataclass
 class Layout:
-    """Tables at multiples of 1 MB, regions above 16 MB, in the order in which they are met."""
+    """Tables at multiples of 1 MB, and regions above 16 MB, in the order of use."""
 
     tables: list[tuple[int, list[TopaEntry]]]
 
@@ -35,7 +35,7 @@ class Layout:
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """One to three tables in a circle, with regions of 4 to 16 KB; some with INT or STOP."""
+    """Draw one to three tables in a circle, with regions of 4 to 16 KB, some with INT or STOP."""
     count = draw(st.integers(1, 3))
     bases = draw(st.permutations([n << 20 for n in range(1, count + 1)]))
     where = draw(st.permutations(range(12)))
@@ -54,7 +54,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 def pieces(cuts: list[int]) -> list[bytes]:
-    """Data of the given sizes; no two bytes in a row are equal."""
+    """Return data of the given sizes; adjacent bytes differ."""
     total = sum(cuts)
     data = bytes(n % 255 + 1 for n in range(total))
     out = []
@@ -84,18 +84,18 @@ def test_memory_is_the_stream_in_region_order(
         stopped |= result.stopped
         pmi |= result.pmi
 
-    # The model: the circle of regions, repeated; the last content of each place remains.
+    # The model: the circle of regions, repeated; the last write to each address remains.
     image: dict[int, bytes] = {}
     left = accepted
     expected_pmi = expected_stop = False
-    place = 0
+    number = 0
     regions = layout.regions
     while left:
-        region = regions[place % len(regions)]
+        region = regions[number % len(regions)]
         part, left = left[: region.size], left[region.size :]
         image[region.base] = part + image.get(region.base, b"")[len(part) :]
         if len(part) == region.size:
-            place += 1
+            number += 1
             expected_pmi |= region.interrupt
             expected_stop |= region.stop
             assert not (region.stop and left)
@@ -129,7 +129,7 @@ def test_split_writes_give_the_same_memory(
 
 
 @given(layout=layouts(), cuts=CUTS, follow=FOLLOW, at=st.integers(0, 12))
-def test_disable_and_enable_lose_nothing(
+def test_disable_and_enable_lose_no_bytes(
     layout: Layout, cuts: list[int], follow: Literal["eager", "lazy"], at: int
 ) -> None:
     layout = Layout(

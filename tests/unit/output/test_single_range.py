@@ -30,7 +30,7 @@ def enabled(base: int, mask: int, offset: int = 0) -> tuple[Output, Memory, str 
         (0x8_0000_0000_0000, 0xFFFF_FFFF, 0x8000_0000, 0x8_0000_8000_0000),
     ],
 )
-def test_address_of_the_next_byte(base: int, mask: int, offset: int, address: int) -> None:
+def test_next_byte_is_at_base_plus_offset(base: int, mask: int, offset: int, address: int) -> None:
     assert SingleRange(base, mask).address(offset) == address
     output, memory, error = enabled(base, mask, offset)
     assert error is None
@@ -40,7 +40,7 @@ def test_address_of_the_next_byte(base: int, mask: int, offset: int, address: in
 
 @pytest.mark.spec("OSR-002", "MSROMP-002")
 @pytest.mark.parametrize(("base", "mask"), [(0x1080, 0x7F), (0x1_0000_0000, 0xFFFF_FFFF)])
-def test_the_range_is_circular(base: int, mask: int) -> None:
+def test_range_is_circular(base: int, mask: int) -> None:
     output, memory, _ = enabled(base, mask, mask - 1)
     assert output.write(b"abcd") is ACCEPTED
     assert memory.read(base + mask - 1, 2) == b"ab"
@@ -69,7 +69,7 @@ def test_offset_tracks_the_writes() -> None:
 
 @pytest.mark.spec("OSR-004", "MSROMP-007")
 @pytest.mark.parametrize("mask", [0x17F, 0x2FF | 0x1000, 0xFFFF_FEFF, 0x8000_007F])
-def test_a_mask_with_a_hole_is_an_error(mask: int) -> None:
+def test_mask_with_a_hole_is_an_error(mask: int) -> None:
     output, _, error = enabled(0, mask)
     assert error is not None
     assert f"{mask:#x}" in error
@@ -78,7 +78,7 @@ def test_a_mask_with_a_hole_is_an_error(mask: int) -> None:
 
 @pytest.mark.spec("OSR-005", "MSROBS-004")
 @pytest.mark.parametrize(("base", "mask"), [(0x1080, 0xFF), (0x1000, 0x1FFF), (0x80, 0xFFFF_FFFF)])
-def test_a_base_that_overlaps_the_mask_is_an_error(base: int, mask: int) -> None:
+def test_base_that_overlaps_the_mask_is_an_error(base: int, mask: int) -> None:
     _, _, error = enabled(base, mask)
     assert error is not None
     assert "common bits" in error
@@ -86,7 +86,7 @@ def test_a_base_that_overlaps_the_mask_is_an_error(base: int, mask: int) -> None
 
 @pytest.mark.spec("OSR-006", "MSROMP-006")
 @pytest.mark.parametrize("mask", [0x7F, 0xFFF])
-def test_an_offset_above_the_mask_is_an_error(mask: int) -> None:
+def test_offset_above_the_mask_is_an_error(mask: int) -> None:
     assert enabled(0x1000, mask, mask)[2] is None
     _, _, error = enabled(0x1000, mask, mask + 1)
     assert error is not None

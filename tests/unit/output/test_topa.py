@@ -46,7 +46,7 @@ def registers(index: int = 0, offset: int = 0, base: int = TABLE) -> RegisterFil
 
 
 def pointers(output: Output) -> tuple[int, int, int]:
-    """(table base, entry index, output offset) as the MSRs give them."""
+    """Return (table base, entry index, output offset) of the MSRs."""
     base, value = output.msrs()
     assert value & 0x7F == 0x7F
     return base, value >> 7 & 0x1FF_FFFF, value >> 32
@@ -66,8 +66,8 @@ def stream(size: int) -> bytes:
         ({"ToPA": 0, "FabricEn": 1}, OutputScheme.FABRIC),
     ],
 )
-def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: OutputScheme) -> None:
-    """TABLE is a table by one scheme and the range itself by another."""
+def test_ctl_selects_the_output_scheme(fields: dict[str, int], scheme: OutputScheme) -> None:
+    """TABLE is a table in one scheme and the range itself in another."""
     stores: list[tuple[int, bytes]] = []
     fabric = bytearray()
     memory = Memory()
@@ -79,14 +79,17 @@ def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: OutputScheme) ->
     assert output.enable(values) is ACCEPTED
     assert output.state.scheme == scheme
     assert output.write(b"abc") is ACCEPTED
-    places = {OutputScheme.TOPA: [(A, b"abc")], OutputScheme.SINGLE_RANGE: [(TABLE, b"abc")]}
-    assert stores == places.get(scheme, [])
+    expected_stores = {
+        OutputScheme.TOPA: [(A, b"abc")],
+        OutputScheme.SINGLE_RANGE: [(TABLE, b"abc")],
+    }
+    assert stores == expected_stores.get(scheme, [])
     assert bytes(fabric) == (b"abc" if scheme == OutputScheme.FABRIC else b"")
 
 
 @pytest.mark.spec("TOPA-012")
 @pytest.mark.parametrize("code", range(16))
-def test_size_encodings(code: int) -> None:
+def test_size_of_an_entry_is_4_kb_to_128_mb(code: int) -> None:
     size = 4 * K << code
     assert TopaEntry(0x8000_0000, size).encode() == 0x8000_0000 | code << 6
     memory = Memory()
@@ -107,7 +110,7 @@ def test_size_is_ignored_in_an_end_entry(code: int) -> None:
 
 
 @pytest.mark.spec("TOPA-011")
-def test_entry_bits() -> None:
+def test_entry_bits_encode_and_decode() -> None:
     assert TopaEntry(A, end=True).encode() == A | 1
     assert TopaEntry(A, interrupt=True).encode() == A | 4
     assert TopaEntry(A, stop=True).encode() == A | 16
@@ -123,7 +126,7 @@ def test_entry_bits() -> None:
 
 
 @pytest.mark.spec("TOPA-003", "TOPA-005", "MSROMP-003")
-def test_start_at_an_entry_and_an_offset() -> None:
+def test_output_starts_at_the_given_entry_and_offset() -> None:
     output, memory = start(
         [TopaEntry(A), TopaEntry(B), TopaEntry(C, 8 * K)], index=2, offset=0x1100
     )
@@ -152,7 +155,7 @@ def test_addresses_have_52_bits() -> None:
 
 @pytest.mark.spec("MSROMP-003", "MSROMP-004")
 @pytest.mark.parametrize("index", [0, 1, 511, (1 << 25) - 1])
-def test_entry_index(index: int) -> None:
+def test_table_offset_is_the_entry_index(index: int) -> None:
     memory = Memory()
     memory.write_u64(TABLE + 8 * index, TopaEntry(B).encode())
     output = Output(memory, profile=FULL)
@@ -164,7 +167,7 @@ def test_entry_index(index: int) -> None:
 
 @pytest.mark.spec("TOPA-002", "CPUID-024")
 @pytest.mark.parametrize("step", [1, 3, 1000, 4096, 20 * K])
-def test_regions_are_one_stream(step: int) -> None:
+def test_regions_form_one_stream(step: int) -> None:
     output, memory = start(
         [TopaEntry(A), TopaEntry(C, 8 * K), TopaEntry(B), TopaEntry(TABLE, end=True)]
     )
@@ -178,7 +181,7 @@ def test_regions_are_one_stream(step: int) -> None:
 
 
 @pytest.mark.spec("TOPA-006", "TOPA-004")
-def test_a_region_is_filled_by_its_last_byte() -> None:
+def test_last_byte_fills_a_region() -> None:
     output, _ = start([TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True)])
     assert output.write(b"x" * 4095) is ACCEPTED
     assert pointers(output) == (TABLE, 0, 4095)
@@ -190,7 +193,7 @@ def test_a_region_is_filled_by_its_last_byte() -> None:
 
 @pytest.mark.spec("TOPA-007", "MSROBS-005")
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
-def test_end_leads_to_another_table(follow: Literal["eager", "lazy"]) -> None:
+def test_end_entry_leads_to_another_table(follow: Literal["eager", "lazy"]) -> None:
     output, memory = start([TopaEntry(A), TopaEntry(OTHER, end=True)], follow=follow)
     write_topa_table(memory, OTHER, [TopaEntry(B), TopaEntry(TABLE, end=True)])
     assert output.write(b"x" * 4 * K) is ACCEPTED
@@ -222,7 +225,7 @@ def test_enabling_at_an_end_entry_follows_it() -> None:
 
 @pytest.mark.spec("TOPA-009")
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
-def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", "lazy"]) -> None:
+def test_table_wraps_after_its_last_possible_entry(follow: Literal["eager", "lazy"]) -> None:
     memory = Memory()
     write_topa_table(memory, TABLE, [TopaEntry(A)])
     memory.write_u64(TABLE + 0xFFFFFF8, TopaEntry(B).encode())
@@ -237,7 +240,7 @@ def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", 
 @pytest.mark.spec("CPUID-024", "TOPA-010")
 @pytest.mark.parametrize("cache", ["none", "entry", "table"])
 @pytest.mark.parametrize("first", [0, 1, 509, 511, 512])
-def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry", "table"]) -> None:
+def test_table_may_exceed_a_page(first: int, cache: Literal["none", "entry", "table"]) -> None:
     memory = Memory()
     write_topa_table(memory, TABLE, [TopaEntry(0x10_0000 + 0x2000 * n) for n in range(520)])
     output = Output(memory, profile=FULL, cache=cache)
@@ -246,8 +249,8 @@ def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry",
     assert output.write(data[:5000]) is ACCEPTED
     assert output.write(data[5000:]) is ACCEPTED
     for n in range(4):
-        place = 0x10_0000 + 0x2000 * (first + n)
-        assert memory.read(place, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
+        region = 0x10_0000 + 0x2000 * (first + n)
+        assert memory.read(region, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
     assert pointers(output) == (TABLE, first + 4, 0)
 
 
@@ -273,7 +276,7 @@ def test_stop_ends_output_with_the_last_byte(step: int) -> None:
 
 
 @pytest.mark.spec("TSTP-004")
-def test_enabling_where_a_stop_left_off_is_an_error() -> None:
+def test_enabling_after_a_stop_is_an_error() -> None:
     output, memory = start([TopaEntry(A, stop=True)])
     assert output.write(b"x" * 4 * K).stopped
     values = RegisterFile(TOPA, 0, *output.msrs())
@@ -297,14 +300,14 @@ def test_int_gives_a_pmi_when_the_region_is_filled(follow: Literal["eager", "laz
 
 
 @pytest.mark.spec("TPMI-001", "TSTP-005")
-def test_stop_and_int_come_together() -> None:
+def test_stop_and_int_of_one_entry_take_effect_together() -> None:
     output, _ = start([TopaEntry(A, interrupt=True, stop=True), TopaEntry(B)])
     assert output.write(b"x" * 5000) == OutputResult(5000 - 4096, stopped=True, pmi=True)
 
 
 @pytest.mark.spec("CPUID-025", "TOPA-014")
 @pytest.mark.parametrize("flags", [{}, {"interrupt": True}, {"stop": True}])
-def test_single_entry_table(flags: dict[str, bool]) -> None:
+def test_single_entry_table_is_circular(flags: dict[str, bool]) -> None:
     table: list[TopaEntry | int] = [TopaEntry(A, **flags), TopaEntry(TABLE, end=True)]
     output, memory = start(table, profile=BROADWELL)
     result = output.write(b"x" * 4096 + b"y")
@@ -316,7 +319,7 @@ def test_single_entry_table(flags: dict[str, bool]) -> None:
 
 @pytest.mark.spec("TPMI-009", "CPUID-025")
 @pytest.mark.parametrize("margin", [0, 1, 512, 4095])
-def test_single_entry_pmi_comes_early(margin: int) -> None:
+def test_single_entry_pmi_is_early(margin: int) -> None:
     memory = Memory()
     write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True)])
     output = Output(memory, profile=BROADWELL, pmi_margin=margin)
@@ -330,8 +333,8 @@ def test_single_entry_pmi_comes_early(margin: int) -> None:
 
 @pytest.mark.spec("TPMI-013")
 @pytest.mark.parametrize("offset", [4096 - 512, 4000, 4095])
-def test_a_start_past_the_early_point_still_gives_a_pmi(offset: int) -> None:
-    """Before the region is filled, once; and at the early point the next time round."""
+def test_start_past_the_early_point_still_signals_a_pmi(offset: int) -> None:
+    """The first PMI is before the region is filled; the next one is at the early point."""
     memory = Memory()
     write_topa_table(memory, TABLE, [TopaEntry(A, interrupt=True), TopaEntry(TABLE, end=True)])
     output = Output(memory, profile=BROADWELL)
@@ -355,7 +358,7 @@ def test_single_entry_without_stop_overwrites_the_top() -> None:
 @pytest.mark.spec("TPMI-011")
 @pytest.mark.parametrize("grow", ["append", "new table", "circular"])
 def test_tables_edited_while_disabled_are_honoured(grow: str) -> None:
-    """The handler of Table 33-4: INT at entry 0, more room is made while tracing is off."""
+    """The handler of Table 33-4: INT at entry 0; it adds regions while tracing is off."""
     output, memory = start([TopaEntry(A, interrupt=True), TopaEntry(B), 0])
     assert output.write(b"1" * 4096).pmi
     output.disable()
@@ -375,7 +378,7 @@ def test_tables_edited_while_disabled_are_honoured(grow: str) -> None:
     assert memory.read(C, 10) == b"3" * 10
 
 
-def test_restoring_a_snapshot_goes_back_to_its_region() -> None:
+def test_restored_snapshot_writes_to_its_region() -> None:
     output, memory = start([TopaEntry(A), TopaEntry(B), TopaEntry(TABLE, end=True)])
     output.write(b"abc")
     saved = output.snapshot()

@@ -1,4 +1,4 @@
-"""ToPA STOP, a bad entry and the PMI, seen from the unit (section 33.2.7.2)."""
+"""Effects of ToPA STOP, a bad entry and the PMI on the unit (section 33.2.7.2)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(
 
 
 def fill(cpu: Processor, out: bytearray, size: int) -> None:
-    """TIPs of 3 bytes until at most 2 bytes of `size` are left."""
+    """Write TIPs of 3 bytes until at most 2 bytes of `size` are left."""
     while size - len(out) > 2:
         cpu.indirect_jump(0x1000, 0x1000 + len(out) % 256)
 
@@ -45,8 +45,8 @@ def status(cpu: Processor) -> dict[str, int]:
 
 
 @pytest.mark.spec("TSTP-001", "TSTP-002")
-def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
-    """What is buffered besides is discarded; nothing tells of the end."""
+def test_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
+    """Buffered bytes are discarded; no packet reports the end."""
     cpu, out = start(TopaEntry(FIRST, stop=True), TopaEntry(TABLE, end=True))
     fill(cpu, out, 4096)
     left = 4096 - len(out)
@@ -71,7 +71,7 @@ def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
 
 @pytest.mark.spec("TPMI-001")
 @pytest.mark.parametrize("after", [TopaEntry(TABLE, end=True), TopaEntry(SECOND).encode() | 2])
-def test_an_end_without_int_gives_no_pmi(after: TopaEntry | int) -> None:
+def test_end_without_int_signals_no_pmi(after: TopaEntry | int) -> None:
     cpu, out = start(TopaEntry(FIRST, stop=isinstance(after, TopaEntry)), after)
     fill(cpu, out, 4096)
     cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
@@ -102,7 +102,7 @@ def test_stop_precedes_the_pmi() -> None:
         TopaEntry(TABLE, end=True).encode() | 1 << 2,
     ],
 )
-def test_a_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
+def test_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
     cpu, out = start(TopaEntry(FIRST), bad, TopaEntry(TABLE, end=True))
     fill(cpu, out, 4096)
     assert {name: status(cpu)[name] for name in ("Error", "TriggerEn")} == {
@@ -123,34 +123,36 @@ def test_a_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
 Again = Callable[[Processor], None]
 
 
-def by_wrmsr(cpu: Processor) -> None:
+def clear_by_wrmsr(cpu: Processor) -> None:
     cpu.set_msr(Msr.CTL, BOTH & ~1, ip=0x2000)
     cpu.set_msr(Msr.CTL, BOTH, next_ip=0x2000)
 
 
-def by_smi(cpu: Processor) -> None:
+def clear_by_smi(cpu: Processor) -> None:
     cpu.smi(0x2000)
     cpu.rsm()
 
 
-def by_xsaves(cpu: Processor) -> None:
+def clear_by_xsaves(cpu: Processor) -> None:
     cpu.set_msr(IA32_XSS, PT_STATE)
     component = cpu.xsaves(0x2000, 0x2004)
     cpu.xrstors(0x2004, 0x2008, component)
 
 
-def by_warm_reset(cpu: Processor) -> None:
+def clear_by_warm_reset(cpu: Processor) -> None:
     cpu.reset(cold=False)
     cpu.set_msr(Msr.CTL, BOTH, next_ip=0x2000)
 
 
-def by_acm(cpu: Processor) -> None:
+def clear_by_acm(cpu: Processor) -> None:
     cpu.acm_begin(0x2000)
     cpu.acm_end(0x2000)
 
 
 @pytest.mark.spec("TSTP-006", "TSTP-004")
-@pytest.mark.parametrize("again", [by_wrmsr, by_smi, by_xsaves, by_warm_reset, by_acm])
+@pytest.mark.parametrize(
+    "again", [clear_by_wrmsr, clear_by_smi, clear_by_xsaves, clear_by_warm_reset, clear_by_acm]
+)
 def test_no_error_until_tracing_is_enabled_with_stopped_cleared(again: Again) -> None:
     cpu, out = start(TopaEntry(FIRST, stop=True), TopaEntry(TABLE, end=True), ctl=BOTH, cpl=0)
     fill(cpu, out, 4096)

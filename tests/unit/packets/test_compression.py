@@ -16,8 +16,8 @@ IPS = st.integers(0, (1 << 64) - 1)
 NEAR = st.builds(lambda ip, bits, noise: ip ^ noise >> bits, IPS, st.integers(0, 63), IPS)
 
 
-def reconstruct(ip_bytes: int, payload: int, last_ip: int) -> int:
-    """Table 33-18."""
+def decompress_ip(ip_bytes: int, payload: int, last_ip: int) -> int:
+    """Return the IP of a compressed payload (Table 33-18)."""
     if ip_bytes == 3:
         return payload | (0xFFFF << 48 if payload >> 47 else 0)
     kept = {1: 16, 2: 32, 4: 48, 6: 64}[ip_bytes]
@@ -31,15 +31,15 @@ def test_compressed_ips_decode_to_the_originals(
 ) -> None:
     for ip in (near, far, last):
         code, payload = compress_ip(ip, last, allowed_ip_encodings(policy, 57))
-        assert reconstruct(code, payload, last) == ip
+        assert decompress_ip(code, payload, last) == ip
         code, payload = compress_ip(ip, NO_LAST_IP, allowed_ip_encodings(policy, 57))
         assert code in (3, 6)
-        assert reconstruct(code, payload, last) == ip
+        assert decompress_ip(code, payload, last) == ip
 
 
 @pytest.mark.spec("IPC-005")
-def test_encoding_100() -> None:
-    # Bit 47 differs from bits 63:48, which are those of the last IP.
+def test_encoding_100_applies_if_bits_63_to_48_are_those_of_last_ip() -> None:
+    # Bit 47 differs from bits 63:48, which equal those of LastIP.
     assert compress_ip(
         0x1234_8000_0000_0000, 0x1234_0000_0000_0000, allowed_ip_encodings("shortest", 57)
     ) == (
@@ -52,7 +52,7 @@ def test_encoding_100() -> None:
 @pytest.mark.parametrize(
     ("bit", "code"), [(15, 1), (16, 2), (31, 2), (32, 4), (47, 4), (48, 6), (63, 6)]
 )
-def test_the_highest_bit_that_differs(bit: int, code: int) -> None:
+def test_highest_different_bit_selects_the_encoding(bit: int, code: int) -> None:
     """The IP is not canonical, so that 011b does not apply."""
     last = 0x1234_9234_5678_9ABC
     ip = last ^ 1 << bit
@@ -65,12 +65,12 @@ def test_the_highest_bit_that_differs(bit: int, code: int) -> None:
 
 @pytest.mark.spec("IPC-011")
 @given(st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1))
-def test_32_bit_linear_addresses(last: int, ip: int) -> None:
+def test_32_bit_linear_addresses_are_compressed(last: int, ip: int) -> None:
     for policy in ("shortest", "none", "sext48_only", "bdw"):
         for reference in (last, NO_LAST_IP):
             code, payload = compress_ip(ip, reference, allowed_ip_encodings(policy, 32))
             assert code <= 2
-            assert reconstruct(code, payload, last) == ip
+            assert decompress_ip(code, payload, last) == ip
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What comes first of the packets of an event: older results, then the CYC (33.3.6, 33.4.2.14)."""
+"""Order of the packets of an event: older results, then the CYC (33.3.6, 33.4.2.14)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ import pytest
 
 from rtit.packets import Packet, iterate_packets
 from rtit.unit.parameters.table import Parameters
-from unit.every_event import CASES, HERE, happen, traced
+from unit.every_event import CASES, HERE, run_event, start_traced
 
 ELIGIBLE = {
     *("TIP", "TIP.PGE", "TIP.PGD", "MODE.Exec", "MODE.TSX", "PIP", "VMCS", "OVF", "MTC", "TSC"),
     *("PTW", "EXSTOP", "MWAIT"),
 }
-"""33.3.6.1, and MWAIT by its description; TNT has its CYC when its first result comes."""
+"""33.3.6.1, and MWAIT by its description; the CYC of a TNT belongs to its first result."""
 
-ANEW = {"rsm", "xrstors"}
-"""They begin to trace again: the 7 cycles before them count for nothing. At the end of an ACM no
-cycle has passed since its beginning, which a CYC has told.
+RESTARTED = {"rsm", "xrstors"}
+"""Events that resume tracing: the 7 cycles before them do not count. An ACM ends in the cycle in
+which it began, whose CYC is already sent.
 """
 
-LATER = ANEW | {"acm end", "sipi", "wake", "smm vm entry", "resume"}
-"""What comes before them is no branch that could leave results."""
+LATER = RESTARTED | {"acm end", "sipi", "wake", "smm vm entry", "resume"}
+"""Events after which no branch can have left results."""
 
 
-def told(
+def packets_of(
     name: str, parameters: Parameters | None = None, **ctl: int
 ) -> tuple[list[Packet], list[Packet]]:
-    """The packets before an event and its own, 7 cycles later, with a result that waits."""
+    """Return the packets before an event and those of the event 7 cycles later, with a pending
+    result.
+    """
     case, out = CASES[name], bytearray()
-    unit = traced(case, out, parameters, **ctl)
+    unit = start_traced(case, out, parameters, **ctl)
     if name not in LATER:
         unit.conditional(HERE, HERE + 2, HERE, False)
         unit.conditional(HERE, HERE + 2, HERE, True)
     before = list(iterate_packets(bytes(out)))
     del out[:]
     unit.at(10)
-    happen(unit, case)
+    run_event(unit, case)
     unit.flush()
     return before, list(iterate_packets(bytes(out)))
 
@@ -62,12 +64,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "acm end"])
 def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings: str) -> None:
-    before, found = told(name, **SETTINGS[settings])
+    before, found = packets_of(name, **SETTINGS[settings])
     names = [each.name for each in found if not each.name.startswith("TNT")]
     if ELIGIBLE & set(names):
         assert names[0] == "CYC", names
         cycles = [int(str(each.fields["cycles"])) for each in before + found if each.name == "CYC"]
-        assert sum(cycles) == (3 if name in ANEW else 10)
+        assert sum(cycles) == (3 if name in RESTARTED else 10)
     elif name.startswith("init"):
         assert "CYC" not in names
 
@@ -76,6 +78,6 @@ def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LATER])
 def test_older_branch_results_precede_the_cyc(name: str, settings: str) -> None:
-    names = [each.name for each in told(name, **SETTINGS[settings])[1]]
+    names = [each.name for each in packets_of(name, **SETTINGS[settings])[1]]
     if "TNT" in names[1:]:
         assert set(names[: names.index("TNT")]) <= {"TNT"}, names

@@ -22,13 +22,13 @@ from rtit.unit.overflow import emit_overflow_packets, start_overflow
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
 from unit.execution.program import Settings, all_settings
-from unit.execution.run import Run, traced
+from unit.execution.run import Run, trace_program
 from unit.pairs.reader import FilterReader
 from unit.world.reader import split
 
 
 class Overflowing(Run):
-    """Overflows begin and end between any two instructions; `pieces` are what lies around them, as
+    """Overflows begin and end between any two instructions; `pieces` are the parts between them, as
     first and last index of the truth.
     """
 
@@ -78,7 +78,7 @@ def check(run: Overflowing, out: bytes) -> None:
     for path, (first, last) in zip(paths(run, parts), run.pieces, strict=True):
         assert path == run.truth[first : first + len(path)]
         assert len(path) <= last - first
-    # What ended without an overflow is there to the last instruction.
+    # Parts that ended without an overflow are complete.
     assert run.cpu.unit.state.overflow is None
     first, last = run.pieces[-1]
     assert len(paths(run, parts)[-1]) == last - first
@@ -86,7 +86,7 @@ def check(run: Overflowing, out: bytes) -> None:
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-003", "OVF-006", "RET-006")
 @given(all_settings())
-def test_packets_between_overflows(chosen: Settings) -> None:
+def test_parts_between_overflows_decode(chosen: Settings) -> None:
     out = bytearray()
     run = Overflowing(chosen, out.extend)
     run.run(chosen.steps)
@@ -112,7 +112,7 @@ def test_slowly_draining_buffer_overflows(
 @pytest.mark.spec("OVF-005", "OVF-009")
 @examples(30)
 @given(all_settings())
-def test_nothing_but_its_own_cyc_comes_out_of_an_overflow(chosen: Settings) -> None:
+def test_overflow_has_no_packet_but_its_cyc(chosen: Settings) -> None:
     out = bytearray()
     run = Overflowing(chosen, out.extend)
     run.often = 0
@@ -139,7 +139,9 @@ def test_nothing_but_its_own_cyc_comes_out_of_an_overflow(chosen: Settings) -> N
 
 
 def barriers(stream: list[Packet]) -> list[tuple[str, list[int], list[bytes]]]:
-    """Results and TIPs between packets that never wait, each with what ended it."""
+    """Return the results and TIPs between packets that are never deferred, with the packet that
+    ended them.
+    """
     found: list[tuple[str, list[int], list[bytes]]] = []
     bits, tips = "", []
     for packet in stream:
@@ -155,16 +157,16 @@ def barriers(stream: list[Packet]) -> list[tuple[str, list[int], list[bytes]]]:
 
 @pytest.mark.spec("DTIP-001", "DTIP-003", "GOLD-009")
 @given(all_settings(), st.integers(1, 64))
-def test_deferred_tips_are_the_same_tips(chosen: Settings, limit: int) -> None:
+def test_deferral_does_not_change_tips_and_results(chosen: Settings, limit: int) -> None:
     chosen.ctl |= {"CYCEn": 0, "PSBFreq": 5}
-    _, plain, _ = traced(chosen)
+    _, plain, _ = trace_program(chosen)
     chosen.parameters = replace(chosen.parameters, deferred_tips=limit)
-    _, deferred, _ = traced(chosen)
+    _, deferred, _ = trace_program(chosen)
     assert barriers(deferred) == barriers(plain)
 
 
 class Anything:
-    """Random events of all kinds in the kernel's code."""
+    """Runs random events of all kinds in kernel code."""
 
     def __init__(self, seed: int, parameters: Parameters) -> None:
         self.out = bytearray()
@@ -212,7 +214,7 @@ class Anything:
             lambda: self.record(ip),
         )
         if in_tx:
-            # What aborts a transaction does not happen in it.
+            # Events that abort a transaction do not occur in it.
             events = (events[0], events[1], events[4], events[5], events[7], *events[8:])
         if cpu.unit.state.asleep:
             events = (lambda: cpu.wake(last=2, deepest=2), cpu.unit.insert_psb)
@@ -240,7 +242,7 @@ class Anything:
 @pytest.mark.spec("TAB15-001", "TAB15-002", "TAB15-003", "TAB15-004", "TAB15-005", "TAB15-006")
 @pytest.mark.spec("TAB15-007", "TAB15-008", "TAB15-009", "OVF-014", "BBP-004")
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 0, 300, 1000)), st.integers(0, 4))
-def test_overflow_inside_a_block(seed: int, size: int, deferred: int) -> None:
+def test_overflow_ends_an_open_block(seed: int, size: int, deferred: int) -> None:
     machine = Anything(seed, Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=deferred))
     for _ in range(150):
         machine.step()
@@ -258,7 +260,7 @@ def test_overflow_inside_a_block(seed: int, size: int, deferred: int) -> None:
 
 @examples(40)
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 300, 1000)), st.integers(0, 150))
-def test_snapshot_keeps_overflow_and_sleep(seed: int, size: int, steps: int) -> None:
+def test_snapshot_has_overflow_and_sleep(seed: int, size: int, steps: int) -> None:
     parameters = Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=2)
     machine = Anything(seed, parameters)
     for _ in range(steps):

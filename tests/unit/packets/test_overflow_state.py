@@ -1,4 +1,4 @@
-"""What an overflow loses is told again: at its end what packets tell of the processor is true."""
+"""State lost in an overflow is reported at its end: the state in packets is the true state."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KERNEL, USER, GUEST, STOP = 0x10_0000, 0x20_0000, 0x30_0000, 0x50_0000
 WIDTHS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
 
 
-class Believed:
-    """The processor as the packets tell it: only what they say, by section 33.4.2."""
+class StateFromPackets:
+    """Processor state by the packets alone (section 33.4.2)."""
 
     def __init__(self, arch: ArchState, *, event_en: bool) -> None:
         self.bits: int | None = None
@@ -55,7 +55,9 @@ class Believed:
 
 
 class Bounded:
-    """Random events of a kernel, its user and its guest; the buffer is small and drains slowly."""
+    """Runs random events of a kernel, its user and its guest; the buffer is small and drains
+    slowly.
+    """
 
     def __init__(self, seed: int, size: int, cycles: int) -> None:
         self.random = random = Random(seed)
@@ -85,7 +87,7 @@ class Bounded:
         self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)
         self.cpu.wrmsr(Msr.ADDR0_A, STOP)
         self.cpu.wrmsr(Msr.ADDR0_B, STOP + 0xFFFF)
-        self.believed = Believed(self.cpu.arch, event_en=bool(self.ctl["EventEn"]))
+        self.believed = StateFromPackets(self.cpu.arch, event_en=bool(self.ctl["EventEn"]))
         self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.ctl), next_ip=KERNEL)
         self.clock = self.seen = 0
         self.home = KERNEL
@@ -95,9 +97,9 @@ class Bounded:
         self.clock += random.choice((0, 0, 0, 1, 5, 300))
         cpu.at(self.clock)
         random.choice(self.events())()
-        told = list(iterate_packets(bytes(self.out[self.seen :])))
+        packets = list(iterate_packets(bytes(self.out[self.seen :])))
         self.seen = len(self.out)
-        for packet in told:
+        for packet in packets:
             self.believed.take(packet)
 
     def events(self) -> list[Callable[[], None]]:
@@ -162,7 +164,7 @@ class Bounded:
         self.cpu.vm_exit(ip, KERNEL + 0x40, reason=10)
 
     def check(self) -> None:
-        """What is told is true, as far as the enables let it be told."""
+        """Assert that the state in packets is true, as far as the enables allow it."""
         state, arch, believed = self.cpu.unit.state, self.cpu.arch, self.believed
         if state.overflow is not None:
             return

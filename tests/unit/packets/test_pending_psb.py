@@ -1,6 +1,6 @@
-"""A PSB that falls due as the trace ends is lost, or noted in PendPSB (sections 33.2.8.4, 33.3.7).
+"""A PSB due at the end of a trace is lost, or sets PendPSB (sections 33.2.8.4, 33.3.7).
 
-Each stream is whole, and written down byte by byte from the chapter.
+The expected streams are complete, and typed byte by byte from the chapter.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ END = bytes.fromhex("3d 00 10 01")
 TRACE_STOP = bytes.fromhex("21 00 80 02 83")
 """TIP.PGD 8000H, TraceStop."""
 FILLED = bytes.fromhex("2d 34")
-"""The part of TIP 1234H for which the region has room."""
+"""The part of TIP 1234H that fits in the region."""
 
 
 def write(cpu: Processor, ctl: int) -> None:
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
 
 
-def enter(cpu: Processor, ctl: int) -> None:
-    """A guest is traced, nothing else."""
+def enter_guest(cpu: Processor, ctl: int) -> None:
+    """Trace only a guest."""
     controls = VmxControls(load_ctl=ctl, clear_ctl=True)
     cpu.vm_entry(0x9000, 0x1000, controls=controls)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """How TriggerEn is cleared, and the last bytes of the trace with it."""
+    """A way to clear TriggerEn, and the last bytes of its trace."""
 
     last: bytes
     happen: Callable[[Processor], object]
@@ -51,7 +51,7 @@ class Cause:
 
 CAUSES = {
     "WRMSR": Cause(END, lambda cpu: cpu.set_msr(Msr.CTL, 0, ip=0x1000)),
-    "VM exit": Cause(END, lambda cpu: cpu.vm_exit(0x1000, 0x9000), enter),
+    "VM exit": Cause(END, lambda cpu: cpu.vm_exit(0x1000, 0x9000), enter_guest),
     "SMI": Cause(END, lambda cpu: cpu.smi(0x1000)),
     "TraceStop": Cause(TRACE_STOP, lambda cpu: cpu.jump(0x1000, STOP)),
     "ToPA STOP": Cause(FILLED, lambda cpu: cpu.indirect_jump(0x1000, 0x1234), stop=True),
@@ -62,7 +62,7 @@ CAUSES = {
 @pytest.mark.spec("PSB-014", "PSB-013", "MSRSTS-010", "MSRSTS-014")
 @pytest.mark.parametrize("inject", [0, 1])
 @pytest.mark.parametrize("name", CAUSES)
-def test_psb_due_at_the_end_of_tracing(name: str, inject: int) -> None:
+def test_psb_due_at_the_end_of_tracing_is_lost_or_pending(name: str, inject: int) -> None:
     cause = CAUSES[name]
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))

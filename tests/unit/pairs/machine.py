@@ -1,4 +1,4 @@
-"""The small world of `world`, with ranges, tables that end, and situations that overlap."""
+"""The processor of `world`, with ranges, tables that end, and overlapping situations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ PSB_PERIOD = 2048
 
 @dataclass
 class Shape:
-    """What a pair needs of the configuration: ranges, a CR3 filter, an STM, and how regions end."""
+    """Configuration for a pair of situations: ranges, a CR3 filter, an STM, and the ends of
+    regions.
+    """
 
     filters: bool = False
     stops: bool = False
@@ -52,28 +54,32 @@ class Shape:
     regions: list[str] = field(default_factory=list)
 
 
-def has(profile: Profile, name: str, value: int) -> bool:
-    """True if the processor has this value of a field of IA32_RTIT_CTL."""
+def supports(profile: Profile, name: str, value: int) -> bool:
+    """Return whether the processor supports this value of a field of IA32_RTIT_CTL."""
     ctl = CTL.encode(**{name: value})
     return not wrmsr_faults(Msr.CTL, ctl, current=RegisterFile(), profile=profile)
 
 
 class Machine(World):
-    """`check` holds the invariants after each event; `finish` those of the whole run."""
+    """Executes a pair. `check` asserts the invariants after each event, `finish` those of the whole
+    run.
+    """
 
     def __init__(self, plan: Plan, shape: Shape, profile: Profile = FULL) -> None:
         self.shape, self.profile = shape, profile
-        plan.ctl |= {name: 0 for name, value in plan.ctl.items() if not has(profile, name, value)}
+        plan.ctl |= {
+            name: 0 for name, value in plan.ctl.items() if not supports(profile, name, value)
+        }
         super().__init__(plan)
         # One of each, so that a situation finds the instruction that it needs.
         for base, kinds in OWN.items():
             for number, kind in enumerate(dict.fromkeys((*kinds, "indirect_jump"))):
-                place = base + STEP * (2 * number + 1)
-                self.program[place] = kind, self.program[place][1]
+                address = base + STEP * (2 * number + 1)
+                self.program[address] = kind, self.program[address][1]
         self.away: str | None = None
         self.seen = 0
-        self.teller = FilterReader(self.program)
-        self.told: dict[str, Any] = {}
+        self.packet_reader = FilterReader(self.program)
+        self.reported: dict[str, Any] = {}
         self.first_active = 0
 
     @property
@@ -129,7 +135,7 @@ class Machine(World):
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
 
-    # Tracing: the reference says what is seen
+    # Tracing: the reference computes the enables
 
     def enable(self) -> None:
         ctl = {"ToPA": 1} if self.shape.regions else {}
@@ -143,7 +149,7 @@ class Machine(World):
         return self.now.visible
 
     def again(self) -> None:
-        """After TraceStop, a full buffer or an error: software sets it up anew."""
+        """Enable tracing again after TraceStop, a full buffer or an error."""
         self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
         self.finish()
         self.cpu.set_msr(Msr.STATUS, 0)
@@ -151,29 +157,35 @@ class Machine(World):
         del self.out[:]
         self.truth.clear()
         self.pieces[:] = [[0, 0]]
-        self.teller = FilterReader(self.program)
+        self.packet_reader = FilterReader(self.program)
         self.seen, self.first_active = 0, len(self.now.active)
-        self.told.clear()
+        self.reported.clear()
         self.enable()
         self.check()
 
-    # Where it is
+    # Position
 
     def bring(self, base: int, kind: str | None = None, slot: int | None = None) -> None:
-        """To KERNEL, USER, GUEST or GUEST_USER, at an instruction of a kind or at a slot."""
+        """Move to KERNEL, USER, GUEST or GUEST_USER, at an instruction of a kind or at a slot."""
         self.pass_entries()
-        target = self.place(base, kind, slot)
+        target = self.find_instruction(base, kind, slot)
         if self.cpu.arch.in_tx:
-            self.do(self.cpu.abort_transaction, self.ip, self.place(area(self.ip), "far", None))
+            self.do(
+                self.cpu.abort_transaction,
+                self.ip,
+                self.find_instruction(area(self.ip), "far", None),
+            )
         if area(self.ip) in (GUEST, GUEST_USER) and base in (KERNEL, USER):
-            there = target if base == KERNEL else self.place(KERNEL, "resume", None)
+            there = target if base == KERNEL else self.find_instruction(KERNEL, "resume", None)
             self.do(self.cpu.vm_exit, self.ip, there, reason=1)
         elif area(self.ip) == ENCLAVE:
-            there = target if base == KERNEL else self.place(KERNEL, "resume", None)
-            self.do(self.cpu.aex, self.ip, self.place(USER, "far", None), there, vector=3)
+            there = target if base == KERNEL else self.find_instruction(KERNEL, "resume", None)
+            self.do(
+                self.cpu.aex, self.ip, self.find_instruction(USER, "far", None), there, vector=3
+            )
         if base in (GUEST, GUEST_USER) and area(self.ip) not in (GUEST, GUEST_USER):
             self.bring(KERNEL, "vm_entry")
-            there = target if base == GUEST else self.place(GUEST, "resume", None)
+            there = target if base == GUEST else self.find_instruction(GUEST, "resume", None)
             self.note()
             self.do(self.cpu.vm_entry, self.ip, there, controls=self.controls, cr3=0x7000)
         if self.ip == target:
@@ -182,19 +194,21 @@ class Machine(World):
             self.do(self.cpu.interrupt, self.ip, target, vector=0x20)
             return
         kernel = KERNEL if base == USER else GUEST
-        there = self.place(kernel, "resume", None)
+        there = self.find_instruction(kernel, "resume", None)
         if self.ip != there:
             self.do(self.cpu.interrupt, self.ip, there, vector=0x21)
         self.note()
         self.do(self.cpu.resume, target)
 
     def pass_entries(self) -> None:
-        """An event before one would look the same as itself."""
+        """Move past instructions before which an event would have the same packets as the
+        instruction.
+        """
         while self.program[self.ip][0] in WITH_FUP:
             self.step()
             self.check()
 
-    def place(self, base: int, kind: str | None, slot: int | None) -> int:
+    def find_instruction(self, base: int, kind: str | None, slot: int | None) -> int:
         if kind is not None:
             return base + STEP * (
                 2 * list(dict.fromkeys((*OWN[base], "indirect_jump"))).index(kind) + 1
@@ -202,18 +216,18 @@ class Machine(World):
         return base + STEP * (self.random.randrange(LENGTH) if slot is None else slot)
 
     def note(self) -> None:
-        """The instruction at `ip` begins."""
+        """Record that the instruction at `ip` begins."""
         if self.now.visible:
             self.truth.append(self.ip)
 
     def do(self, event: Any, *plain: Any, **named: Any) -> None:
-        """An event that leads to where the processor then is."""
+        """Run an event that changes the position of the processor."""
         event(*plain, **named)
         self.ip = self.cpu.ip
         self.check()
 
     def end_overflow(self) -> None:
-        """Unless a full buffer decides."""
+        """End the overflow, unless a full buffer decides its end."""
         if not self.plan.parameters.buffer_bytes:
             self.cpu.unit.end_overflow(None if self.away == "smm" else self.ip)
             self.check()
@@ -236,7 +250,7 @@ class Machine(World):
                 self.again()
 
     def straight(self, kind: str, ip: int, following: int) -> None:
-        # Where there is no PTWRITE, another instruction is there.
+        # Without PTWRITE support another instruction is used.
         there = kind != "ptwrite" or self.profile.ptwrite
         super().straight(kind if there else "other", ip, following)
 
@@ -245,7 +259,7 @@ class Machine(World):
             super().smi()
             return
         back = self.outside()
-        self.do(self.cpu.smm_vm_exit, self.ip, self.place(KERNEL, "vm_entry", None))
+        self.do(self.cpu.smm_vm_exit, self.ip, self.find_instruction(KERNEL, "vm_entry", None))
         self.note()
         self.do(self.cpu.smm_vm_entry, self.ip, back)
 
@@ -256,7 +270,7 @@ class Machine(World):
     # Invariants
 
     def check(self) -> None:
-        """What holds after each event, while the output takes everything."""
+        """Assert the invariants after an event, while the output accepts all bytes."""
         self.now.look()
         self.branch_records()
         if self.away == "another thread":
@@ -282,7 +296,7 @@ class Machine(World):
             self.compare()
 
     def branch_records(self) -> None:
-        """LBR records a branch unless PT is on, where the two exclude each other."""
+        """Assert that LBR records a branch, unless PT is on and the two exclude each other."""
         unit = self.cpu.unit
         before = unit.state.last_branches
         self.cpu.last_branch(self.ip, self.ip)
@@ -292,48 +306,48 @@ class Machine(World):
     def take(self, packet: Packet) -> None:
         fields: dict[str, Any] = dict(packet.fields)
         if packet.name == "PSB":
-            self.teller.last_ip = 0
+            self.packet_reader.last_ip = 0
         if "ip_bytes" in fields:
-            self.teller.address(fields)
+            self.packet_reader.address(fields)
         if packet.name == "MODE.Exec":
-            self.told["mode"] = fields["csl"], fields["csd"], fields["iflag"]
+            self.reported["mode"] = fields["csl"], fields["csd"], fields["iflag"]
         elif packet.name == "MODE.TSX":
-            self.told["in_tx"] = bool(fields["in_tx"])
+            self.reported["in_tx"] = bool(fields["in_tx"])
         elif packet.name == "PIP":
-            self.told["cr3"] = fields["cr3"], fields["nr"]
+            self.reported["cr3"] = fields["cr3"], fields["nr"]
         elif packet.name in ("TIP.PGE", "TIP.PGD"):
-            self.told["on"] = packet.name == "TIP.PGE"
+            self.reported["on"] = packet.name == "TIP.PGE"
         elif packet.name == "OVF":
-            self.told.clear()
+            self.reported.clear()
 
     def compare(self) -> None:
-        """What packets have told is what is."""
+        """Assert that the state in packets is the true state."""
         state, ctl, arch = self.cpu.unit.state, self.plan.ctl, self.cpu.arch
         if state.last_ip != NO_LAST_IP and not state.deferred_tips:
-            assert state.last_ip == self.teller.last_ip
-        told = self.told
-        # An authenticated code module goes untold.
-        if "on" in told and self.away != "acm":
-            assert told["on"] == state.packet_en
+            assert state.last_ip == self.packet_reader.last_ip
+        reported = self.reported
+        # Packets do not report an authenticated code module.
+        if "on" in reported and self.away != "acm":
+            assert reported["on"] == state.packet_en
         if not self.now.triggered:
-            told.pop("cr3", None)
-            told.pop("in_tx", None)
+            reported.pop("cr3", None)
+            reported.pop("in_tx", None)
             return
-        if state.packet_en and "mode" in told:
-            assert told["mode"] == (1, 0, int(bool(ctl["EventEn"]) and arch.interrupt_flag))
-        if state.packet_en and "in_tx" in told:
-            assert told["in_tx"] == arch.in_tx
+        if state.packet_en and "mode" in reported:
+            assert reported["mode"] == (1, 0, int(bool(ctl["EventEn"]) and arch.interrupt_flag))
+        if state.packet_en and "in_tx" in reported:
+            assert reported["in_tx"] == arch.in_tx
         concealed = any(self.plan.conceal.values())
-        if state.context_en and ctl["OS"] and "cr3" in told and not concealed:
-            assert told["cr3"][0] == arch.cr3
+        if state.context_en and ctl["OS"] and "cr3" in reported and not concealed:
+            assert reported["cr3"][0] == arch.cr3
 
     def finish(self) -> None:
-        """The run is over, or begins anew: the path, and the cycles."""
+        """Assert the path and the cycles of a finished run."""
         self.pieces[-1][1] = len(self.truth)
         if not self.now.cut and not self.plan.parameters.held_bytes:
             assert list(lint(bytes(self.out))) == []
         parts = self.parts()
-        # With the output gone the end of an overflow may be lost, too.
+        # Without output the end of an overflow may be lost, too.
         pieces = [self.truth[first:last] for first, last in self.pieces]
         path: list[int] = []
         truth: list[int] = []
@@ -360,13 +374,13 @@ class Machine(World):
         return found
 
     def whole(self) -> list[Packet]:
-        """The packets; of output that was cut those before the cut."""
+        """Return the packets; if the output was cut, those before the cut."""
         out = bytes(self.out)
         if self.now.cut:
             out = out[: self.seen]
         return list(iterate_packets(out))
 
     def contexts(self, reader: Reader) -> None:
-        for ip in reader.told:
+        for ip in reader.packet_ips:
             base = area(ip)
             assert self.plan.ctl["OS" if base in (KERNEL, GUEST) else "User"]

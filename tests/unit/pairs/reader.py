@@ -8,7 +8,7 @@ from unit.world.reader import Reader
 
 
 class FilterReader(Reader):
-    """Also follows what leaves a range, and packets from outside one."""
+    """Follows branches that leave a range, and packets from outside of one."""
 
     def take(self, packet: Packet) -> None:
         super().take(packet)
@@ -17,7 +17,7 @@ class FilterReader(Reader):
 
     def fup(self, ip: int) -> None:
         if self.ip is None and self.alone:
-            # Outside the ranges: PTW, power, blocks and event trace have one all the same.
+            # Outside the ranges: PTW, power, blocks and event trace still have one.
             self.alone = False
             return
         super().fup(ip)

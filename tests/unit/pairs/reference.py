@@ -1,4 +1,4 @@
-"""The enables of section 33.2.6 by the letter, kept beside a processor by watching its events."""
+"""The enables of section 33.2.6, computed literally from the events of a processor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGETS = {
     **dict.fromkeys(("call", "indirect_call", "aex"), 2),
     "resume": 0,
 }
-"""Events that land somewhere, with the position of the argument that says where."""
+"""Events with a target address, and the position of that argument."""
 
 MATCH = 0x5000
 """IA32_RTIT_CR3_MATCH."""
@@ -24,10 +24,11 @@ Range = tuple[int, int]
 
 
 class Watched:
-    """A processor; `triggered`, `context` and `inside` are TriggerEn, ContextEn and FilterEn.
+    """A processor whose events are observed.
 
-    `cut`: the end of what was traced is lost: output has stopped or failed, which it can if it
-    `ends`, or SENTER came. `active`: cycles of each time with TriggerEn=1 so far.
+    `triggered`, `context` and `inside` are TriggerEn, ContextEn and FilterEn. `cut`: the end of the
+    trace is lost, because output stopped or failed (possible if it `ends`), or after SENTER.
+    `active`: cycles of each period with TriggerEn=1.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class Watched:
 
     @property
     def visible(self) -> bool:
-        """An instruction that begins now is traced."""
+        """Return whether an instruction that begins now is traced."""
         return self.triggered and self.context and self.inside
 
     def look(self) -> None:
-        """What output has done is seen, not predicted."""
+        """Read the state of the output, which is not predicted."""
         status, output = self.processor.unit.state, self.processor.unit.output.state
-        # Also as the trace ends: what internal buffers hold goes out then.
+        # Also at the end of the trace, when internal buffers are flushed.
         ended = (status.stopped and output.stopped) or (status.error and output.error)
         if self.ends and ended:
             self.cut = True
@@ -89,7 +90,7 @@ class Watched:
         self.triggered = on
 
     def begin(self, ip: int) -> None:
-        """TraceEn is set, with the present registers."""
+        """TraceEn is set, with the current registers."""
         if self.stopped or self.cut:
             return
         self.trigger(on=True)
@@ -97,14 +98,14 @@ class Watched:
         self.land(ip)
 
     def allowed(self) -> bool:
-        """ContextEn."""
+        """Return ContextEn."""
         arch, ctl = self.processor.arch, self.ctl
         level = ctl["OS"] if arch.privilege == 0 else ctl["User"]
         matches = not ctl.get("CR3Filter") or arch.cr3 >> 12 == MATCH >> 12
         return bool(level) and matches and not arch.opted_out_enclave
 
     def land(self, ip: int) -> None:
-        """A branch or event has led to `ip`."""
+        """Update the enables after a branch or event to `ip`."""
         if not self.triggered:
             return
         self.context = self.allowed()

@@ -1,4 +1,4 @@
-"""Situations that can meet: each begins, lasts, and ends at the next `next`."""
+"""Situations that can overlap: a generator begins one, and ends it at the next `next`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Situation = Callable[[Machine], Iterator[None]]
 
 
 def overflow(m: Machine) -> Iterator[None]:
-    """On request, or because a buffer is full, which drains by itself."""
+    """An overflow on request, or because of a full buffer, which drains by itself."""
     if m.plan.parameters.buffer_bytes:
         m.cpu.unit.pad(m.plan.parameters.buffer_bytes)
     else:
@@ -31,7 +31,7 @@ def trace_stop(m: Machine) -> Iterator[None]:
 
 
 def fill(m: Machine) -> Iterator[None]:
-    """The region in use is nearly full, whatever its end is."""
+    """The current region is nearly full."""
     output = m.cpu.unit.output.state
     left = REGION - output.output_offset - m.random.randrange(1, 24)
     if left > 0 and output.region_size == REGION:
@@ -65,7 +65,7 @@ def transaction(m: Machine) -> Iterator[None]:
     m.check()
     yield
     if m.cpu.arch.in_tx and m.away is None:
-        m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
+        m.do(m.cpu.abort_transaction, m.ip, m.find_instruction(area(m.ip), "far", None))
 
 
 def deferred_tip(m: Machine) -> Iterator[None]:
@@ -80,7 +80,7 @@ def smm(m: Machine) -> Iterator[None]:
         yield from stm(m)
         return
     if m.cpu.arch.in_tx:
-        m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
+        m.do(m.cpu.abort_transaction, m.ip, m.find_instruction(area(m.ip), "far", None))
     m.pass_entries()
     back = m.outside()
     m.cpu.smi(m.ip, aep=back if m.cpu.arch.in_enclave else None)
@@ -93,13 +93,13 @@ def smm(m: Machine) -> Iterator[None]:
 
 
 def stm(m: Machine) -> Iterator[None]:
-    """Its monitor executes nothing but the VM entry that returns."""
+    """The monitor executes only the VM entry that returns."""
     if m.cpu.arch.in_tx:
-        m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
+        m.do(m.cpu.abort_transaction, m.ip, m.find_instruction(area(m.ip), "far", None))
     m.pass_entries()
     back = m.outside()
     m.away = "stm"
-    m.do(m.cpu.smm_vm_exit, m.ip, m.place(KERNEL, "vm_entry", None))
+    m.do(m.cpu.smm_vm_exit, m.ip, m.find_instruction(KERNEL, "vm_entry", None))
     yield
     m.note()
     m.away = None
@@ -107,7 +107,7 @@ def stm(m: Machine) -> Iterator[None]:
 
 
 def senter(m: Machine) -> Iterator[None]:
-    """What waits is lost, and the end of the trace with it."""
+    """Pending packets and the end of the trace are lost."""
     m.bring(KERNEL)
     m.cpu.getsec(m.ip, m.ip)
     assert not m.cpu.unit.registers.trace_en
@@ -137,7 +137,7 @@ def xsaves(m: Machine) -> Iterator[None]:
 
 
 def another_thread(m: Machine) -> Iterator[None]:
-    """Its PT state is the initial one, so that nothing is traced."""
+    """Its PT state is the initial one, so that it is not traced."""
     m.bring(KERNEL)
     component = m.cpu.xsaves(m.ip, m.ip)
     m.away = "another thread"
@@ -190,7 +190,7 @@ def cpl_filter(m: Machine) -> Iterator[None]:
 
 
 def power_events(m: Machine) -> Iterator[None]:
-    """Power and event trace, without a sleep."""
+    """Events of power and event trace, without a sleep."""
     if m.away is None:
         m.bring(KERNEL)
         m.cpu.stop_clocks(m.ip, ticks=100)
@@ -210,7 +210,7 @@ def pebs(m: Machine) -> Iterator[None]:
 
 
 def home(m: Machine) -> None:
-    """Somewhere events of all kinds can come, if it runs at all."""
+    """Move where events of all kinds can occur, if the processor runs."""
     if m.away is None and area(m.ip) in (ENCLAVE, GUEST_USER):
         m.bring(KERNEL)
 
@@ -240,7 +240,7 @@ SITUATIONS: dict[str, Situation] = {
 }
 
 ANYWHERE = ("overflow", "psb_due", "power_events", "pebs")
-"""What can begin and end while code of another kind, or none, runs."""
+"""Situations that can begin and end while code of another kind, or none, runs."""
 
 AWAY = ("smm", "stm", "xsaves", "another_thread", "acm", "sleep")
-"""Where nothing but these can begin."""
+"""Situations in which only these can begin."""

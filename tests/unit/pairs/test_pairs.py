@@ -1,4 +1,4 @@
-"""Every pair of situations, in every order: what holds after each event, and what was told."""
+"""Every pair of situations in every order: invariants after each event, and the decoded path."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PROCESSORS = [
     for name, each in PROFILES.items()
     if each.vmx_tracing and each.ip_filtering and each.psb_cyc and each.cr3_filtering
 ]
-"""Those that can meet all situations."""
+"""Situations that can overlap with all others."""
 
 ORDERS = ("AaBb", "ABab", "ABba")
-"""Capitals begin, small letters end."""
+"""Orders: a capital letter begins a situation, a small letter ends it."""
 
 
 def shape(*names: str) -> Shape:
@@ -38,7 +38,7 @@ def shape(*names: str) -> Shape:
 
 
 def overlapping(first: str, second: str, order: str) -> str:
-    """The order, as far as the two can overlap."""
+    """Yield the order, as far as the two situations can overlap."""
     if first in AWAY and second not in ANYWHERE:
         return "AaBb"
     return "ABba" if second in AWAY and first not in ANYWHERE else order
@@ -54,8 +54,8 @@ def run(
         machine.enable()
         machine.check()
         machine.walk(steps)
-        for turn in overlapping(first, second, order):
-            next(open_[turn.upper()], None)
+        for situation in overlapping(first, second, order):
+            next(open_[situation.upper()], None)
             machine.walk(machine.random.choice((0, 0, 1, steps)))
         machine.end_overflow()
         if machine.now.processor.unit.registers.trace_en:
@@ -65,7 +65,7 @@ def run(
 
 
 @pytest.mark.parametrize("first", SITUATIONS)
-# The same draws each time: a run of more, by hand, is a change of these numbers.
+# The same draws each time; change these numbers to run more by hand.
 @examples(8, phases=(Phase.generate,), derandomize=True)
 @given(
     st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),

@@ -9,7 +9,7 @@ import pytest
 from rtit.unit.parameters import page
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_page_is_up_to_date() -> None:
     if not page.TARGET.parent.is_dir():
         pytest.skip("not in a source tree")
     assert page.main(["--check"]) == 0

@@ -1,4 +1,4 @@
-"""The table of parameters, and what is made from it."""
+"""The table of parameters, and its texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario.catalogue import SECTION_TITLES
-from rtit.unit.parameters.allowed_values import ParameterRow, allowed_by_annotation
 from rtit.unit.parameters.page import render
-from rtit.unit.parameters.table import PARAMETER_TABLE, Parameters
+from rtit.unit.parameters.table import (
+    PARAMETER_TABLE,
+    ParameterRow,
+    Parameters,
+    allowed_by_annotation,
+)
 
 SECTIONS = {*SECTION_TITLES, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
-"""Of the chapter; scenarios have a topic for most."""
+"""Sections of the chapter; most have a topic of scenarios."""
 
 
 def test_table_has_every_field() -> None:
@@ -64,14 +68,14 @@ def test_table_row_has_values_and_section(row: ParameterRow) -> None:
         ({"cyc_counter_bits": 20}, "a CYC of 3 bytes holds 19 bits, the cycle counter has 20"),
     ],
 )
-def test_an_error_names_parameter_values_and_what_was_given(
+def test_error_names_parameter_legal_values_and_bad_value(
     wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         Parameters(**wrong)
 
 
-def test_the_place_of_vmcs_may_be_named_once() -> None:
+def test_position_of_vmcs_may_be_given_once() -> None:
     order = ("VMCS", "TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
     assert Parameters(psb_plus_order=order).psb_plus_positions["VMCS"] == 0
     with pytest.raises(UsageError, match="psb_plus_order has each of"):
@@ -79,5 +83,5 @@ def test_the_place_of_vmcs_may_be_named_once() -> None:
 
 
 def test_annotation_without_values_is_rejected() -> None:
-    with pytest.raises(TypeError, match="does not say its values"):
+    with pytest.raises(TypeError, match="does not list its values"):
         allowed_by_annotation(int)

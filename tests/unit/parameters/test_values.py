@@ -1,4 +1,4 @@
-"""Values of parameters: those that cannot be, and those that a test shows."""
+"""Invalid values of parameters, and values that no test covers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_impossible_parameters_are_rejected(wrong: dict[str, Any]) -> None:
         Parameters(**wrong)
 
 
-def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
+def test_every_value_of_every_parameter_has_a_test() -> None:
     """A file of scenarios or tests of the unit names each value besides the default."""
     here = Path(__file__).parent
     files = [path for path in here.parent.rglob("test_*.py") if path.parent != here]

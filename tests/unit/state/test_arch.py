@@ -1,4 +1,4 @@
-"""What an architectural state and VMX controls can hold."""
+"""Limits of the architectural state and of VMX controls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_largest_values_are_accepted(name: str) -> None:
 
 
 @pytest.mark.spec("FCPL-003")
-def test_privilege() -> None:
+def test_cpl_and_vmx_state_give_the_privilege() -> None:
     assert [ArchState(cpl=cpl).privilege for cpl in range(4)] == [0, 1, 2, 3]
     assert ArchState(**REAL, cpl=3).privilege == 0
     assert ArchState(**V86, cpl=0).privilege == 3
@@ -55,8 +55,8 @@ def test_impossible_code_width_is_rejected() -> None:
         ArchState(lma=False, cs_l=False).with_code_bits(64)
 
 
-def test_after_reset() -> None:
-    """Volume 3, on initialization: real mode at F000:FFF0, interrupts off; CPL 0 ever after."""
+def test_state_after_reset_is_real_mode() -> None:
+    """Volume 3, on initialization: real mode at F000:FFF0, interrupts off, CPL 0."""
     arch = ArchState.after_reset()
     assert (arch.real_mode, arch.lma, arch.cs_base, arch.interrupt_flag) == (
         True,

@@ -1,4 +1,4 @@
-"""A snapshot holds everything that decides what comes next."""
+"""A snapshot has all state that affects later packets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIXED = {
     "pads_or_holds_back",
 }
 FIXED |= {"tnt_full"}
-"""Given when the unit is made."""
+"""Arguments of the constructor."""
 
 DERIVED = {
     "has_bounded_buffer",
@@ -43,17 +43,17 @@ DERIVED = {
     "emit",
     "pending_knowledge",
 }
-"""What `restore` finds anew; no packet waits between two events."""
+"""State that `restore` recomputes; no packet is pending between two events."""
 
-KEPT = {"output", "registers", "state", "time"}
+IN_SNAPSHOT = {"output", "registers", "state", "time"}
 
 
 def test_unit_consists_of_known_parts() -> None:
-    """A new attribute has to find its place: in the snapshot, or among what needs none."""
+    """A new attribute must be in the snapshot, or in one of these lists."""
     slots: set[str] = set()
     for base in TraceUnit.__mro__:
         slots |= set(getattr(base, "__slots__", ()))
-    assert slots == FIXED | DERIVED | KEPT
+    assert slots == FIXED | DERIVED | IN_SNAPSHOT
 
 
 ARCH = ArchState(cpl=0)
@@ -74,7 +74,7 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(State)])
-def test_every_part_of_the_state_is_kept_and_compared(name: str) -> None:
+def test_every_part_of_the_state_is_saved_and_compared(name: str) -> None:
     unit = Processor().unit
     plain = unit.snapshot()
     now = getattr(unit.state, name)
@@ -95,7 +95,7 @@ def test_every_part_of_the_state_is_kept_and_compared(name: str) -> None:
 
 
 def test_snapshot_does_not_change_with_the_unit() -> None:
-    """What happens later does not reach into it."""
+    """Later events do not change it."""
     cpu = Processor(parameters=Parameters(held_bytes=40, topa_cache="table"))
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)

@@ -1,4 +1,4 @@
-"""Events that cannot happen, what they leave, and one rule for all sources of MSR writes."""
+"""Illegal events, effects of events on MSRs, and the rules of MSR writes from any source."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.errors import GeneralProtection, UsageError
+from rtit.errors import GeneralProtection, IllegalEvent, UsageError
 from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
-from rtit.unit.illegal_events import IllegalEvent, Shutdown
+from rtit.unit.illegal_events import Shutdown
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
@@ -162,7 +162,7 @@ def test_events_in_impossible_order_are_rejected() -> None:
 
 
 def test_sleeping_processor_rejects_events() -> None:
-    for register in (0, 1):  # C0.2, and C0.1 of which no packet tells
+    for register in (0, 1):  # C0.2, and C0.1, which has no packet
         cpu = machine(ArchState())
         cpu.umwait(0, 4, register)
         events: tuple[Event, ...] = (
@@ -186,7 +186,7 @@ def test_sleeping_processor_rejects_events() -> None:
             cpu.wake(last=0, deepest=0)
 
 
-def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
+def test_eresume_returns_to_the_last_asynchronous_exit() -> None:
     cpu = machine(ArchState())
     for target, exit_ip in ((0x7000, 0x7010), (0x8000, 0x8010)):
         cpu.eenter(0x1000, target, debug=target == 0x7000)
@@ -275,7 +275,7 @@ def test_msr_loads_before_a_vmx_abort_take_effect(drop: str) -> None:
 
 @pytest.mark.spec("VMX-008", "MSRGEN-007")
 def test_vm_exit_clears_ctl_before_it_loads_msrs() -> None:
-    """With TraceEn still 1 the first load would be refused, and the exit end in VMX abort."""
+    """With TraceEn still 1, the first load would be rejected, and the exit would be a VMX abort."""
     cpu = machine(ROOT)
     loads = ((Msr.OUTPUT_BASE, 2 * BUFFER), (Msr.CTL, TRACED))
     controls = VmxControls(load_ctl=TRACED, clear_ctl=True, exit_loads=loads)
@@ -300,7 +300,7 @@ def test_other_msrs_in_the_lists_are_skipped() -> None:
 
 
 @pytest.mark.spec("MSRGEN-004")
-def test_nothing_is_shared_between_processors() -> None:
+def test_processors_share_no_state() -> None:
     memory = Memory()
     one, other = Processor(memory=memory), Processor(memory=memory)
     before = other.unit.snapshot()
@@ -322,7 +322,7 @@ def test_nothing_is_shared_between_processors() -> None:
 @given(st.lists(st.integers(0, (1 << 47) - 1), max_size=60))
 @examples(30)
 def test_output_msrs_are_exact_once_trace_en_is_0(targets: list[int]) -> None:
-    """While tracing the pointer may lag behind, it is never ahead; afterwards it is exact."""
+    """While tracing the pointer may be too low, but never too high; afterwards it is exact."""
     out = bytearray()
     cpu = machine(ArchState(), out)
     cpu.set_msr(Msr.CTL, TRACED, next_ip=0x1000)

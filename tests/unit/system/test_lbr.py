@@ -1,4 +1,4 @@
-"""PT beside LBR, BTS and BTM, where the two exclude each other (section 33.3.1.2)."""
+"""PT with LBR, BTS and BTM, where they exclude each other (section 33.3.1.2)."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ def processor(arch: ArchState) -> Processor:
     return cpu
 
 
-def by_wrmsr(cpu: Processor) -> None:
+def clear_by_wrmsr(cpu: Processor) -> None:
     cpu.set_msr(Msr.CTL, TRACED & ~1)
 
 
-def by_smi(cpu: Processor) -> None:
+def clear_by_smi(cpu: Processor) -> None:
     cpu.smi(0x1000)
 
 
-def by_getsec(cpu: Processor) -> None:
+def clear_by_getsec(cpu: Processor) -> None:
     cpu.getsec(0x1000, 0x1002)
 
 
-def by_senter(cpu: Processor) -> None:
+def clear_by_senter(cpu: Processor) -> None:
     cpu.senter_sleep(0x1000)
 
 
-def by_acm(cpu: Processor) -> None:
+def clear_by_acm(cpu: Processor) -> None:
     cpu.acm_begin(0x1000)
 
 
-def by_xsaves(cpu: Processor) -> None:
+def clear_by_xsaves(cpu: Processor) -> None:
     cpu.xsaves(0x1000, 0x1004)
 
 
-def by_warm_reset(cpu: Processor) -> None:
+def clear_by_warm_reset(cpu: Processor) -> None:
     cpu.reset(cold=False)
 
 
-def by_vm_entry(cpu: Processor) -> None:
+def clear_by_vm_entry(cpu: Processor) -> None:
     cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(entry_loads=((Msr.CTL, TRACED & ~1),)))
 
 
-def by_vm_exit(cpu: Processor) -> None:
+def clear_by_vm_exit(cpu: Processor) -> None:
     cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(clear_ctl=True))
     cpu.vm_exit(0x2000, 0x3000)
 
 
-def by_vmx_abort(cpu: Processor) -> None:
+def clear_by_vmx_abort(cpu: Processor) -> None:
     cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(clear_ctl=True))
     with pytest.raises(Shutdown):
         cpu.vm_exit(0x2000, 0x3000, aborts=True)
@@ -75,19 +75,19 @@ def by_vmx_abort(cpu: Processor) -> None:
 @pytest.mark.parametrize(
     "clears",
     [
-        by_wrmsr,
-        by_smi,
-        by_getsec,
-        by_senter,
-        by_acm,
-        by_xsaves,
-        by_warm_reset,
-        by_vm_entry,
-        by_vm_exit,
-        by_vmx_abort,
+        clear_by_wrmsr,
+        clear_by_smi,
+        clear_by_getsec,
+        clear_by_senter,
+        clear_by_acm,
+        clear_by_xsaves,
+        clear_by_warm_reset,
+        clear_by_vm_entry,
+        clear_by_vm_exit,
+        clear_by_vmx_abort,
     ],
 )
-def test_every_way_of_clearing_trace_en_resets_the_array(
+def test_clearing_trace_en_by_any_event_resets_the_array(
     clears: Callable[[Processor], None],
 ) -> None:
     cpu = processor(ArchState(cpl=0, vmx="root", vmcs=0x5000))

@@ -1,6 +1,6 @@
-"""Random changes between host, guest, SMM and enclave: the trace shows the contexts that it may.
+"""Random changes between host, guest, SMM and enclave: the trace has only enabled contexts.
 
-Every context has code of its own, 64 KB apart, so that an IP says where it comes from.
+The code of the contexts is 64 KB apart, so that an IP identifies its context.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def inside(ip: int, base: int) -> bool:
 
 
 @dataclass
-class Walk:
-    """A processor that changes contexts at random; `where` is the present one, `back`
-    where RSM leads."""
+class RandomContexts:
+    """A processor that changes contexts at random; `where` is the current one, `back` the target of
+    RSM.
+    """
 
     random: Random
     ctl: dict[str, int]
@@ -54,7 +55,7 @@ class Walk:
         self.cpu.set_msr(Msr.CTL, CTL.encode(**self.ctl), next_ip=KERNEL)
 
     def ip(self, base: int | None = None) -> int:
-        """Somewhere in the present context."""
+        """Return a random address in the current context."""
         return (self.where if base is None else base) + self.random.randrange(WIDTH // 2)
 
     def choices(self) -> list[str]:
@@ -139,7 +140,7 @@ class Walk:
         self.where = self.back
 
     def contexts(self) -> set[int]:
-        """Those that IPs of the trace come from; checks that enables and IPs fit together."""
+        """Return the contexts of the IPs in the trace; assert that the enables agree with them."""
         seen: set[int] = set()
         last_ip, enabled, in_psb = 0, False, False
         for packet in iterate_packets(bytes(self.out)):
@@ -156,14 +157,14 @@ class Walk:
             if name in ("TIP.PGE", "TIP.PGD"):
                 enabled = name == "TIP.PGE"
             if name in ("TIP", "TIP.PGE", "TIP.PGD", "FUP") and fields["ip_bytes"]:
-                last_ip = whole(fields["ip_bytes"], fields["payload"], last_ip)
+                last_ip = decompress_ip(fields["ip_bytes"], fields["payload"], last_ip)
                 seen.add(context_of(last_ip))
                 assert name != "FUP" or enabled or self.ctl["EventEn"] or in_psb
         return seen
 
 
-def whole(ip_bytes: int, payload: int, last_ip: int) -> int:
-    """Table 33-18, for addresses below 2^47."""
+def decompress_ip(ip_bytes: int, payload: int, last_ip: int) -> int:
+    """Return the full IP (Table 33-18), for addresses below 2^47."""
     kept = {1: 16, 2: 32, 3: 48, 4: 48, 6: 64}[ip_bytes]
     return last_ip >> kept << kept | payload
 
@@ -175,7 +176,7 @@ def context_of(ip: int) -> int:
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> Walk:
+def walks(draw: st.DrawFn) -> RandomContexts:
     flag = st.integers(0, 1)
     ctl = {"TraceEn": 1, "OS": draw(flag), "User": draw(flag), "BranchEn": 1}
     ctl |= {"EventEn": draw(flag), "TSCEn": draw(flag), "MTCEn": draw(flag), "CYCEn": draw(flag)}
@@ -192,50 +193,52 @@ def walks(draw: st.DrawFn) -> Walk:
     lists = all_lists[mode]
     if mode == "guest" and not lists["clear_ctl"]:
         lists["exit_loads"] = ((Msr.CTL, off),)
-    walk = Walk(Random(draw(st.integers(0, 1 << 32))), ctl, VmxControls(**conceal, **lists))
+    machine = RandomContexts(
+        Random(draw(st.integers(0, 1 << 32))), ctl, VmxControls(**conceal, **lists)
+    )
     if mode != "guest":
-        walk.enable()
-    return walk
+        machine.enable()
+    return machine
 
 
 @pytest.mark.spec("SMM-007", "SGX-003", "EN-011", "VMX-008")
 @given(walks())
-def test_no_ip_from_outside_the_context(walk: Walk) -> None:
+def test_trace_has_no_ip_outside_enabled_contexts(machine: RandomContexts) -> None:
     for _ in range(STEPS):
-        walk.step()
-    walk.cpu.set_msr(Msr.CTL, 0, ip=walk.ip())
+        machine.step()
+    machine.cpu.set_msr(Msr.CTL, 0, ip=machine.ip())
     allowed: set[int] = set()
-    system = {KERNEL} if walk.ctl["OS"] else set()
-    user = {USER} if walk.ctl["User"] else set()
-    guest = {GUEST} if walk.ctl["OS"] else set()
-    guest |= {GUEST_USER} if walk.ctl["User"] else set()
-    if walk.controls.load_ctl is not None:
+    system = {KERNEL} if machine.ctl["OS"] else set()
+    user = {USER} if machine.ctl["User"] else set()
+    guest = {GUEST} if machine.ctl["OS"] else set()
+    guest |= {GUEST_USER} if machine.ctl["User"] else set()
+    if machine.controls.load_ctl is not None:
         allowed = guest
-    elif walk.controls.entry_loads:
+    elif machine.controls.entry_loads:
         allowed = system | user
     else:
         allowed = system | user | guest
-    assert walk.contexts() <= allowed
+    assert machine.contexts() <= allowed
 
 
 @pytest.mark.spec("VMX-013")
 @given(walks())
 @examples(40)
-def test_snapshot_and_restore(walk: Walk) -> None:
-    """A unit restored in any context goes on as the one that was not."""
+def test_restored_unit_continues_identically(machine: RandomContexts) -> None:
+    """A unit restored in any context writes the same packets."""
     for _ in range(STEPS // 2):
-        walk.step()
-    snapshot, length = walk.cpu.unit.snapshot(), len(walk.out)
-    place, back, random = walk.where, walk.back, walk.random.getstate()
+        machine.step()
+    snapshot, length = machine.cpu.unit.snapshot(), len(machine.out)
+    address, back, random = machine.where, machine.back, machine.random.getstate()
     for _ in range(STEPS // 2):
-        walk.step()
-    first, end = bytes(walk.out[length:]), walk.cpu.unit.snapshot()
-    del walk.out[length:]
-    walk.cpu.unit.restore(snapshot)
-    assert walk.cpu.unit.snapshot() == snapshot
-    walk.where, walk.back = place, back
-    walk.random.setstate(random)
+        machine.step()
+    first, end = bytes(machine.out[length:]), machine.cpu.unit.snapshot()
+    del machine.out[length:]
+    machine.cpu.unit.restore(snapshot)
+    assert machine.cpu.unit.snapshot() == snapshot
+    machine.where, machine.back = address, back
+    machine.random.setstate(random)
     for _ in range(STEPS // 2):
-        walk.step()
-    assert walk.out[length:] == first
-    assert walk.cpu.unit.snapshot() == end
+        machine.step()
+    assert machine.out[length:] == first
+    assert machine.cpu.unit.snapshot() == end

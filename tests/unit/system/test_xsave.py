@@ -31,7 +31,7 @@ ORDER = (
 
 
 class Machine:
-    """A processor at CPL 0 that may save PT state, and what it writes."""
+    """A processor at CPL 0 that may save PT state, and its output."""
 
     def __init__(self, **more: Any) -> None:
         self.out = bytearray()
@@ -63,7 +63,7 @@ def unpack(content: bytes | None) -> list[int]:
 
 
 @pytest.mark.spec("XSV-001")
-def test_nine_msrs_in_order() -> None:
+def test_component_has_nine_msrs_in_order() -> None:
     machine = Machine()
     cpu = machine.cpu
     values = {msr: 0x1000 * (n + 1) for n, msr in enumerate(ORDER[4:])}
@@ -112,7 +112,7 @@ def test_saved_output_pointer_is_exact() -> None:
 
 @pytest.mark.spec("XSV-001", "XSV-002", "XSV-004")
 def test_xsave_area_survives_another_thread() -> None:
-    """The stream of the first goes on where it was left, in its own buffer."""
+    """The stream of the first thread continues in its own buffer."""
     machine = Machine()
     cpu = machine.cpu
     cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
@@ -212,8 +212,8 @@ def test_xrstors_keeps_the_rules_of_wrmsr(name: str) -> None:
 
 
 @pytest.mark.spec("XSV-001")
-def test_reserved_bytes_fault() -> None:
-    """All that follow the nine MSRs."""
+def test_nonzero_reserved_bytes_fault() -> None:
+    """All bytes after the nine MSRs."""
     cpu = Machine().cpu
     for at in range(72, 128):
         with pytest.raises(GeneralProtection, match="reserved bytes"):
@@ -250,7 +250,7 @@ def test_xsaves_and_xrstors_need_cpl_0() -> None:
 
 
 @pytest.mark.spec("XSV-002", "XSV-003")
-def test_instructions_that_do_not_complete() -> None:
+def test_faulting_xsaves_and_xrstors_restore_trace_en() -> None:
     """XSAVES that faults has TraceEn back; XRSTORS that faults has not set it yet."""
     machine = Machine()
     cpu = machine.cpu
@@ -279,7 +279,7 @@ def test_xsaves_that_does_not_complete_sets_nothing_that_was_clear() -> None:
 
 
 @pytest.mark.spec("XSV-001")
-def test_processors_with_fewer_msrs() -> None:
+def test_component_omits_msrs_that_the_processor_lacks() -> None:
     machine = Machine(profile=replace(BROADWELL, xsaves=True))
     cpu = machine.cpu
     saved = unpack(cpu.xsaves(0x1000, 0x1004))

@@ -1,4 +1,4 @@
-"""Runs of the world, drawn: settings, parameters of form, overflows."""
+"""Random plans of runs: settings, parameters of form, overflows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAGS = ("OS", "User", "TSCEn", "MTCEn", "CYCEn", "PTWEn", "FUPonPTW", "PwrEvtEn
 
 @st.composite
 def forms(draw: st.DrawFn) -> dict[str, Any]:
-    """Parameters of form: how the trace says something, never what happens."""
+    """Draw parameters that affect the form of packets, never the path."""
 
     def one(*values: Any) -> Any:
         return draw(st.sampled_from(values))
@@ -46,7 +46,7 @@ def forms(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def plans(draw: st.DrawFn, *, overflows: bool = False) -> Plan:
     ctl = {name: draw(st.integers(0, 1)) for name in FLAGS} | {"BranchEn": 1, "OS": 1}
-    # Mostly what traces most.
+    # Mostly settings that trace much.
     levels = draw(st.sampled_from(((1, 1), (1, 1), (1, 0), (0, 1))))
     ctl |= {"OS": levels[0], "User": levels[1], "DisRETC": int(draw(st.integers(0, 3)) == 3)}
     ctl |= {"MTCFreq": draw(st.integers(0, 6)), "CycThresh": draw(st.sampled_from((0, 0, 5)))}

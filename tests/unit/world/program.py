@@ -1,4 +1,4 @@
-"""The programs of the world, and what a run of them is made of."""
+"""The programs of the world, and the plan of a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rtit.unit.parameters.table import Parameters
 USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
 STEP = 8
-"""Bytes of an instruction, whichever it is."""
+"""Bytes of every instruction."""
 LENGTH = 20
-"""Instructions of a program, but for its last."""
+"""Instructions of a program without the last one."""
 BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
 TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
 
@@ -27,24 +27,24 @@ NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
 STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend", "cli"))
 TIPS = frozenset(("indirect_jump", "indirect_call", "far", "ret", "syscall", "resume", "vm_entry"))
 WITH_FUP = frozenset(("eenter", "eexit"))
-"""Branches that have a FUP with their own IP. An event before one would look the same, so there is
-none but an abort, which MODE.TSX tells of.
+"""Branches that have a FUP with their own IP. An event before one would have the same packets, so
+there is none but an abort, which MODE.TSX reports.
 """
 
 Program = dict[int, tuple[str, int]]
 
 
 def area(ip: int) -> int:
-    """Whose code it is; ValueError for nobody's."""
+    """Return the area with the code at `ip`; raise ValueError if there is none."""
     for base in OWN:
         if base <= ip <= base + STEP * LENGTH:
             return base
-    raise ValueError(f"{ip:#x} is nobody's code")
+    raise ValueError(f"{ip:#x} is in no area")
 
 
 def make_program(random: Random) -> Program:
-    """Instructions of `STEP` bytes. Direct branches go forward only, so that no loop runs without a
-    packet.
+    """Return instructions of `STEP` bytes. Direct branches lead forward, so that every loop has
+    packets.
     """
     program: Program = {}
     for base, own in OWN.items():
@@ -61,8 +61,10 @@ def make_program(random: Random) -> Program:
 
 @dataclass
 class Plan:
-    """What a run is made of; `overflows`: how often one begins or ends, per instruction; `opt_in`:
-    how many of the enclaves are traced.
+    """Settings of a run.
+
+    `overflows`: probability per instruction that one begins or ends; `opt_in`: share of traced
+    enclaves.
     """
 
     ctl: dict[str, int]

@@ -1,4 +1,4 @@
-"""From packets and the programs to IPs, by the binding rules of section 33.4.2."""
+"""Decodes packets of known programs to IPs, by the binding rules of section 33.4.2."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from unit.world.program import STEP, STRAIGHT, TIMING, TIPS, WITH_FUP, Program
 
 
 class Reader:
-    """From packets and program to IPs. `marks` has len(path) at each PSB, `told` every whole IP."""
+    """Decodes packets to IPs. `psb_positions` has len(path) at each PSB, `packet_ips` every full
+    IP.
+    """
 
     def __init__(self, program: Program, *, after_overflow: bool = False) -> None:
         self.program = program
         self.ip: int | None = None
-        # The first IP after an overflow comes from nothing before it.
+        # The first IP after an overflow does not follow from earlier packets.
         self.last_ip = 0x1234_5678_9ABC_DEF0 if after_overflow else 0
         self.resumes = after_overflow
         self.path: list[int] = []
-        self.marks: list[int] = []
-        self.told: list[int] = []
+        self.psb_positions: list[int] = []
+        self.packet_ips: list[int] = []
         self.calls: deque[int] = deque(maxlen=64)
-        # TIPs can be deferred: results of later branches come before them.
+        # TIPs can be deferred: results of later branches precede them.
         self.bits: deque[bool] = deque()
         self.tips: deque[int | None] = deque()
         self.in_psb = self.event = self.alone = self.aborts = False
@@ -54,7 +56,7 @@ class Reader:
             self.calls.clear()
         elif name == "PSBEND":
             self.in_psb = False
-            self.marks.append(len(self.path))
+            self.psb_positions.append(len(self.path))
         elif name == "FUP":
             assert ip is not None
             self.fup(ip)
@@ -67,7 +69,7 @@ class Reader:
         elif name == "PIP":
             self.paging()
         elif name == "MODE.Exec" and not self.in_psb:
-            # Before a TIP, or with a FUP of its own.
+            # Before a TIP, or with its own FUP.
             self.alone = not self.event
         elif name == "MODE.TSX" and not self.in_psb:
             self.aborts = bool(fields["tx_abort"])
@@ -84,7 +86,7 @@ class Reader:
         else:
             kept = {1: 16, 2: 32, 4: 48, 6: 64}[code]
             self.last_ip = self.last_ip >> kept << kept | payload
-        self.told.append(self.last_ip)
+        self.packet_ips.append(self.last_ip)
         return self.last_ip
 
     def fup(self, ip: int) -> None:
@@ -96,7 +98,7 @@ class Reader:
         self.alone = False
 
     def walk(self, here: Callable[[int, str], bool]) -> None:
-        """Execute what needs no packet until `here` is true of the instruction that comes next."""
+        """Execute code that needs no packet, until `here` is true for the next instruction."""
         assert self.ip is not None
         while not here(self.ip, self.program[self.ip][0]):
             kind, target = self.program[self.ip]
@@ -107,7 +109,7 @@ class Reader:
             self.ip = self.ip + STEP if kind in STRAIGHT else target
 
     def paging(self) -> None:
-        """PIP tells of MOV CR3, unless an event or a VM entry is under way."""
+        """Handle a PIP: it belongs to a MOV CR3, unless an event or a VM entry is in progress."""
         if self.in_psb or self.ip is None or self.event:
             return
         self.walk(lambda at, kind: kind in ("cr3", "vm_entry"))
@@ -116,7 +118,7 @@ class Reader:
             self.ip += STEP
 
     def settle(self) -> None:
-        """Use up the results and TIPs that have come."""
+        """Consume the pending results and TIPs."""
         while self.bits or self.tips:
             self.walk(lambda at, kind: kind == "conditional" or kind in TIPS)
             assert self.ip is not None
@@ -133,7 +135,7 @@ class Reader:
                 self.ip = self.tips.popleft()
 
     def branch(self) -> None:
-        """The branch at `ip` has its TIP, or TIP.PGD in its place."""
+        """Follow the branch at `ip` by its TIP or TIP.PGD."""
         assert self.ip is not None
         kind, _ = self.program[self.ip]
         if kind == "ret" and self.calls:
@@ -157,7 +159,7 @@ class Reader:
 
 
 def split(out: bytes) -> list[list[Packet]]:
-    """The packets between overflows."""
+    """Return the packets between overflows."""
     parts: list[list[Packet]] = [[]]
     for packet in iterate_packets(out):
         if packet.name == "OVF":

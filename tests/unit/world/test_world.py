@@ -1,4 +1,4 @@
-"""What holds of every trace, whatever the settings and whatever happens (see `world`)."""
+"""Properties of every trace of a random world, under all settings (see `world`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_packets_decode_to_the_path_around_overflows(plan: Plan) -> None:
         path = followed(world, part, after_overflow=number > 0).path
         assert path == world.truth[first : first + len(path)]
         assert len(path) <= last - first
-    # What ended without an overflow is there to the last instruction.
+    # Parts that ended without an overflow are complete.
     assert len(path) == last - first
 
 
@@ -54,20 +54,20 @@ def test_decoding_can_start_at_every_psb(plan: Plan) -> None:
     world = World(plan)
     for number, part in enumerate(split(world.run())):
         whole = followed(world, part, after_overflow=number > 0)
-        places = [index for index, packet in enumerate(part) if packet.name == "PSB"]
-        for place, mark in zip(places, whole.marks, strict=False):
-            assert followed(world, part[place:]).path == whole.path[mark:]
+        psb_indexes = [index for index, packet in enumerate(part) if packet.name == "PSB"]
+        for psb_index, position in zip(psb_indexes, whole.psb_positions, strict=False):
+            assert followed(world, part[psb_index:]).path == whole.path[position:]
 
 
 @pytest.mark.spec("EN-011", "FCPL-002", "SMM-007")
 @examples(40)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
-def test_no_ip_from_outside_the_context(plan: Plan) -> None:
+def test_trace_has_no_ip_outside_enabled_contexts(plan: Plan) -> None:
     world = World(plan)
     allowed = {base for base in map(area, world.program) if world.plan.ctl[level(base)]}
     for number, part in enumerate(split(world.run())):
         reader = followed(world, part, after_overflow=number > 0)
-        assert {area(ip) for ip in reader.told} <= allowed
+        assert {area(ip) for ip in reader.packet_ips} <= allowed
 
 
 def level(base: int) -> str:
@@ -77,17 +77,17 @@ def level(base: int) -> str:
 @pytest.mark.spec("SGX-001", "SGX-003")
 @examples(20)
 @given(plans())
-def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
+def test_trace_has_no_ip_of_an_enclave_that_opted_out(plan: Plan) -> None:
     world = World(replace(plan, opt_in=0.0))
     (part,) = split(world.run())
-    assert ENCLAVE not in {area(ip) for ip in followed(world, part).told}
+    assert ENCLAVE not in {area(ip) for ip in followed(world, part).packet_ips}
 
 
 @pytest.mark.spec("CYC-001", "CYC-006", "CYC-007")
 @examples(40)
 @given(plans())
 def test_cyc_counts_sum_to_all_active_cycles(plan: Plan) -> None:
-    """Sleep, stopped clocks and SMM count for nothing: no core cycle of tracing passes there."""
+    """Sleep, stopped clocks and SMM do not count: no core cycle of tracing passes there."""
     world = World(replace(plan, ctl=plan.ctl | {"CYCEn": 1}))
     total = sum(
         int(str(p.fields["cycles"])) for p in iterate_packets(world.run()) if p.name == "CYC"
@@ -102,7 +102,7 @@ def test_cyc_counts_sum_to_all_active_cycles(plan: Plan) -> None:
 @pytest.mark.spec("MSRSTS-016", "MSRSTS-017")
 @examples(30)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
-def test_packet_byte_count(plan: Plan) -> None:
+def test_packet_byte_count_gives_the_psb_period(plan: Plan) -> None:
     world = World(plan)
     out = world.run()
     count = STATUS.decode(world.cpu.get_msr(Msr.STATUS)).PacketByteCnt
@@ -112,15 +112,15 @@ def test_packet_byte_count(plan: Plan) -> None:
 @pytest.mark.spec("TOPA-002", "TOPA-006", "TRCEN-003")
 @examples(30)
 @given(plans(), st.lists(st.sampled_from((4096, 8192)), max_size=3))
-def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
-    """In the single range as it is, in a table cut by its regions, again and again."""
+def test_memory_has_the_stream(plan: Plan, sizes: list[int]) -> None:
+    """In the single range directly, in a circular table by regions."""
     world = World(replace(plan, regions=tuple(sizes), steps=900))
     out = world.run()
     memory = world.cpu.unit.output.memory
     if not sizes:
         assert memory.read(BUFFER, len(out)) == out
         return
-    # The table itself is no part of the stream.
+    # The table itself is not part of the stream.
     image = [bytearray(size) for size in sizes]
     number = offset = 0
     for byte in out:
@@ -134,8 +134,8 @@ def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
 
 @examples(40)
 @given(plans(), forms())
-def test_no_parameter_of_form_changes_what_was_executed(plan: Plan, form: dict[str, Any]) -> None:
-    """Two units tell the same of one run: the path, and all but the form of the state."""
+def test_parameters_of_form_do_not_change_the_path(plan: Plan, form: dict[str, Any]) -> None:
+    """Two units report the same path and the same payloads of one run."""
     one = World(plan)
     two = World(replace(plan, parameters=Parameters(**form)))
     (first,), (second,) = split(one.run()), split(two.run())
@@ -147,7 +147,7 @@ def test_no_parameter_of_form_changes_what_was_executed(plan: Plan, form: dict[s
 
 
 def facts(part: list[Packet]) -> list[tuple[Any, ...]]:
-    """Payloads that no form may change, outside PSB+: what software wrote, events, power."""
+    """Return payloads outside PSB+ that form must not change: software's data, events, power."""
     kept = ("PTW", "CFE", "MWAIT", "PWRE", "PWRX", "MODE.TSX", "PIP", "VMCS")
     found = []
     in_psb = False
@@ -166,7 +166,7 @@ def facts(part: list[Packet]) -> list[tuple[Any, ...]]:
     st.booleans(),
 )
 def test_restored_unit_continues_identically(plan: Plan, steps: int, fresh: bool) -> None:
-    """Taken back at any point, the same unit or another one gives the same bytes."""
+    """Restored at any point, the same unit or another one writes the same bytes."""
     world = World(plan)
     with world.watched():
         world.enable()

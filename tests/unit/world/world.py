@@ -1,8 +1,8 @@
-"""A processor in a world of programs: user, kernel, enclave, guest and its user, and SMM between.
+"""A processor with several programs: user, kernel, enclave, guest and its user, and SMM.
 
-Each has code of its own, so that an IP says where it comes from. Everything that the trace unit can
-tell of happens at random. `World` executes and keeps the truth; `Reader` follows packets by the
-binding rules of section 33.4.2 and shares nothing with the unit but the packet table.
+Each has separate code, so that an IP identifies its program. All events that the trace unit can
+report occur at random. `World` executes and records the truth; `Reader` decodes packets by the
+binding rules of section 33.4.2, and shares only the packet table with the unit.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ from unit.world.program import (
 
 
 class World:
-    """`truth`: the IPs of instructions that began while the filters let them pass; `pieces`: what
-    lies between overflows, as first and last index of it; `begun`: the index of the instruction
-    that is executed; `active`: cycles of each time of tracing.
+    """Executes the programs.
+
+    `truth`: the IPs of instructions that began while the filters admitted them; `pieces`: the parts
+    of it between overflows, as first and last index; `begun`: the index of the current instruction;
+    `active`: cycles of each period of tracing.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -73,7 +75,7 @@ class World:
         )
 
     def install(self) -> None:
-        """A single range, or a circular table with a region of each of the sizes."""
+        """Set up a single range, or a circular table with a region of each size."""
         self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE if self.plan.regions else BUFFER)
         if not self.plan.regions:
             self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
@@ -82,7 +84,7 @@ class World:
         write_topa_table(self.cpu.unit.output.memory, TABLE, [*entries, TopaEntry(TABLE, end=True)])
 
     def run(self) -> bytes:
-        """The stream of the whole plan; TraceEn is 0 at the end."""
+        """Return the stream of the whole plan; TraceEn is 0 at the end."""
         with self.watched():
             self.enable()
             self.go(self.plan.steps)
@@ -95,7 +97,7 @@ class World:
         return bytes(self.out)
 
     def watched(self) -> Any:
-        """While overflows are noted in `pieces`."""
+        """Record overflows in `pieces` while the context is active."""
         begin, resolve = start_overflow, emit_overflow_packets
 
         def begins(core: Any, **named: Any) -> None:
@@ -103,7 +105,7 @@ class World:
             begin(core, **named)
 
         def resolves(core: Any, **named: Any) -> bool:
-            # MWAIT sleeps before it completes: what is known first is that it is there.
+            # MWAIT sleeps before it completes: its address is known first.
             self.pieces.append([self.begun if self.sleeping else len(self.truth), 0])
             return resolve(core, **named)
 
@@ -113,7 +115,7 @@ class World:
         for _ in range(steps):
             self.step()
 
-    # Tracing, by the letter of section 33.2.6
+    # Tracing, literally by section 33.2.6
 
     def enable(self) -> None:
         ctl = {"ToPA": 1} if self.plan.regions else {}
@@ -140,10 +142,10 @@ class World:
         self.clock += random.choice((0, 1, 1, 3, 40, 900)) if random.random() < 0.2 else 1
         self.cpu.at(self.clock)
         kind, target = self.program[self.ip]
-        turn = random.random()
+        choice = random.random()
         if random.random() < self.plan.overflows:
             self.toggle_overflow()
-        if turn < 0.15 and kind not in WITH_FUP:
+        if choice < 0.15 and kind not in WITH_FUP:
             self.happen()
             return
         if self.cpu.arch.in_tx and kind not in (*NEAR, *STRAIGHT):
@@ -161,7 +163,7 @@ class World:
             self.cpu.unit.end_overflow(self.ip)
 
     def happen(self) -> None:
-        """What comes from outside, before the instruction at `ip`."""
+        """Run an external event before the instruction at `ip`."""
         if self.cpu.arch.in_tx:
             self.random.choice((self.abort, self.pebs, self.psb))()
             return
@@ -197,7 +199,7 @@ class World:
         (self.disable if self.traced else self.enable)()
 
     def save_and_restore(self) -> None:
-        """XSAVES takes the trace away, code without a trace runs, XRSTORS brings it back."""
+        """Suspend the trace by XSAVES, run code without it, and resume it by XRSTORS."""
         was = self.traced
         component = self.cpu.xsaves(self.ip, self.ip)
         if was:
@@ -210,7 +212,7 @@ class World:
             self.traced, self.started = True, self.clock
 
     def outside(self) -> int:
-        """Where code goes on after an event that leaves an enclave, if one runs."""
+        """Return where execution continues after an event that leaves an enclave, if one runs."""
         return self.anywhere(USER) if area(self.ip) == ENCLAVE else self.ip
 
     def smi(self) -> None:

@@ -1,8 +1,7 @@
 //! Branches and other transfers, in order.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that lists branches and other transfers.
@@ -40,7 +39,7 @@ column_set! {
 pub struct BranchFormat {
     /// The time of the last instructions.
     now: Option<u64>,
-    /// Branches into another space than their own: row and that space.
+    /// Branches into another space: row and that space.
     targets_elsewhere: Vec<(usize, u32)>,
 }
 

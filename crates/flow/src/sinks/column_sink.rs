@@ -1,20 +1,17 @@
-//! The sink behind all results in order: it appends rows to columns.
+//! The base of all sinks with results in order: it appends rows to columns.
 //!
-//! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once,
-//! by replaying the transition into a second sink of the same format, and copies these rows from then on (`templates`).
+//! A [`RowFormat`] defines a row. Transitions that recur are not replayed: [`ColumnSink`] records their rows once, by
+//! replaying the transition into a second sink of the same format, and copies these rows from then on ([`Templates`]).
 
 use std::fmt::Debug;
 
 use super::buffer_pool::{batch_capacity, copy_to_buffer};
 use super::column_set::ColumnSet;
-use super::ordered_sink::OrderedSink;
-use super::templates::{Template, Templates};
 use crate::event::Event;
 use crate::sink::{
     Capacity, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition,
     TakenTransitions, MAX_RUN_INSTRUCTIONS,
 };
-use crate::space_column::InSpace;
 
 /// Rows for which a buffer has room at first.
 const FIRST_ROWS: usize = 1 << 10;
@@ -67,7 +64,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     type Columns: ColumnSet;
     /// What a template keeps of a transition beside its rows.
     type Extra: Copy + Debug + Default + Send;
-    /// What the format knows of the flow before the rows in the buffer.
+    /// The state of the format before the rows in the buffer.
     type State: Clone + Debug + Default + PartialEq + Send + Sync;
     const NEEDS_EDGES: bool = false;
     /// Rows have times, packet offsets, and one address space each.
@@ -78,9 +75,9 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     const HAS_OPEN_ROW: bool = false;
     /// A row is an instruction.
     const IS_INSTRUCTION: bool = false;
-    /// Transitions are recorded when they are met for the first time: to replay one is slow.
+    /// Transitions are recorded when they are taken for the first time: to replay one is slow.
     const RECORDS_AT_ONCE: bool = false;
-    /// Bytes of a row in a batch, about.
+    /// Approximate bytes of a row in a batch.
     const ROW_BYTES: usize;
 
     /// Another format for the same results.
@@ -122,7 +119,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     /// Adds to a batch the columns that the buffer does not have. The rows of the batch have left the buffer.
     fn complete(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _batch: &mut Self::Columns) {}
 
-    /// Instructions of the run that goes on; the next row is at `at`.
+    /// Instructions of the open run; the next row is at `at`.
     fn open_instructions(
         &self,
         _columns: &<Self::Columns as ColumnSet>::Slices<'_>,
@@ -146,11 +143,11 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     fn state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
     /// Goes on from a state with an empty buffer.
     fn resume(&mut self, buffer: &mut RowBuffer<Self::Columns>, state: &Self::State);
-    /// What is known of the state somewhat later in the stream.
+    /// Returns what is known of the state somewhat later in the stream.
     fn later_state(_state: &Self::State) -> Self::State {
         Self::State::default()
     }
-    /// So many rows come before those that the batch counts from.
+    /// Renumbers a batch: `rows` rows precede it.
     fn shift_rows(_batch: &mut Self::Columns, _rows: u64) {}
 }
 
@@ -227,35 +224,35 @@ impl<F: RowFormat> ColumnSink<F> {
     /// Takes a transition that could not be copied, or prepares to copy it. Returns whether the transition is taken.
     #[cold]
     #[inline(never)]
-    fn take_uncopied(&mut self, step: &impl TakenTransition) -> bool {
+    fn take_uncopied(&mut self, transition: &impl TakenTransition) -> bool {
         let at = self.buffer.len;
         let open = self
             .format
             .open_instructions(&self.buffer.columns.slices(), at);
         // a run near its limit may end within the transition
         let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
-        let template = self.templates.get(step.id());
-        let template = template.filter(|_| self.templates.are_of(step.generation()));
+        let template = self.templates.get(transition.id());
+        let template = template.filter(|_| self.templates.are_of(transition.generation()));
         let overwrites = template.map(|template| template.overwrites());
-        if is_near_limit || overwrites.is_none() && !self.is_recorded(step) {
-            step.replay(self);
+        if is_near_limit || overwrites.is_none() && !self.is_recorded(transition) {
+            transition.replay(self);
             return true;
         }
         match overwrites {
             Some(rows) => self.buffer.reserve(rows + 1),
-            None => self.record(step),
+            None => self.record(transition),
         }
         false
     }
 
     /// Returns whether a transition without a template is to have one.
-    fn is_recorded(&mut self, step: &impl TakenTransition) -> bool {
-        let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(step);
+    fn is_recorded(&mut self, transition: &impl TakenTransition) -> bool {
+        let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(transition);
         recurs && !self.templates.is_full()
     }
 
     /// Makes the template of a transition.
-    fn record(&mut self, step: &impl TakenTransition) {
+    fn record(&mut self, transition: &impl TakenTransition) {
         let mut recorder = self
             .recorder
             .take()
@@ -264,18 +261,18 @@ impl<F: RowFormat> ColumnSink<F> {
             space: self.buffer.space.now(),
             ..SinkState::default()
         });
-        step.replay_at((0, 1), &mut *recorder);
+        transition.replay_at((0, 1), &mut *recorder);
         let ColumnSink { format, buffer, .. } = &mut *recorder;
         format.flush(buffer);
         let rows = buffer.len + usize::from(F::HAS_OPEN_ROW);
         let extra = format.extra(buffer);
         self.templates
-            .insert(step, &buffer.columns, rows, buffer.offset, extra);
+            .insert(transition, &buffer.columns, rows, buffer.offset, extra);
         self.recorder = Some(recorder);
     }
 }
 
-/// What a sink knows of the flow before the rows in its buffer.
+/// The state of a sink before the rows in its buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SinkState<S> {
     format: S,
@@ -325,7 +322,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         buffer.len = 0;
         buffer.in_tx.clear();
         buffer.now_in_tx = state.in_tx;
-        buffer.space.go_on_in(state.space);
+        buffer.space.restart_in(state.space);
         self.format.resume(buffer, &state.format);
     }
 
@@ -392,19 +389,19 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 
     #[inline]
-    fn take_transitions(&mut self, steps: &impl TakenTransitions) {
-        let mut rest = steps.logged();
+    fn take_transitions(&mut self, transitions: &impl TakenTransitions) {
+        let mut rest = transitions.logged();
         if let Some(first) = rest.first() {
-            self.enter_space(steps.space(), first.offset);
+            self.enter_space(transitions.space(), first.offset);
         }
         loop {
             self.format.flush(&mut self.buffer);
-            let copied = self.copy_templates(steps.generation(), rest);
+            let copied = self.copy_templates(transitions.generation(), rest);
             rest = &rest[copied..];
             let Some((&first, more)) = rest.split_first() else {
                 return;
             };
-            if self.take_uncopied(&steps.transition(first)) {
+            if self.take_uncopied(&transitions.transition(first)) {
                 rest = more;
             }
         }
@@ -420,5 +417,240 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
 
     fn is_full(&self) -> bool {
         self.format.pending(&self.buffer) >= self.buffer.limit
+    }
+}
+
+/// The address spaces of rows, kept as changes, since most streams have one space.
+///
+/// A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
+/// no announcement. A stream that never leaves space 0 has no column.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InSpace {
+    /// Of the first row.
+    first: u32,
+    now: u32,
+    changes: Vec<(usize, u32)>,
+}
+
+impl InSpace {
+    /// The space of the next row.
+    #[inline(always)]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Sets the space of the rows from `row`, the next one, on.
+    #[cold]
+    pub fn change(&mut self, row: usize, space: u32) {
+        self.now = space;
+        match self.changes.last_mut() {
+            Some((last, to)) if *last == row => *to = space,
+            _ => self.changes.push((row, space)),
+        }
+    }
+
+    /// Returns the spaces of the `rows` rows collected so far, and starts a new column. Empty if all are in space 0.
+    pub fn take(&mut self, rows: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        if self.first != 0 || !self.changes.is_empty() {
+            let mut space = self.first;
+            for (row, next) in self.changes.drain(..) {
+                found.resize(row.min(rows), space);
+                space = next;
+            }
+            found.resize(rows, space);
+        }
+        self.first = self.now;
+        found
+    }
+
+    /// Drops all rows; the next one is in `space`.
+    pub fn restart_in(&mut self, space: u32) {
+        self.first = space;
+        self.now = space;
+        self.changes.clear();
+    }
+}
+
+/// A sink that collects results in the order of the stream, to be taken in batches.
+pub trait OrderedSink: Sink + Send {
+    type Batch: Send;
+    /// The state of the sink before the results that it has collected: where two sinks have equal states, and their
+    /// decoders, too, equal results follow.
+    type State: Clone + PartialEq + Default + Debug + Send + Sync;
+
+    /// Approximate bytes of a row in a batch.
+    const ROW_BYTES: usize;
+
+    /// Returns an empty sink for the same results.
+    fn fresh(&self) -> Self;
+    /// Decoding pauses when so many rows wait.
+    fn set_limit(&mut self, limit: usize);
+    /// Returns whether there are no results to take.
+    fn is_empty(&self) -> bool;
+    /// Takes the results that were collected.
+    fn take_batch(&mut self) -> Self::Batch;
+    fn state(&self) -> Self::State;
+    /// Drops all results, and continues from this state.
+    fn resume_from(&mut self, state: &Self::State);
+    /// Returns what is known of the state somewhat later in the stream.
+    fn later_state(state: &Self::State) -> Self::State;
+    /// Returns the number of rows in a batch.
+    fn rows(batch: &Self::Batch) -> usize;
+    /// Renumbers a batch: `rows` rows precede the state that the sink continued from.
+    fn shift_rows(_batch: &mut Self::Batch, _rows: u64) {}
+}
+
+/// Limit of stored blocks: further transitions are replayed each time.
+const MAX_BLOCKS: usize = 1 << 19;
+
+/// Values of `Entry::first` for a transition that was never taken, and for one that was taken once and has no template.
+const NOT_MET: u32 = u32::MAX;
+const MET_ONCE: u32 = u32::MAX - 1;
+
+/// The rows of one transition, without its blocks.
+#[derive(Clone, Copy, Debug)]
+struct Entry<E> {
+    /// Index of the first block, `NOT_MET`, or `MET_ONCE`.
+    first: u32,
+    rows: u32,
+    early_rows: u32,
+    last_packet: u8,
+    extra: E,
+}
+
+/// The rows of one transition.
+pub struct Template<'a, C: ColumnSet, E> {
+    blocks: &'a [C::Block],
+    /// The number of rows, with the one that the transition leaves unfinished.
+    pub(super) rows: usize,
+    /// Rows that begin before the first branch of the transition.
+    early_rows: usize,
+    /// Where the last packet of the transition begins, in bytes after the first.
+    pub(super) last_packet: u8,
+    /// Other data of the format.
+    pub(super) extra: E,
+}
+
+impl<C: ColumnSet, E> Template<'_, C, E> {
+    /// The number of rows that `copy_to` overwrites.
+    #[inline(always)]
+    pub(super) fn overwrites(&self) -> usize {
+        self.blocks.len() * C::BLOCK
+    }
+
+    /// Writes all rows from `at` on. Rows after those of the template, up to the end of a block, have no meaning.
+    #[inline(always)]
+    pub(super) fn copy_to(
+        &self,
+        columns: &mut C::Slices<'_>,
+        at: usize,
+        transition: &LoggedTransition,
+    ) {
+        let (before, after) = transition.times;
+        let mut to = at;
+        for block in self.blocks {
+            C::copy_block(columns, to, block, transition.offset, after);
+            to += C::BLOCK;
+        }
+        if before != after && self.early_rows != 0 {
+            C::fill_times(columns, at..at + self.early_rows, before);
+        }
+    }
+}
+
+/// The templates of all transitions of one generation, by the number of the transition.
+#[derive(Clone, Debug)]
+pub(super) struct Templates<C: ColumnSet, E> {
+    generation: u32,
+    entries: Vec<Entry<E>>,
+    blocks: Vec<C::Block>,
+}
+
+impl<C: ColumnSet, E> Default for Templates<C, E> {
+    fn default() -> Self {
+        Templates {
+            generation: 0,
+            entries: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+}
+
+impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
+    /// Returns whether these are the templates of `generation`.
+    pub fn are_of(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<Template<'_, C, E>> {
+        let entry = self.entries.get(number as usize)?;
+        let (first, rows) = (entry.first as usize, entry.rows as usize);
+        Some(Template {
+            blocks: self.blocks.get(first..first + rows.div_ceil(C::BLOCK))?,
+            rows,
+            early_rows: entry.early_rows as usize,
+            last_packet: entry.last_packet,
+            extra: entry.extra,
+        })
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.blocks.len() > MAX_BLOCKS
+    }
+
+    /// Returns whether a transition that has no template is taken for the first time. Many are taken once, and to keep
+    /// a template costs more than to replay the transition.
+    pub fn is_first_time(&mut self, transition: &impl TakenTransition) -> bool {
+        let entry = self.entry(transition);
+        let is_first = entry.first == NOT_MET;
+        if is_first {
+            entry.first = MET_ONCE;
+        }
+        is_first
+    }
+
+    /// Keeps the first `rows` rows of `columns` as those of a transition whose last packet has this offset.
+    pub fn insert(
+        &mut self,
+        transition: &impl TakenTransition,
+        columns: &C,
+        rows: usize,
+        last_offset: u64,
+        extra: E,
+    ) {
+        let _ = self.entry(transition);
+        let first = self.blocks.len() as u32;
+        self.blocks
+            .extend(columns.blocks(rows, transition.offset()));
+        *self.entry(transition) = Entry {
+            first,
+            rows: rows as u32,
+            early_rows: columns.early_rows(rows) as u32,
+            last_packet: last_offset.wrapping_sub(transition.offset()) as u8,
+            extra,
+        };
+    }
+
+    /// The entry of a transition. The entries of another generation are dropped.
+    fn entry(&mut self, transition: &impl TakenTransition) -> &mut Entry<E> {
+        if self.generation != transition.generation() {
+            self.entries.clear();
+            self.blocks.clear();
+            self.generation = transition.generation();
+        }
+        let number = transition.id() as usize;
+        if number >= self.entries.len() {
+            let none = Entry {
+                first: NOT_MET,
+                rows: 0,
+                early_rows: 0,
+                last_packet: 0,
+                extra: E::default(),
+            };
+            self.entries.resize(number + 1, none);
+        }
+        &mut self.entries[number]
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Only the tables are written without the lock. A forked process starts a file of its own with the same blocks.
 
+use rtit_events::code::Mapping;
 use rtit_events::{flag, EventKind, MessageKind};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,8 +20,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 
 use crate::fatal_error::exit_with_error;
-use crate::shared::file_mappings::FileMapping;
-use crate::shared::recorder_link::{Message, RecorderLink};
+use crate::shared::recorder_link::{new_message, RecorderLink};
 use crate::thread::thread_counters::Counter;
 use crate::thread::translation_block::{BlockExit, TranslationBlock};
 
@@ -65,7 +65,7 @@ pub(crate) struct BlockCounters {
     /// The number of tables that fit.
     tables: usize,
     blocks: usize,
-    mappings: Vec<FileMapping>,
+    mappings: Vec<Mapping>,
     parts: HashMap<(u32, u32), u32>,
     ended: EndedTotals,
     /// The addresses at which an interrupted block can be resumed.
@@ -106,7 +106,7 @@ impl BlockCounters {
     }
 
     /// Returns the id of a mapping.
-    pub(super) fn mapping_id(&mut self, mapped: Option<&FileMapping>) -> u32 {
+    pub(super) fn mapping_id(&mut self, mapped: Option<&Mapping>) -> u32 {
         let Some(mapped) = mapped else {
             return NOWHERE;
         };
@@ -240,7 +240,7 @@ impl BlockCounters {
         words[3] = self.tables as u64;
     }
 
-    fn write_mapping(&self, index: usize, mapped: &FileMapping) {
+    fn write_mapping(&self, index: usize, mapped: &Mapping) {
         let at = MAPPINGS_AT + index * MAPPING_SIZE;
         let length = mapped.path.len();
         let head = [mapped.start, mapped.end, mapped.offset, length as u64];
@@ -254,15 +254,15 @@ impl BlockCounters {
         unsafe { self.base.add(CELLS_AT + table * TABLE_SIZE).cast() }
     }
 
-    #[allow(clippy::mut_from_ref)] // who has the lock has all of it
+    #[allow(clippy::mut_from_ref)] // the holder of the lock has all of it
     fn bytes(&self, at: usize, size: usize) -> &mut [u8] {
-        // SAFETY: all places are within the mapping, and the lock is held.
+        // SAFETY: all offsets are within the mapping, and the lock is held.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at), size) }
     }
 
     #[allow(clippy::mut_from_ref)] // as above
     fn words(&self, at: usize, count: usize) -> &mut [u64] {
-        // SAFETY: as above; what is asked for begins at multiples of eight.
+        // SAFETY: as above; callers pass multiples of eight.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at).cast(), count) }
     }
 }
@@ -276,7 +276,7 @@ fn create_file(link: &RecorderLink, pid: u32, old: *mut u8, tables: usize) -> (*
         match map_new_file(link, pid, old, size) {
             Ok(base) => return (base, tables),
             Err(error) if tables <= 2 => {
-                let mut message = Message::new(EventKind::Warning, pid, 0);
+                let mut message = new_message(EventKind::Warning, pid, 0);
                 message.flags = flag::WARNING_UNCOUNTED;
                 let text = format!("the counts of process {pid} are missing: {error}");
                 link.send(message, text.as_bytes());
@@ -297,7 +297,7 @@ fn map_new_file(link: &RecorderLink, pid: u32, old: *mut u8, size: usize) -> io:
         }
         let mapped = resize(file, size).and_then(|()| map_at(old, size, file));
         if mapped.is_ok() {
-            let mut message = Message::new(MessageKind::Counts, pid, 0);
+            let mut message = new_message(MessageKind::Counts, pid, 0);
             message.ip = pid.into();
             link.send_file(message, file);
         }
@@ -333,14 +333,14 @@ unsafe fn resize(file: c_int, size: usize) -> io::Result<()> {
 }
 
 unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> {
-    let place = if old.is_null() { 0 } else { libc::MAP_FIXED };
+    let fixed = if old.is_null() { 0 } else { libc::MAP_FIXED };
     let sharing = if file < 0 {
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
     } else {
         libc::MAP_SHARED
     };
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = sharing | libc::MAP_NORESERVE | place;
+    let flags = sharing | libc::MAP_NORESERVE | fixed;
     let at = libc::mmap(old.cast(), size, rights, flags, file, 0);
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

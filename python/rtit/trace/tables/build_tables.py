@@ -75,21 +75,13 @@ def decode_branches(
 
 def decode_totals(decoder: _core.StreamDecoder) -> Totals:
     """Decode the counts of all runs and edges."""
-    import numpy as np
-
     columns = decoder.totals()
-    runs = RunTotals(
-        np.asarray(columns["run_start"]),
-        np.asarray(columns["run_instructions"]),
-        np.asarray(columns["run_count"]),
-    ).replace(uncounted=columns["uncounted_runs"])
-    edges = EdgeTotals(
-        np.asarray(columns["edge_from"]),
-        np.asarray(columns["edge_to"]),
-        np.asarray(columns["edge_kind"]),
-        np.asarray(columns["edge_count"]),
-    ).replace(uncounted_by_kind=dict(enumerate(columns["uncounted_edges"])))
-    return Totals(runs, edges)
+    runs = RunTotals(*(columns[f"run_{name}"] for name, _, _ in RunTotals.FIELDS))
+    edges = EdgeTotals(*(columns[f"edge_{name}"] for name, _, _ in EdgeTotals.FIELDS))
+    return Totals(
+        runs.replace(uncounted=columns["uncounted_runs"]),
+        edges.replace(uncounted_by_kind=dict(enumerate(columns["uncounted_edges"]))),
+    )
 
 
 def filtered_table(
@@ -211,24 +203,13 @@ def concatenate_ledgers(parts: list[tuple[Ledger, int, int]]) -> Ledger:
     import numpy as np
 
     texts: dict[str, int] = {"": 0}
-    error_columns = [
-        np.array([texts.setdefault(text, len(texts)) for text in ledger.texts], np.uint32)[
-            ledger.error
-        ]
-        for ledger, _, _ in parts
-    ]
-    columns = [
-        ledger.columns() | {"error": error}
-        for (ledger, _, _), error in zip(parts, error_columns, strict=True)
-    ]
-    fields = {
-        name: np.concatenate([np.zeros(0, dtype), *(each[name] for each in columns)])
-        for name, dtype, _ in Ledger.FIELDS
-    }
-    extra = {
-        name: np.concatenate(
-            [np.zeros(0, np.int32), *(np.full(len(each[0]), each[at], np.int32) for each in parts)]
-        )
-        for at, name in ((1, "tid"), (2, "cpu"))
-    }
-    return Ledger(**fields, texts=tuple(texts), extra_columns=extra)
+    found = []
+    for ledger, tid, cpu in parts:
+        numbers = np.array([texts.setdefault(text, len(texts)) for text in ledger.texts], np.uint32)
+        extra = {
+            name: np.full(len(ledger), n, np.int32) for name, n in (("tid", tid), ("cpu", cpu))
+        }
+        found.append(ledger.replace(error=numbers[ledger.error]).with_columns(**extra))
+    columns = Ledger.concatenate(iter(found), ("tid", "cpu"))
+    extra = {name: columns.pop(name) for name in ("tid", "cpu")}
+    return Ledger(**columns, texts=tuple(texts), extra_columns=extra)

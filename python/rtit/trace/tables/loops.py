@@ -1,9 +1,9 @@
 """Loops without packets, whose number of iterations the trace does not contain.
 
 A loop of direct jumps generates no packet until execution leaves it. The decoder reports one
-iteration and an error of class REPEATS_UNKNOWN in the ledger. Time gives a bound: all iterations
-ran between the last packet of the path before the loop and the packet that shows where execution
-left it. The way into the loop is part of this time.
+iteration and an error of class UNKNOWN_REPETITIONS in the ledger. Time gives a bound: all
+iterations ran between the last packet of the path before the loop and the packet that shows where
+execution left it. The way into the loop is part of this time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def describe_loops(stream: Stream) -> Iterator[str]:
     """One sentence for each loop without packets in the ledger of `stream`: where execution left
     it, how often, and how much time it had if that is known.
     """
-    spans = (span for span in stream.spans() if span.cause == ErrorClass.REPEATS_UNKNOWN)
+    spans = (span for span in stream.spans() if span.cause == ErrorClass.UNKNOWN_REPETITIONS)
     loops = _find_loops(stream)
     try:
         first = list(islice(loops, 1))
@@ -132,7 +132,7 @@ class _PathPacket(NamedTuple):
 def _find_loops(stream: Stream) -> Iterator[UnknownLoop]:
     import numpy as np
 
-    positions = stream.errors_of_class(ErrorClass.REPEATS_UNKNOWN)
+    positions = stream.errors_of_class(ErrorClass.UNKNOWN_REPETITIONS)
     offset, ip = next(positions, (None, 0))
     last_two = [_PathPacket(0, LATEST)] * 2
     for batch in stream.packets(timing=True) if offset is not None else ():

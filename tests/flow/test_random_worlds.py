@@ -1,0 +1,108 @@
+"""Random runs of the trace unit's tests decode to the paths that their readers find.
+
+Filters, TraceStop, CR3, guests, enclaves, transactions, SMM, PEBS, events, XSAVES and overflows
+happen there at random (`unit.execution`, `unit.world`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from scenario.encoding import PREFIX, encode
+from support.properties import examples
+from unit.execution import program as execution
+from unit.execution.run import trace_program
+from unit.world import program as world
+from unit.world.plans import plans
+from unit.world.world import World
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+NAMES = {"cr3": "mov_cr3", "xbegin": "begin_transaction"}
+PTWRITE = bytes.fromhex("f30faee0")
+LOSS = "loss reported by hardware"
+CPU = (6, 0x96, 1)
+"""A processor without SKD022: a FUP and TIP.PGD at a VM entry are an event."""
+
+
+def code(program: dict[int, tuple[str, int]], step: int) -> Any:
+    """Return a space with the program as instructions of `step` bytes."""
+    made = core.Space()
+    for ip, (kind, target) in program.items():
+        if kind == "ptwrite":
+            data = PREFIX * (step - len(PTWRITE)) + PTWRITE
+        else:
+            data = encode(NAMES.get(kind, kind), ip, step, target or ip, 64, None)
+        made.map(0, ip, data)
+    return made
+
+
+def decode_stream(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
+    flow = core.StreamDecoder(stream, space, cpu=CPU, **more)
+    ips = array("Q")
+    while (part := flow.instructions(1 << 16)) is not None:
+        ips.extend(part["ip"])
+    return list(ips), flow.ledger()
+
+
+@pytest.mark.spec("PGD-008", "PGD-009", "PGD-010", "DEC-007", "DEC-008")
+@examples(40)
+@given(execution.all_settings())
+def test_filtered_path_of_a_random_program_is_decoded(chosen: execution.Settings) -> None:
+    run, _, stream = trace_program(chosen)
+    space = code(run.program, execution.STEP)
+    ips, ledger = decode_stream(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
+    missing = len(run.truth) - len(ips)
+    assert missing >= 0
+    assert ips == run.truth[missing:]
+    # The first packets may come before the first PSB.
+    assert {row[3] for row in ledger} <= {None, "incomplete"}
+    assert missing == 0 or chosen.parameters.psb_on_enable_order == "after_pge"
+
+
+@pytest.mark.spec("DEC-004", "FUP-005", "MTSX-003", "PTW-006")
+@examples(40)
+@given(plans())
+def test_events_of_a_random_program_are_decoded(plan: world.Plan) -> None:
+    run = World(plan)
+    stream = run.run()
+    ips, ledger = decode_stream(
+        stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
+    )
+    # A FUP at ENCLU ends the path before it.
+    truth = [ip for ip in run.truth if run.program[ip][0] not in world.WITH_FUP]
+    assert {row[3] for row in ledger} <= {None, "incomplete"}
+    assert ips == truth[len(truth) - len(ips) :]
+
+
+@pytest.mark.spec("OVF-011", "OVF-013")
+@examples(40)
+@given(plans(overflows=True))
+def test_path_around_overflows_of_a_random_program_is_decoded(plan: world.Plan) -> None:
+    """A prefix of each piece between two overflows is decoded, and all of the last."""
+    run = World(plan)
+    stream = run.run()
+    ips, ledger = decode_stream(
+        stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
+    )
+    assert {row[3] for row in ledger} <= {None, "incomplete", LOSS}
+    assert are_prefixes(run, ips)
+
+
+def are_prefixes(run: World, ips: list[int]) -> bool:
+    """Return whether `ips` are prefixes of the pieces, in order."""
+    ends = {0}
+    for first, last in run.pieces:
+        piece = [ip for ip in run.truth[first:last] if run.program[ip][0] not in world.WITH_FUP]
+        reached: set[int] = set()
+        for start in ends:
+            size = 0
+            while size < len(piece) and ips[start + size : start + size + 1] == [piece[size]]:
+                size += 1
+            reached.update(range(start, start + size + 1))
+        ends = reached
+    return len(ips) in ends
