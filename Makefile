@@ -77,7 +77,7 @@ miri:
 	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-image --test model; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
-	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
+	cargo +nightly miri test -q -p rtit-events --lib -- record_ path_with file_that unmapping; \
 	cargo +nightly miri test -q -p rtit-qemu --lib callbacks::
 
 # Known vulnerabilities of the dependencies. Run before a release: the databases are on GitHub (RustSec) and at PyPI.

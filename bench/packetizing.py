@@ -81,9 +81,9 @@ def all_kinds() -> float:
 def processor() -> Any:
     """Return a processor that traces user mode with the default options of `rtit record`."""
     from rtit.capture.options import PtOptions
-    from rtit.capture.store.unit_output import OutputSetup
+    from rtit.capture.ptrace.recorder import OutputSetup
     from rtit.processor import ArchState, Processor
-    from rtit.registers import FULL, IA32_RTIT_CTL
+    from rtit.registers import FULL, Msr
     from rtit.unit.memory import Memory
 
     memory = Memory(observer=lambda _address, _data: None)
@@ -91,7 +91,7 @@ def processor() -> Any:
     output = OutputSetup()
     output.install(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
-    cpu.set_msr(IA32_RTIT_CTL, options.rtit_ctl | output.ctl | 1)
+    cpu.set_msr(Msr.CTL, options.rtit_ctl | output.ctl | 1)
     cpu.resume(CODE)
     return cpu
 

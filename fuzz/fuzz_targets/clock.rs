@@ -1,13 +1,10 @@
 //! Any stream as columns of packets, and the clocks that take them: the same in pieces, and with padding between.
 //!
-//! Input: 8 bytes of choices (see `Case`), up to three u16 at which perf's buffers end, the stream.
+//! Input: 8 bytes of choices (see `Case`), the stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind, StreamWindow, TimeSettings,
-    TimingSample,
-};
+use rtit_flow::{GuestTsc, PacketClock, StreamWindow, TimeSettings, TimingSample};
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
 
@@ -16,20 +13,13 @@ struct Case<'a> {
     /// Sizes of pieces: packets of a batch, and the bytes that these may begin in.
     limit: usize,
     bytes: usize,
-    ends: Vec<u64>,
     stream: &'a [u8],
 }
 
 impl<'a> Case<'a> {
     fn parse(data: &'a [u8]) -> Option<Case<'a>> {
-        let (choices, mut rest) = data.split_first_chunk::<8>()?;
+        let (choices, stream) = data.split_first_chunk::<8>()?;
         let &[count, freq, ratio, start, guest, limit, bytes, more] = choices;
-        let mut ends = Vec::new();
-        for _ in 0..count & 3 {
-            let (end, tail) = rest.split_first_chunk::<2>()?;
-            ends.push(u64::from(u16::from_le_bytes(*end)));
-            rest = tail;
-        }
         let settings = TimeSettings {
             mtc_freq: freq,
             tsc_ctc: [(80, 2), (0, 1), (3, 0), (u32::MAX, 1), (1, u32::MAX)]
@@ -48,8 +38,7 @@ impl<'a> Case<'a> {
             settings,
             limit: 1 + usize::from(limit),
             bytes: 1 + usize::from(bytes),
-            ends,
-            stream: rest,
+            stream,
         })
     }
 }
@@ -96,7 +85,6 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(scanner.next(), None);
     own_clock(&case, &packets);
-    perf_clock(&case, &packets);
 });
 
 /// All packets, from batches of `limit` that begin in so many `bytes`.
@@ -171,108 +159,15 @@ fn own_clock(case: &Case, packets: &[Packet]) {
         assert!(plain.cycles() >= cycles && plain.cycles() == pointed.cycles());
         cycles = plain.cycles();
         if number % case.limit == 0 {
-            points.extend(pointed.take_points());
+            points.extend(pointed.take_samples());
         }
     }
-    points.extend(pointed.take_points());
+    points.extend(pointed.take_samples());
     assert_eq!(points.len() as u64, pointed.time());
     assert!(points.is_sorted_by_key(|point| point.offset));
     let last = points.last().map_or(case.settings.start_time, |it| it.time);
     if !packets.iter().any(|packet| packet.lost) {
         assert_eq!(last, plain.time());
     }
-    assert!(plain.take_points().is_empty());
-}
-
-/// perf's clock tells the same whenever it is asked, and with padding; only what a PSB+ says goes back.
-fn perf_clock(case: &Case, packets: &[Packet]) {
-    let mut ends = case.ends.clone();
-    let whole = clock_times(case, packets, ends.clone(), usize::MAX, false);
-    ends.reverse();
-    ends.extend(case.ends.first());
-    assert_eq!(
-        clock_times(case, packets, ends, usize::MAX, true),
-        whole,
-        "padded"
-    );
-
-    let pieces = clock_times(case, packets, case.ends.clone(), case.limit, false);
-    let mut left = whole.iter().peekable();
-    for (at, each) in pieces.iter().enumerate() {
-        if left.peek() == Some(&each) {
-            left.next();
-            continue;
-        }
-        // Of those that follow each other the last tells all, unless the first was taken before.
-        let following = pieces.get(at + 1);
-        assert!(
-            each.kind == PerfTimeKind::Time
-                && following.is_some_and(|it| it.kind == PerfTimeKind::Time),
-            "{each:?} in pieces alone"
-        );
-    }
-    assert_eq!(left.next(), None, "missing in pieces");
-
-    // All pending samples were reported.
-    let of = |kind: Kind| {
-        let those = packets.iter().filter(move |packet| packet.kind == kind);
-        those.map(|packet| packet.offset)
-    };
-    let ratios = whole
-        .iter()
-        .filter(|it| matches!(it.kind, PerfTimeKind::Ratio(_)));
-    assert!(ratios.map(|it| it.offset).eq(of(Kind::Cbr)));
-    let places = |offset| {
-        whole
-            .iter()
-            .any(|it| it.offset == offset && it.kind == PerfTimeKind::Position)
-    };
-    assert!(of(Kind::PsbEnd).all(places));
-
-    let place_of = |offset: u64| packets.binary_search_by_key(&offset, |packet| packet.offset);
-    let mut begun = None;
-    let mut last = 0;
-    for each in &whole {
-        assert!(each.offset >= last, "{each:?} behind what comes before it");
-        last = each.offset;
-        let packet = packets[place_of(each.offset).expect("a packet's offset")];
-        assert!(!packet.lost);
-        if packet.kind == Kind::PsbEnd {
-            continue;
-        }
-        let first_tsc = packets.iter().find(|packet| packet.kind == Kind::Tsc);
-        if first_tsc.is_some_and(|first| each.offset >= first.offset) {
-            assert!(begun.is_none_or(|before| each.time >= before), "{each:?}");
-            begun = Some(each.time);
-        }
-    }
-}
-
-/// Returns the times of the clocks, taken after every `limit` packets.
-fn clock_times(
-    case: &Case,
-    packets: &[Packet],
-    ends: Vec<u64>,
-    limit: usize,
-    padded: bool,
-) -> Vec<PerfTime> {
-    let mut clock = PerfClock::new(case.settings, ends);
-    let mut times = Vec::new();
-    for (number, packet) in packets.iter().enumerate() {
-        if packet.lost {
-            clock.lose_packets();
-        } else {
-            clock.process(packet.kind, packet.detail, packet.payload, packet.offset);
-        }
-        if padded {
-            clock.process(Kind::Pad, 0, 0, packet.offset);
-        }
-        if number % limit == limit - 1 {
-            times.extend(clock.take_times());
-        }
-    }
-    clock.end();
-    times.extend(clock.take_times());
-    assert!(clock.take_times().is_empty());
-    times
+    assert!(plain.take_samples().is_empty());
 }

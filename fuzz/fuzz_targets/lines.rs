@@ -3,27 +3,27 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_image::elf::{read, symbols};
-use rtit_image::{joined, source_line, source_lines, Asked, Functions, SourceLines};
+use rtit_image::{join_symbols, source_line, source_lines, Functions, LineQuery, SourceLines};
 
-fn lines_of(data: &[u8], from: u64, most: usize) -> Option<SourceLines> {
-    let asked = Asked {
+fn lines_of(data: &[u8], start: u64, max_ranges: usize) -> Option<SourceLines> {
+    let query = LineQuery {
         windows: &[(0, u64::MAX)],
-        from,
-        most,
-        gives_up: &|| false,
+        start,
+        max_ranges,
+        is_cancelled: &|| false,
     };
-    source_lines(data, &asked)
+    source_lines(data, &query)
 }
 
 fuzz_target!(|data: &[u8]| {
     if let Some(lines) = lines_of(data, 0, 1 << 16) {
         let mut end = 0;
-        for each in &lines.stretches {
+        for each in &lines.ranges {
             assert!(each.start >= end && each.start < each.end, "{each:?}");
             assert!(each.line > 0 && (each.file as usize) < lines.files.len());
             end = each.end;
         }
-        for each in lines.stretches.iter().take(20) {
+        for each in lines.ranges.iter().take(20) {
             let _ = source_line(data, each.start, &|| false);
         }
         // parts of the addresses, as far as they are gone over
@@ -32,8 +32,8 @@ fuzz_target!(|data: &[u8]| {
             let Some(part) = lines_of(data, from, 3) else {
                 break;
             };
-            assert!(part.stretches.len() <= 3);
-            for each in &part.stretches {
+            assert!(part.ranges.len() <= 3);
+            for each in &part.ranges {
                 assert!(each.start >= end.max(from) && each.start < each.end);
                 end = each.end;
             }
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let named = symbols(data).unwrap_or_default();
-    let twice = joined(named.clone(), named.clone());
+    let twice = join_symbols(named.clone(), named.clone());
     assert!(twice.len() <= 2 * named.len() && twice.is_sorted_by_key(|symbol| symbol.value));
     if let Ok(elf) = read(data) {
         let functions = Functions::new(&elf.segments, named);

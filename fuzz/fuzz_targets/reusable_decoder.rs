@@ -71,18 +71,18 @@ fn settings(options: u8) -> Settings {
         entries: 128,
         stride: 9,
         words: 40,
-        phrases: 0,
+        fusion_warm_up: 0,
     };
     Settings {
         no_tnt: options & 1 != 0,
         no_retcomp: options & 2 != 0,
         cache_limit: if options & 4 != 0 { 1000 } else { 1 << 26 },
-        steps: if options & 8 != 0 {
+        transitions: if options & 8 != 0 {
             small
         } else {
             TransitionLimits {
                 entries: 1 << 12,
-                phrases: 0,
+                fusion_warm_up: 0,
                 ..TransitionLimits::default()
             }
         },
@@ -104,7 +104,7 @@ fn view(code: &[u8]) -> View {
 
 fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> DecodedStream {
     let settings = Settings {
-        steps: TransitionLimits::NONE,
+        transitions: TransitionLimits::NONE,
         ..*settings
     };
     let mut flow = StreamDecoder::adding_up(stream, view(code), &settings);

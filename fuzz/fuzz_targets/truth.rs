@@ -3,8 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_truth::{
-    compare, summarize, CompareOptions, Error, Outcome, ThreadRuns, TruthItem, TruthReader,
-    TruthWriter,
+    compare, summarize, CompareOptions, Error, Outcome, TruthItem, TruthReader, TruthWriter,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -43,7 +42,7 @@ fn reader(data: &[u8]) -> Result<TruthReader<&[u8]>, Error> {
 }
 
 fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::Run, Error>> + '_ {
-    let runs = reader(data).map(|reader| ThreadRuns::new(reader, tid));
+    let runs = reader(data).map(|reader| reader.thread_runs(tid));
     runs.into_iter().flatten()
 }
 

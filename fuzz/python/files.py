@@ -89,7 +89,7 @@ def _headers(path: Path) -> None:
 
 
 def _program(path: Path) -> None:
-    from rtit.capture.qemu.guest_program import check_elf
+    from rtit.capture.qemu.qemu_process import check_elf
 
     with path.open("rb") as file:
         check_elf("program", file)
@@ -224,7 +224,7 @@ def _filters(text: str, program: Path) -> None:
 
 
 def _window(text: str, program: Path) -> None:
-    from rtit.capture.record_window import parse_window
+    from rtit.capture.request import parse_window
 
     start, _, stop = text.partition("\n")
     parse_window(start, stop, program=program)
@@ -238,16 +238,16 @@ def _kernel_form(text: str) -> None:
 
 
 def _raw_settings(text: str) -> None:
-    from rtit.cli import raw_options
+    from rtit.cli import options
     from rtit.image import Image
     from rtit.trace import decode
 
     words = (text.split("\n") + [""] * 3)[:8]
-    start = raw_options.start(words[0] or None)
-    ranges = raw_options.filter_ranges(words[1] or None)
-    guest = raw_options.guest_tsc_of_all([words[2]] if words[2] else None)
+    start = options.start(words[0] or None)
+    ranges = options.filter_ranges(words[1] or None)
+    guest = options.guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
-    raw_options.guest_tsc(list(filter(None, words[3:])))
+    options.guest_tsc(list(filter(None, words[3:])))
 
 
 def _register(text: str) -> None:

@@ -90,11 +90,6 @@ def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
         whole, parted = (_columns(native.PacketScan(of, **more), 1 << 20) for of in (data, pieces))
         _require(whole == parted, f"other packets in pieces of {size}, with {list(more)}")
         _require([KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns")
-    ends = [len(data) // 3, len(data) // 2]
-    whole, parted = (
-        _scan_results(native.PacketScan(of, clocks=clocks, perf=ends)) for of in (data, pieces)
-    )
-    _require(whole == parted, f"perf's clock tells otherwise in pieces of {size}")
 
 
 def _columns(scan: Any, limit: int) -> list[list[Any]]:
@@ -107,12 +102,6 @@ def _columns(scan: Any, limit: int) -> list[list[Any]]:
         for at, more in enumerate(told):
             found[at] += map(repr, more)
     return [*found, *(list(map(repr, each)) for each in scan.points())]
-
-
-def _scan_results(scan: Any) -> list[tuple[int, ...]]:
-    while scan.next(1 << 20) is not None:
-        pass
-    return list(zip(*map(list, scan.perf_times()), strict=True))
 
 
 def read_events(data: bytes, folder: Path) -> None:

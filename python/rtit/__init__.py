@@ -32,7 +32,7 @@ TYPE_CHECKING = False  # the typing module alone would take longer to load than 
 if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture.backends import record
-    from rtit.capture.recording import Recording
+    from rtit.capture.session import Recording
     from rtit.counting.run import stat
     from rtit.diff.diff_traces import assert_same_path
     from rtit.image import Image
@@ -77,7 +77,7 @@ __all__ = [
 _HOMES = {
     "Decoder": "rtit.trace",
     "Image": "rtit.image",
-    "Recording": "rtit.capture.recording",
+    "Recording": "rtit.capture.session",
     "Selection": "rtit.trace",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",

@@ -56,10 +56,8 @@ class PacketScan:
         stream: Buffer | Iterable[Buffer],
         clocks: tuple[int, tuple[int, int], int, int, tuple[int, int]] | None = None,
         points: bool = False,
-        perf: list[int] | None = None,
     ) -> None: ...
     def points(self) -> list[Column]: ...
-    def perf_times(self) -> list[Column]: ...
     def next(
         self, limit: int
     ) -> (
@@ -119,6 +117,7 @@ class ElfFile:
     @property
     def segments(self) -> list[tuple[int, int, int, int, int]]: ...
     def symbols(self) -> tuple[bytes, bytes, list[str], bytes]: ...
+    def symbol_values(self, names: Sequence[str]) -> dict[str, int]: ...
 
 @final
 class Functions:
@@ -158,49 +157,6 @@ class Listing:
         others: Sequence[tuple[Space, Names]] = (),
     ) -> None: ...
 
-class RowColumns(TypedDict):
-    start: Column
-    instructions: Column
-    last: Column
-    end: Column
-    bits: Column
-    in_tx: Column
-    space: Column
-    time: Column
-    offset: Column
-    event_row: bytes
-    event_kind: bytes
-    event_ip: bytes
-    event_value: bytes
-    event_time: bytes
-    event_offset: bytes
-
-class TotalColumns(TypedDict):
-    run_start: bytes
-    run_instructions: bytes
-    run_count: bytes
-    edge_from: bytes
-    edge_to: bytes
-    edge_kind: bytes
-    edge_count: bytes
-    other_runs: int
-    other_edges: list[int]
-
-class FlowCounts(TypedDict):
-    packets: dict[str, int]
-    errors: dict[str, int]
-    bytes: dict[str, int]
-    errata: dict[str, int]
-    instructions: int
-    conditional: int
-    indirect: int
-    returns: int
-    compressed_returns: int
-    asynchronous: int
-    cycles: int
-    measured: tuple[int, int]
-    inactive: int
-
 @final
 class Flow:
     ENDS: ClassVar[dict[int, str]]
@@ -230,7 +186,7 @@ class Flow:
         threads: int = 1,
         places: int = MOST_PLACES,
     ) -> None: ...
-    def next(self, max_rows: int) -> RowColumns | None: ...
+    def next(self, max_rows: int) -> dict[str, Column] | None: ...
     def runs(self, max_runs: int) -> tuple[Column, Column, Column] | None: ...
     def ips(self, max_instructions: int) -> tuple[Column, Column] | None: ...
     def instructions(self, max_instructions: int) -> builtins.list[Column] | None: ...
@@ -246,9 +202,9 @@ class Flow:
     def functions(
         self, names: Names, others: Sequence[Names] = ()
     ) -> builtins.list[tuple[str, str, int]]: ...
-    def count(self) -> FlowCounts: ...
-    def totals(self) -> TotalColumns: ...
-    def counts(self) -> FlowCounts: ...
+    def count(self) -> dict[str, Any]: ...
+    def totals(self) -> dict[str, Any]: ...
+    def counts(self) -> dict[str, Any]: ...
     @property
     def turn(self) -> int: ...
     @property
@@ -303,7 +259,7 @@ class Decoder:
     def ledger(
         self, first: int = 0, most: int = ...
     ) -> builtins.list[tuple[int, int, str, str | None, str | None, int | None, int | None]]: ...
-    def counts(self) -> FlowCounts: ...
+    def counts(self) -> dict[str, Any]: ...
 
 class Compared(TypedDict, total=False):
     identical: bool

@@ -31,7 +31,7 @@ class Driver:
         self._last: Instruction | None = None
 
     def execute(self, ip: int, code: bytes) -> None:
-        """The instruction at `ip` executes now; `code` starts with its bytes.
+        """Execute the instruction at `ip`; `code` starts with its bytes.
 
         Raises InputError for invalid bytes, and what `advance_to` raises.
         """
@@ -53,7 +53,7 @@ class Driver:
         here = linear_address(self.cpu.unit, ip)
         if last is None or self.cpu.ip != linear_address(self.cpu.unit, last.ip):
             came = self.cpu.ip
-            require(came == here, f"events lead to {came:#x}, and execution goes on at {ip:#x}")
+            require(came == here, f"events lead to {came:#x}, but execution continues at {ip:#x}")
         else:
             _report_branch(self.cpu, last, ip)
 

@@ -11,7 +11,7 @@ RtitError
  |    |    +-- MissingImageError       a file of code or symbols that does not exist; also a
  |    |                                MissingFileError
  |    +-- TruthError        a truth file that cannot be read
- |    +-- ScenarioError     a scenario file that cannot be read, or that tells what cannot happen
+ |    +-- ScenarioError     a scenario file that cannot be read, or with an impossible event
  +-- UsageError             an option or argument is wrong; lists what is valid
  |    +-- IllegalEvent      an event that cannot happen on the modelled processor
  +-- ClosedError            a trace is asked for what is in its file after it was closed

@@ -1,4 +1,4 @@
-"""What an x86 instruction means to Intel PT: which packet, if any, tells where it led."""
+"""Classes of x86 instructions: which packet, if any, reports the outcome of an instruction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_LENGTH = 15
 
 
 class Class(IntEnum):
-    """The classes that PT tells apart (section 33.2.1, Table 33-1, and 33.4.2)."""
+    """The classes that PT distinguishes (section 33.2.1, Table 33-1, and 33.4.2)."""
 
     OTHER = 0
     """No packet binds to it."""
@@ -55,7 +55,7 @@ class Class(IntEnum):
 class Instruction:
     """One instruction.
 
-    `ip` and `next_ip` are its address and that of the instruction behind it; `length` 1 to 15
+    `ip` and `next_ip` are its address and that of the next instruction in memory; `length` 1 to 15
     bytes; `target` that of a direct branch or call (of XBEGIN: the abort handler), else None;
     `repeats`: a string instruction with a REP prefix, which is one instruction however often.
     """
@@ -72,7 +72,7 @@ _WITH_TARGET = frozenset((Class.CONDITIONAL, Class.JUMP, Class.CALL, Class.XBEGI
 
 
 def decode(data: bytes, ip: int, bits: int = 64) -> Instruction:
-    """The instruction at `ip`, whose bytes are at the start of `data`; 15 are always enough.
+    """Return the instruction at `ip`, whose bytes start `data`; 15 bytes are always enough.
 
     `ip` has 64 bits; `bits` is the width of the code: 16, 32 or 64. Raises InputError if the bytes
     are none or end inside it, ValueError for another width, OverflowError for another `ip`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtit.capture.clocks import parse_cpi, parse_frequency
+from rtit.capture.options import parse_cpi, parse_frequency
 from rtit.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.private_files import create_private_file
+from rtit.capture.output_files import create_private_file
 
 
 def test_dangling_link_is_not_followed(tmp_path: Path) -> None:

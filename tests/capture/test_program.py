@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.program import check_program, find_executable
+from rtit.capture.request import check_program, find_executable
 from rtit.errors import RecordError, UsageError
 
 

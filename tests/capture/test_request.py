@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
 from rtit.errors import UsageError
 
 # What `rtit.record` does not offer: it starts a program and waits for its end.

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.named_file import NamedFile
-from rtit.capture.private_files import ReservedOutput
-from rtit.cli.output_file import write
+from rtit.capture.output_files import NamedFile, ReservedOutput
+from rtit.cli.output import write
 from support.recordings import RTIT, Recorder
 
 

@@ -15,7 +15,7 @@ import pytest
 import rtit
 from rtit.cli.commands import COMMANDS, command_parser
 from rtit.cli.main import main
-from rtit.cli.raw_options import open_raw_trace
+from rtit.cli.options import open_raw_trace
 from rtit.packets import encode
 from rtit.trace import Settings, Start, Trace
 from support.recordings import Recorder

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from rtit.capture.backends import BackendChoice
-from rtit.capture.recording import STOPPED_BY_FULL_DISK, RecordingTotals
-from rtit.cli.look.recording_progress import RecordingProgress
+from rtit.capture.session import STOPPED_BY_FULL_DISK, RecordingTotals
+from rtit.cli.look.record import RecordingProgress
 
 
 def test_progress_line_states_totals_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:

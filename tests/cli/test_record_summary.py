@@ -10,9 +10,9 @@ from signal import SIGSEGV
 import pytest
 
 from rtit.capture.backends import BackendChoice
-from rtit.capture.recording import Recording
+from rtit.capture.session import Recording
 from rtit.cli import help_pages, output
-from rtit.cli.look.recording_progress import summary_json, summary_line
+from rtit.cli.look.record import summary_json, summary_line
 from rtit.perfdata import ExitStatus, Fault
 
 CHOICE = BackendChoice("ptrace", "as asked for")

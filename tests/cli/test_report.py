@@ -38,7 +38,7 @@ def test_missing_code_is_the_first_line_with_its_share_and_the_remedy(
     exact = re.search(r"bytes exact \((\d+\.\d%)\)", "\n".join(rest))
     assert exact
     assert float(share[1][:-1]) + float(exact[1][:-1]) == pytest.approx(100)
-    assert second == "  give its new place:  rtit report --map /absent/program=PATH"
+    assert second == "  say where it is:  rtit report --map /absent/program=PATH"
     assert rest[0] == str(recording_without_program)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rtit.coverage.formats.afl import SIZE
+from rtit.coverage.formats.blocks import SIZE
 
 CONTROL, STATUS = 198, 199
 

@@ -19,7 +19,7 @@ from programs.build import SOURCES
 from rtit.cli.main import main
 from rtit.coverage import Coverage, SourceFile, coverage, source_files
 from rtit.coverage.file_coverage import FileCoverage
-from rtit.coverage.formats.afl import SIZE
+from rtit.coverage.formats.blocks import SIZE
 from rtit.trace import Trace
 from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import Recorder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rtit import Trace
 from rtit.diff.diff_traces import diff_traces
-from rtit.diff.output import difference_json, format_difference
+from rtit.diff.difference import difference_json, format_difference
 from rtit.profile.builder import build_profile
 from rtit.profile.calls import follow_calls
 from support.oversized import write_oversized

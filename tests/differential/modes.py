@@ -13,7 +13,7 @@ from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import run_kernel_code
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import SizeLimits
 from rtit.perfdata import SwitchRecords
 from rtit.trace import Trace
 from support.recording_variants import write_compressed_recording, write_sampled_recording

@@ -181,11 +181,9 @@ def test_power_events_equal_those_of_perf(mode: str, data: Path) -> None:
     with Trace(data) as trace:
         assert sorted(events_from_rtit(trace, "p")) == sorted(details)
         psbs: list[tuple[int, int]] = []
-        printed: set[int] = set()
         ratios: list[tuple[int, str]] = []
         for stream in trace.streams:
             psbs += psb_times(trace, stream)
-            printed |= printed_times(trace, stream)
             ratios += [
                 (each.time, f"cbr cbr: {each.ratio} freq: {each.ratio * 100} MHz (100%)")
                 for each in stream.events()
@@ -196,10 +194,12 @@ def test_power_events_equal_those_of_perf(mode: str, data: Path) -> None:
     perf_psbs = sorted((time, int(at, 16)) for time, at in found)
     if mode == SAMPLED_MODE:  # perf counts offsets from the start of each sample
         perf_psbs, psbs = ([(time, 0) for time, _ in each] for each in (perf_psbs, psbs))
+    printed = perf.script(data, ["--itrace=i0ns", "--ns", "-F", "time"]).replace(".", "")
+    instruction_times = {int(time.rstrip(":")) for time in printed.split()}
     for (time, at), (rtit_time, offset) in zip(by_offset(perf_psbs), by_offset(psbs), strict=True):
         assert at == offset
         # where user code begins, perf keeps its guess until the next packet
-        assert time == rtit_time or (time > rtit_time and time in printed)
+        assert time == rtit_time or (time > rtit_time and time in instruction_times)
     assert sorted((time, what) for _, time, what in listed if what.startswith("cbr")) == sorted(
         ratios
     )
@@ -220,13 +220,6 @@ def psb_times(trace: Trace, stream: Stream) -> Iterator[tuple[int, int]]:
 
 def by_offset(psbs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted(psbs, key=lambda psb: psb[::-1])
-
-
-def printed_times(trace: Trace, stream: Stream) -> set[int]:
-    """Return all times that perf prints for instructions."""
-    assert trace.clock is not None
-    parts = (part.columns()["perf_time"] for part in stream.instructions(perf_time=True))
-    return {time for part in parts for time in trace.clock.nanoseconds(part).tolist()}
 
 
 def test_interrupt_events_equal_those_of_perf(mode: str, data: Path) -> None:

@@ -19,7 +19,7 @@ from support.doc_commands import PAGES, add_examples, python_blocks
 
 WITHOUT = {
     # used by other parts of rtit only
-    *("Trace.guest_processes", "Ledger.from_rows", "Counts.from_native", "Image.native"),
+    *("Trace.guest_processes", "Ledger.from_rows", "Image.native"),
     *(
         "Stream.native_decoder",
         "Stream.guest_spaces",

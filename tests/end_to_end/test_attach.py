@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import CaptureEvent, EventKind, Flag
-from rtit.capture.ptrace.session import start_ptrace
-from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.ptrace.session import PtraceTracer, start_ptrace
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError

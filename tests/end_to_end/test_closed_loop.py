@@ -10,8 +10,8 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.events import EventKind
+from rtit.capture.ptrace.recorder import OutputSetup
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.unit_output import OutputSetup
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings

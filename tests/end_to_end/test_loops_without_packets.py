@@ -15,7 +15,7 @@ import pytest
 
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import record
-from rtit.capture.recording import Recording
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import require_backend, thread_ends

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.backends import start_recording
-from rtit.capture.recording import Recording
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
+from rtit.capture.session import Recording
 from rtit.cli.look.record import _EPILOG
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols

@@ -17,8 +17,8 @@ import pytest
 from programs.build import PROGRAMS
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees
 from support.linting import lint_findings

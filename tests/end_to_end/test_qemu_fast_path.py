@@ -16,8 +16,8 @@ import pytest
 from programs.build import ALIKE, PROGRAMS
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.packets import Packet, scan
 from rtit.trace import Trace
 from rtit.unit.time_model import TimeModel

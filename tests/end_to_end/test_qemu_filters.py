@@ -14,8 +14,8 @@ from programs.build import PROGRAMS
 from rtit.capture.ptrace.session import replay
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet

@@ -18,8 +18,8 @@ from programs.build import ALIKE
 from rtit.capture.qemu.installation import QemuInstallation, find_qemu
 from rtit.capture.qemu.plugin_protocol import RUN_AHEAD
 from rtit.capture.qemu.start import start_qemu
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.large_programs import write_text_lines

@@ -18,7 +18,7 @@ import pytest
 
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.qemu.counting import start_counting
-from rtit.capture.qemu.recording_folder import RecordingFolder
+from rtit.capture.qemu.qemu_process import RecordingFolder
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import RecordRequest

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.qemu.recording_folder import RecordingFolder, remove_stale
+from rtit.capture.qemu.qemu_process import RecordingFolder, remove_stale
 from rtit.cli.main import main
 from support.processes import is_signal_pending, send_signal_and_wait, wait_until
 from support.recordings import RTIT
@@ -286,7 +286,7 @@ def test_remove_stale_keeps_folder_that_is_being_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another recorder may start at any point of the creation."""
-    folder = "rtit.capture.qemu.recording_folder._temporary_folder"
+    folder = "rtit.capture.qemu.qemu_process._temporary_folder"
     monkeypatch.setattr(folder, lambda: str(tmp_path))
     for name in ("os.mkfifo", "os.open", "fcntl.flock"):
         module, _, function = name.partition(".")
@@ -315,7 +315,7 @@ def test_remove_stale_keeps_folder_that_is_being_created(
 def test_remove_stale_keeps_folders_of_running_recorders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = "rtit.capture.qemu.recording_folder._temporary_folder"
+    folder = "rtit.capture.qemu.qemu_process._temporary_folder"
     monkeypatch.setattr(folder, lambda: str(tmp_path))
     mine = RecordingFolder()
     (tmp_path / "rtit-of-another-kind").mkdir()

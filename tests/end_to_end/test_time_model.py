@@ -13,7 +13,7 @@ import pytest
 from differential.oracles import perf
 from rtit._core import TruthFile
 from rtit.capture.backends import start_recording
-from rtit.capture.clocks import describe_time_model, instructions_per_tick, make_time_model
+from rtit.capture.options import describe_time_model, instructions_per_tick, make_time_model
 from rtit.capture.request import RecordRequest
 from rtit.cli.main import main
 from rtit.packets import BadBytes

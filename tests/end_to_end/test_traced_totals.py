@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.backends import start_recording
-from rtit.capture.recording import Recording
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend

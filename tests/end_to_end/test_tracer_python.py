@@ -16,7 +16,7 @@ import pytest
 from programs.build import CannotBuildError, build
 from rtit.capture.backends import start_recording
 from rtit.capture.events import CaptureEvent, EventKind, EventLog, iterate_events, parse_mmap
-from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.ptrace.session import PtraceTracer
 from rtit.capture.request import RecordRequest
 from rtit.errors import RecordError
 from rtit.trace import Trace
@@ -229,10 +229,20 @@ def test_other_children_of_the_process_are_unaffected() -> None:
     assert [event.kind for event in all_events(tracer)][-1] == EventKind.END
 
 
-def test_program_that_cannot_start_raises() -> None:
-    for argv, exit_code in [(["no-such-program"], 127), (["/etc"], 126)]:
+def test_program_that_cannot_start_raises(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/nowhere/interpreter\n")
+    script.chmod(0o755)
+    cases: list[tuple[list[str | Path], str | None, int]] = [
+        (["no-such-program"], None, 127),
+        (["/etc"], None, 126),
+        (["/etc/passwd"], None, 126),
+        ([script], None, 126),
+        (["/bin/true"], "/nowhere", 125),
+    ]
+    for argv, cwd, exit_code in cases:
         with pytest.raises(RecordError) as caught:
-            PtraceTracer(argv)
+            PtraceTracer(argv, cwd=cwd)
         assert caught.value.exit_code == exit_code
     with pytest.raises(RecordError, match="truth"):
         PtraceTracer(["/bin/true"], truth="/proc/absent/truth")

@@ -15,8 +15,8 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.backends import start_recording
-from rtit.capture.recording import Recording
 from rtit.capture.request import RecordRequest
+from rtit.capture.session import Recording
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols

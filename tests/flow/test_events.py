@@ -76,9 +76,9 @@ def test_evd_belongs_to_the_next_cfe(packets: bytes) -> None:
         (evd(0) + cfe(1, 13), "CFE of type 0x1 after EVDs of another event"),
         (evd(0) + cfe(8), "CFE of type 0x8 after EVDs of another event"),
         (evd(2) + cfe(2), "CFE of type 0x2 after EVDs of another event"),
-        (evd(2) + evd(2) + cfe(8), "EVD has no place here"),
-        (evd(2) + ip_packet("TIP", BASE), "TIP has no place here"),
-        (evd(0) + ip_packet("FUP", BASE + 1), "FUP has no place here"),
+        (evd(2) + evd(2) + cfe(8), "EVD is not allowed here"),
+        (evd(2) + ip_packet("TIP", BASE), "TIP is not allowed here"),
+        (evd(0) + ip_packet("FUP", BASE + 1), "FUP is not allowed here"),
     ],
 )
 def test_misplaced_evd_is_an_error(packets: bytes, wrong: str) -> None:
@@ -113,7 +113,7 @@ BLOCK = encode("BBP", sz=0, type=4)
 def test_illegal_packet_ends_the_block_with_an_error(name: str) -> None:
     """Table 33-15."""
     _, errors = decode(psb() + BLOCK + FORBIDDEN[name] + b"\x04")
-    assert errors[1] == f"{name} may not come within a block"
+    assert errors[1] == f"{name} is not allowed within a block"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def check_account(stream: bytes, ledger: list[Any], counts: dict[str, Any]) -> N
         assert offset is None or 0 <= offset <= len(stream)
         at = end
     assert at == len(stream)
-    for trust, size in counts["bytes"].items():
+    for trust in ("exact", "resumed", "lost", "elsewhere"):
+        size = counts[f"{trust}_bytes"]
         assert size == sum(row[1] - row[0] for row in ledger if row[2] == trust)
 
 

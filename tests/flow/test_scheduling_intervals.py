@@ -96,7 +96,7 @@ def test_skipped_interval_is_elsewhere_in_the_ledger(walk: bool) -> None:
         (there, len(begin + passed + tsc(30) + run_packets()), "exact"),
     ]
     counts = made.counts()
-    assert counts["bytes"]["elsewhere"] == there - len(begin)
+    assert counts["elsewhere_bytes"] == there - len(begin)
     assert counts["instructions"] == 4
 
 

@@ -228,7 +228,7 @@ def test_pgd_with_ip_binds_to_a_direct_branch_or_the_next_that_needs_a_packet() 
     assert exact(psb(0x1000) + ip_packet("TIP.PGD", 0x9000)) == [0x1000, 0x100E, 0x100F]
     assert exact(psb(0x1012) + ip_packet("TIP.PGD", 0x9000)) == [0x1012, 0x1018]
     _, flow = ips_of(psb(0x1005) + ip_packet("TIP.PGD", 0x9000))
-    assert errors(flow) == ["0x9000 is not on the way"]
+    assert errors(flow) == ["0x9000 is not on the path"]
 
 
 @pytest.mark.spec("PGD-007", "TIP-004")
@@ -399,7 +399,7 @@ def test_compressed_ips_are_completed_from_last_ip() -> None:
     )  # fmt: skip
     ips, flow = ips_of(stream, code)
     assert ips == [high + offset for offset in (0, 2, 4, 6)]
-    assert errors(flow) == [f"{high + 10:#x} is not on the way"]
+    assert errors(flow) == [f"{high + 10:#x} is not on the path"]
 
 
 @pytest.mark.spec("IPC-009", "PSB-017")
@@ -409,8 +409,8 @@ def test_last_ip_is_zero_after_psb() -> None:
     high = psb(0xFFFF800000001234)
     stream = high + status + encode("FUP", ip_bytes=1, payload=0x1023)
     _, flow = ips_of(stream + encode("TIP.PGD", ip_bytes=0))
-    # the only error is that the segments do not meet
-    assert errors(flow) == ["PSB+ gives 0x1022, which is not on the way"]
+    # the segments do not meet, and that is all that is wrong
+    assert errors(flow) == ["PSB+ gives 0x1022, which is not on the path"]
     assert exact(status + interrupt_and_disable(0x1023)) == [0x1022]
 
 
@@ -448,7 +448,7 @@ def test_without_tnt_decoding_stops_at_a_conditional_branch() -> None:
 def test_ip_of_psb_must_be_on_the_path() -> None:
     ips, flow = ips_of(psb(0x1007) + psb(0x1008) + psb(0x1022) + interrupt_and_disable(0x1023))
     assert ips == [0x1007, 0x1022]
-    assert errors(flow) == ["PSB+ gives 0x1022, which is not on the way"]
+    assert errors(flow) == ["PSB+ gives 0x1022, which is not on the path"]
     ips, flow = ips_of(
         psb(0x1007) + psb() + ip_packet("TIP.PGE", 0x1022) + interrupt_and_disable(0x1023)
     )

@@ -141,6 +141,12 @@ def counts(*packets: bytes, **settings: Any) -> Any:
     ).count()
 
 
+def measured(*packets: bytes, **settings: Any) -> tuple[int, int]:
+    """Core cycles and TSC ticks between known times."""
+    found = counts(*packets, **settings)
+    return found["measured_cycles"], found["measured_ticks"]
+
+
 def psb_at(value: int) -> bytes:
     """Encode a PSB+ while tracing is on."""
     return encode("PSB") + tsc(value) + ip_packet("FUP", 0x1000) + encode("PSBEND")
@@ -150,14 +156,14 @@ def psb_at(value: int) -> bytes:
 def test_frequency_is_cycles_divided_by_time() -> None:
     # between two TSCs, and between two MTCs: 4 TSC ticks a crystal tick
     packets = [psb_at(1000), encode("CYC", cycles=50), psb_at(1100)]
-    assert counts(*packets)["measured"] == (50, 100)
+    assert measured(*packets) == (50, 100)
     packets = [tsc(1000), encode("TMA", ctc=0, fast_counter=0), encode("MTC", ctc=1)]
     packets += [encode("CYC", cycles=6), encode("MTC", ctc=3)]
-    assert counts(*packets, tsc_ctc=(4, 1))["measured"] == (6, 8)
-    # no measure spans an overflow, or time without counting
+    assert measured(*packets, tsc_ctc=(4, 1)) == (6, 8)
+    # what an overflow interrupts is no measure; nor is the time in which nothing was counted
     cut = [psb_at(1000), encode("CYC", cycles=50), encode("OVF"), psb_at(1100)]
-    assert counts(*cut)["measured"] == (0, 0)
-    assert counts(psb_at(1000), encode("CYC", cycles=50), tsc(1100))["measured"] == (0, 0)
+    assert measured(*cut) == (0, 0)
+    assert measured(psb_at(1000), encode("CYC", cycles=50), tsc(1100)) == (0, 0)
 
 
 def test_cycles_use_the_latest_measured_frequency() -> None:
@@ -205,11 +211,11 @@ def test_guest_tsc_is_scaled_and_offset() -> None:
 def test_time_without_tracing_does_not_count_as_cycles() -> None:
     # 30 cycles at half the TSC's frequency, and a TSC at 5000
     packets = [tsc(1000), encode("CBR", ratio=10), encode("CYC", cycles=30), tsc(5000)]
-    assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 5000 - 1060
-    assert counts(tsc(1000), encode("CBR", ratio=10), max_nonturbo_ratio=20)["inactive"] == 0
-    # a TSC in PSB+ shows no gap
+    assert counts(*packets, max_nonturbo_ratio=20)["inactive_ticks"] == 5000 - 1060
+    assert counts(tsc(1000), encode("CBR", ratio=10), max_nonturbo_ratio=20)["inactive_ticks"] == 0
+    # one in PSB+ tells of no gap
     packets = [psb_at(1000), encode("CBR", ratio=10), encode("CYC", cycles=30), psb_at(5000)]
-    assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 0
+    assert counts(*packets, max_nonturbo_ratio=20)["inactive_ticks"] == 0
 
 
 @pytest.mark.spec("CYC-009", "CYC-017")
@@ -234,8 +240,9 @@ def test_psb_while_tracing_is_off_does_not_set_the_frequency() -> None:
     packets = [psb_at(1000), encode("CBR", ratio=10), encode("CYC", cycles=100)]
     space = core.Space()
     space.map(0, 0x1000, CODE)
-    for later, measured, inactive in ((off, (0, 0), 7800), (psb_at(9000), (100, 8000), 0)):
+    for later, ratio, inactive in ((off, (0, 0), 7800), (psb_at(9000), (100, 8000), 0)):
         stream = b"".join(packets) + later
         found = core.Flow(stream, space, max_nonturbo_ratio=20).count()
         # at half the TSC's frequency 100 cycles are 200 ticks
-        assert (found["measured"], found["inactive"]) == (measured, inactive)
+        assert (found["measured_cycles"], found["measured_ticks"]) == ratio
+        assert found["inactive_ticks"] == inactive

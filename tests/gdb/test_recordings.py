@@ -12,7 +12,7 @@ import pytest
 
 import rtit
 from rtit.capture.ptrace.session import replay
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import SizeLimits
 from rtit.gdb.target import Target
 from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb
 from support.recordings import RTIT, Recorder, thread_ends

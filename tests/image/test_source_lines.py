@@ -108,8 +108,8 @@ def test_broken_bytes_have_no_lines(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["none", "zlib"])
 def test_all_lines_match_single_lookups(kind: str, tmp_path: Path) -> None:
     symbols = FileSymbols(made(tmp_path, kind))
-    *columns, files, following, is_cut = symbols.native.lines()
-    assert (following, is_cut) == (None, False)
+    *columns, files, following, is_incomplete = symbols.native.lines()
+    assert (following, is_incomplete) == (None, False)
     rows = [*zip(*columns, strict=True)]
     assert {row[3] for row in rows} >= {2, 6}
     assert all(start < end for start, end, _, _ in rows)

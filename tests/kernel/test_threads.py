@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -19,7 +17,7 @@ from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.builder import build_profile
-from rtit.trace import End, ErrorClass, MemorySource, Selection, Trace
+from rtit.trace import End, ErrorClass, Selection, Trace
 from rtit.trace.threads.extract import ThreadAccounting
 from rtit.views.statistics import compute_statistics
 
@@ -117,25 +115,6 @@ def test_cr3_selects_code_before_estimated_time(isolated: bool, tmp_path: Path) 
         assert all(span.start < stream.size // 4 for span in spans)
 
 
-def test_perf_times_of_one_thread_equal_those_of_the_cpu(recorded: Path) -> None:
-    """Also if damage leaves the thread of some rows open."""
-    drawn = Random(5)
-    with Trace(recorded) as trace:
-        (stream,) = trace.streams
-        packets = stream.read()
-        for _ in range(20):
-            damaged = bytearray(packets)
-            for row in drawn.sample(range(len(packets)), 3):
-                damaged[row] = drawn.randrange(256)
-            source = MemorySource(bytes(damaged))
-            whole = replace(stream, source=source).instructions(perf_time=True).columns()
-            for thread in trace.threads:
-                found = replace(thread, source=source).instructions(perf_time=True).columns()
-                own = whole["tid"] == thread.tid
-                assert found["ip"].tolist() == whole["ip"][own].tolist()
-                assert found["perf_time"].tolist() == whole["perf_time"][own].tolist()
-
-
 def test_interrupted_decoding_has_no_ledger(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,8 +143,7 @@ def test_contradictory_cr3_is_in_ledger(tmp_path: Path) -> None:
         stream.counts()
         reported = [span.error for span in stream.ledger()]
         assert any(
-            "belongs to another process than the one that has the processor" in each
-            for each in reported
+            "another process than the one that has the processor" in each for each in reported
         )
 
 

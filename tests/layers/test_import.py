@@ -104,7 +104,7 @@ def test_help_of_commands_loads_next_to_nothing() -> None:
     assert not {"bz2", "json", "rtit.trace.tables.counts"} & found
 
 
-_LOADED_ON_DEMAND = ("image.guest_processes", "trace.perf_times")
+_LOADED_ON_DEMAND = ("image.guest_processes",)
 _OPTIONS = {
     "blocks": ["--json"],
     "branches": ["--json"],

@@ -7,10 +7,12 @@ from typing import get_type_hints
 import pytest
 
 from rtit.errors import GeneralProtection, UsageError
+from rtit.packets import Packet, scan
 from rtit.processor import ArchState, Processor, StateChanges
-from rtit.processor.state_changes import ModeChanges
-from rtit.registers import BROADWELL, FULL, Msr
+from rtit.processor.core import ModeChanges
+from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit.arch_state import MODE_FIELDS
+from rtit.unit.memory import Memory
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 
@@ -118,6 +120,24 @@ def test_execution_continues_after_a_sleeping_instruction() -> None:
     cpu = Processor(arch=ArchState(cpl=0))
     cpu.halt(0x1000, 0x1001)
     assert cpu.ip == 0x1001
+
+
+@pytest.mark.spec("TAB57-005")
+def test_psb_due_at_hlt_has_the_ip_of_hlt() -> None:
+    # The sleep begins before HLT completes, so the PSB+ has the IP of EXSTOP's FUP.
+    memory = Memory()
+    cpu = Processor(profile=FULL, memory=memory, arch=ArchState(cpl=0, cr3=0x5000))
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, BranchEn=1, PwrEvtEn=1))
+    # PWRE, EXSTOP and FUP have nine bytes at least; no TIP has more.
+    while cpu.unit.state.packet_byte_count < 2048 - 9:
+        cpu.indirect_jump(0x1000, 0x1000)
+    cpu.halt(0x1000, 0x1001)
+    packets = [each for each in scan(memory.read(0, 0x1000)) if isinstance(each, Packet)]
+    names = [packet.name for packet in packets]
+    assert names.index("PSB", 1) == names.index("EXSTOP") + 2
+    fups = [packet.fields["payload"] for packet in packets if packet.name == "FUP"]
+    assert fups[-2:] == [0x1000, 0x1000]
 
 
 def test_changes_are_fields_of_the_state() -> None:

@@ -39,6 +39,18 @@ def test_senter_within_a_transaction_is_rejected() -> None:
         cpu.senter_sleep(0x1000)
 
 
+@pytest.mark.spec("TSX-008")
+@pytest.mark.parametrize("bsp", [True, False])
+def test_init_within_a_transaction_of_an_enclave_changes_nothing(bsp: bool) -> None:
+    cpu = Processor(profile=FULL, memory=Memory())
+    cpu.eenter(0x1000, 0x7000)
+    cpu.begin_transaction(0x7000, 0x7006)
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent, match="INIT"):
+        cpu.init(0x7006, bsp=bsp)
+    assert cpu.snapshot() == before
+
+
 def test_parts_of_an_operation_out_of_order_are_rejected() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL, time=TimeModel(cpi=2))
     cpu.at(10)

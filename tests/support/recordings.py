@@ -24,8 +24,7 @@ import pytest
 
 from rtit.capture.events import EventLog
 from rtit.capture.qemu.installation import QemuInstallation, find_qemu
-from rtit.capture.recording import Recording
-from rtit.capture.session import RecordingSession
+from rtit.capture.session import Recording, RecordingSession
 from rtit.perfdata import PerfData, records
 from support.processes import (
     all_waiting_again,

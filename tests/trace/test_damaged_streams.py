@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import rtit
 from rtit import _core
-from rtit.capture.ptrace.tracer import check_processes
+from rtit.capture.ptrace.session import check_processes
 from rtit.errors import RtitError
 from rtit.image import Image
 from rtit.packets import encode

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rtit
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.packets import encode
@@ -95,6 +96,32 @@ def test_multiplier_scales_guest_tsc() -> None:
     # half a tick is lost
     assert len(found) == len(PLAIN)
     assert sum(a != b for a, b in zip(found, PLAIN, strict=True)) <= found.count(b"\x02\x82" * 8)
+
+
+# 1000 nop; 1001 jmp rax
+INDIRECT = rtit.Image().add(0x1000, b"\x90\xff\xe0")
+
+
+def ip_packet(name: str) -> bytes:
+    return encode(name, ip_bytes=6, payload=0x1000)
+
+
+@pytest.mark.parametrize("multiplier", [NO_SCALING, 0])
+def test_guest_with_unscaled_tsc(multiplier: int) -> None:
+    """The multiplier 0 means no scaling."""
+    begin = encode("PSB") + encode("TSC", tsc=1000) + ip_packet("FUP") + encode("PSBEND")
+    guest = encode("PIP", nr=1, cr3=0) + encode("TSC", tsc=3000 + 5)
+    packets = begin + guest + ip_packet("TIP") * 2
+    (stream,) = rtit.decode(packets, INDIRECT, guest_tsc=(5, multiplier)).streams
+    assert stream.blocks().columns()["time"].tolist() == [1000, 3000]
+
+
+def test_start_time_with_all_bits_set() -> None:
+    most = (1 << 64) - 1
+    begin = encode("PSB") + encode("TSC", tsc=(1 << 56) - 1) + ip_packet("FUP") + encode("PSBEND")
+    packets = begin + ip_packet("TIP") * 2
+    (stream,) = rtit.decode(packets, INDIRECT, start_time=most).streams
+    assert stream.blocks().columns()["time"].tolist() == [most, most]
 
 
 def test_tsc_outside_of_psb_is_converted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
+from rtit.cli.options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times

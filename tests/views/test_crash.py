@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rtit.capture.backends import start_recording
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend

@@ -318,6 +318,11 @@ impl SpaceSelector {
         self.shared.kernel
     }
 
+    /// Whether threads share the logical processor.
+    pub fn has_schedule(&self) -> bool {
+        !self.schedule.is_empty()
+    }
+
     /// Number of scheduling intervals that have begun.
     pub fn intervals_begun(&self) -> usize {
         self.intervals_begun

@@ -19,75 +19,19 @@ use crate::sink::{
 use rtit_image::View;
 use rtit_x86::Mode;
 use std::collections::VecDeque;
-use std::fmt;
 
 /// A call of the sink method of the same name; `RunPath`: all calls for a path.
 #[derive(Clone, PartialEq, Debug)]
 enum SinkCall {
     RunPath(Box<UnreportedPath>),
-    ExtendRun(Box<OwnedFragment>, u64),
+    /// The fragment without its lengths, the lengths, and the time.
+    ExtendRun(Box<(RunFragment<'static>, Box<[u8]>)>, u64),
     EndRun(RunEnd, u64),
     Edge(u64, u64, RunEnd),
     EnteredSpace(u32),
     Event(Box<Event>),
     UnknownRepetitions(Box<[u64]>),
     SetCodeTime(u64),
-}
-
-/// A `RunFragment`: of a node, so that it is short.
-#[derive(Clone, PartialEq, Debug)]
-struct OwnedFragment {
-    start: u64,
-    last: u64,
-    lengths: Box<[u8]>,
-    hash: u64,
-    factor: u64,
-    mode: Mode,
-    space: u32,
-}
-
-impl OwnedFragment {
-    fn of(fragment: &RunFragment<'_>) -> OwnedFragment {
-        let &RunFragment {
-            start,
-            last,
-            lengths,
-            hash,
-            factor,
-            mode,
-            space,
-        } = fragment;
-        OwnedFragment {
-            start,
-            last,
-            lengths: lengths.into(),
-            hash,
-            factor,
-            mode,
-            space,
-        }
-    }
-
-    fn fragment(&self) -> RunFragment<'_> {
-        let &OwnedFragment {
-            start,
-            last,
-            ref lengths,
-            hash,
-            factor,
-            mode,
-            space,
-        } = self;
-        RunFragment {
-            start,
-            last,
-            lengths,
-            hash,
-            factor,
-            mode,
-            space,
-        }
-    }
 }
 
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -103,8 +47,13 @@ impl DeferredCalls {
         self.calls.is_empty()
     }
 
-    /// Delivers calls until the sink is full; returns whether none is left.
-    pub fn deliver<S: Sink>(&mut self, sink: &mut S, cancellation: &mut CancellationPoll) -> bool {
+    /// Delivers calls until the sink is full, or all of them if `is_unlimited`. Returns whether none is left.
+    pub fn deliver<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        is_unlimited: bool,
+        cancellation: &mut CancellationPoll,
+    ) -> bool {
         if self.is_empty() {
             return true;
         }
@@ -112,16 +61,20 @@ impl DeferredCalls {
         sink.packet(self.packet);
         while let Some(first) = self.calls.front_mut() {
             // an edge gets its address space before its row is taken
-            if sink.is_full() && !matches!(first, SinkCall::EnteredSpace(_)) {
+            let takes_no_row = matches!(first, SinkCall::EnteredSpace(_));
+            if sink.is_full() && !is_unlimited && !takes_no_row {
                 return false;
             }
             match first {
                 SinkCall::RunPath(path) => {
-                    if !path.deliver(sink, cancellation) {
+                    if !path.deliver(sink, is_unlimited, cancellation) {
                         return false;
                     }
                 }
-                SinkCall::ExtendRun(owned, time) => sink.extend_run(&owned.fragment(), *time),
+                SinkCall::ExtendRun(owned, time) => {
+                    let (head, lengths) = &**owned;
+                    sink.extend_run(&RunFragment { lengths, ..*head }, *time);
+                }
                 SinkCall::EndRun(end, offset) => sink.end_run(*end, *offset),
                 SinkCall::Edge(from, to, kind) => sink.edge(*from, *to, *kind),
                 SinkCall::EnteredSpace(space) => sink.entered_space(*space),
@@ -134,61 +87,23 @@ impl DeferredCalls {
         self.packet = 0;
         true
     }
-
-    /// Delivers all calls, however full the sink is: the stream has ended.
-    pub fn deliver_all<S: Sink>(&mut self, sink: &mut S, cancellation: &mut CancellationPoll) {
-        if !self.is_empty() {
-            self.deliver(&mut UnlimitedSink(sink), cancellation);
-        }
-    }
 }
 
-/// Stands before a sink that must take everything.
-struct UnlimitedSink<'a, S>(&'a mut S);
-
-impl<S: Sink> Sink for UnlimitedSink<'_, S> {
-    fn packet(&mut self, offset: u64) {
-        self.0.packet(offset);
-    }
-
-    fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
-        self.0.extend_run(fragment, time);
-    }
-
-    fn end_run(&mut self, end: RunEnd, offset: u64) {
-        self.0.end_run(end, offset);
-    }
-
-    fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
-        self.0.edge(from, to, kind);
-    }
-
-    fn entered_space(&mut self, space: u32) {
-        self.0.entered_space(space);
-    }
-
-    fn event(&mut self, event: &Event) {
-        self.0.event(event);
-    }
-
-    fn unknown_repetitions(&mut self, loop_body: &[u64]) {
-        self.0.unknown_repetitions(loop_body);
-    }
-
-    fn set_code_time(&mut self, time: u64) {
-        self.0.set_code_time(time);
-    }
-}
-
-/// Stands before a sink while packets are decoded, and defers calls once the sink is full.
+/// Wraps a sink while packets are decoded, and defers calls once the sink is full.
 pub(super) struct BackpressureSink<'a, S> {
     pub sink: &'a mut S,
     pub deferred_calls: &'a mut DeferredCalls,
-    /// Offset of the packet at work.
+    /// Offset of the current packet.
     pub packet: u64,
 }
 
-impl<S> BackpressureSink<'_, S> {
+impl<S: Sink> BackpressureSink<'_, S> {
+    /// Whether the sink takes the next call at once.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.deferred_calls.is_empty() && !self.sink.is_full()
+    }
+
     #[cold]
     fn defer(&mut self, call: SinkCall) {
         if self.deferred_calls.is_empty() {
@@ -196,16 +111,6 @@ impl<S> BackpressureSink<'_, S> {
         }
         self.deferred_calls.calls.push_back(call);
     }
-}
-
-macro_rules! call_or_defer {
-    ($gate:ident, $now:expr, $deferred_calls:expr) => {
-        if $gate.deferred_calls.is_empty() && !$gate.sink.is_full() {
-            $now
-        } else {
-            $gate.defer($deferred_calls)
-        }
-    };
 }
 
 impl<S: Sink> Sink for BackpressureSink<'_, S> {
@@ -222,62 +127,62 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 
     #[inline]
     fn extend_run(&mut self, fragment: &RunFragment<'_>, time: u64) {
-        call_or_defer!(
-            self,
-            self.sink.extend_run(fragment, time),
-            SinkCall::ExtendRun(OwnedFragment::of(fragment).into(), time)
-        );
+        match self.has_room() {
+            true => self.sink.extend_run(fragment, time),
+            false => {
+                let head = RunFragment {
+                    lengths: &[],
+                    ..*fragment
+                };
+                let owned = (head, fragment.lengths.into());
+                self.defer(SinkCall::ExtendRun(owned.into(), time));
+            }
+        }
     }
 
     #[inline]
     fn end_run(&mut self, end: RunEnd, offset: u64) {
-        call_or_defer!(
-            self,
-            self.sink.end_run(end, offset),
-            SinkCall::EndRun(end, offset)
-        );
+        match self.has_room() {
+            true => self.sink.end_run(end, offset),
+            false => self.defer(SinkCall::EndRun(end, offset)),
+        }
     }
 
     #[inline]
     fn edge(&mut self, from: u64, to: u64, kind: RunEnd) {
-        call_or_defer!(
-            self,
-            self.sink.edge(from, to, kind),
-            SinkCall::Edge(from, to, kind)
-        );
+        match self.has_room() {
+            true => self.sink.edge(from, to, kind),
+            false => self.defer(SinkCall::Edge(from, to, kind)),
+        }
     }
 
     fn entered_space(&mut self, space: u32) {
-        // it is said of an edge that the sink has already, though that may have made it full
-        if self.deferred_calls.is_empty() {
-            self.sink.entered_space(space);
-        } else {
-            self.defer(SinkCall::EnteredSpace(space));
+        // it belongs to an edge that the sink has already, even if that edge made the sink full
+        match self.deferred_calls.is_empty() {
+            true => self.sink.entered_space(space),
+            false => self.defer(SinkCall::EnteredSpace(space)),
         }
     }
 
     fn event(&mut self, event: &Event) {
-        call_or_defer!(
-            self,
-            self.sink.event(event),
-            SinkCall::Event((*event).into())
-        );
+        match self.has_room() {
+            true => self.sink.event(event),
+            false => self.defer(SinkCall::Event((*event).into())),
+        }
     }
 
     fn unknown_repetitions(&mut self, loop_body: &[u64]) {
-        call_or_defer!(
-            self,
-            self.sink.unknown_repetitions(loop_body),
-            SinkCall::UnknownRepetitions(loop_body.into())
-        );
+        match self.has_room() {
+            true => self.sink.unknown_repetitions(loop_body),
+            false => self.defer(SinkCall::UnknownRepetitions(loop_body.into())),
+        }
     }
 
     fn set_code_time(&mut self, time: u64) {
-        call_or_defer!(
-            self,
-            self.sink.set_code_time(time),
-            SinkCall::SetCodeTime(time)
-        );
+        match self.has_room() {
+            true => self.sink.set_code_time(time),
+            false => self.defer(SinkCall::SetCodeTime(time)),
+        }
     }
 
     // transitions are reported between packets, when nothing is deferred
@@ -313,13 +218,13 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        !self.deferred_calls.is_empty() || self.sink.is_full()
+        !self.has_room()
     }
 }
 
-/// Instructions from `ip` on that ran one after the other, up to the end of a node that needs no packet. The view is as
-/// of when they ran; the interpreter's may have moved on before they are reported.
-#[derive(Clone)]
+/// Instructions from `ip` on that ran one after the other, up to the end of a node that needs no packet. The view is
+/// that of the time when they ran; the interpreter's may have moved on before they are reported.
+#[derive(Clone, Debug)]
 pub struct UnreportedPath {
     pub(crate) view: View,
     /// Index of the address space.
@@ -327,33 +232,18 @@ pub struct UnreportedPath {
     pub(crate) ip: u64,
     pub(crate) mode: Mode,
     pub(crate) instructions: u64,
-    /// As `Sink::append` and `Sink::close` have them.
+    /// As for `Sink::extend_run` and `Sink::end_run`.
     pub(crate) time: u64,
     pub(crate) offset: u64,
 }
 
 impl PartialEq for UnreportedPath {
     fn eq(&self, other: &UnreportedPath) -> bool {
-        let plain = |path: &UnreportedPath| {
-            let &UnreportedPath {
-                ref view,
-                space,
-                ip,
-                mode,
-                instructions,
-                time,
-                offset,
-            } = path;
-            let code = (space, view.changes());
-            (code, ip, mode, instructions, time, offset)
+        let key = |path: &UnreportedPath| {
+            let code = (path.space, path.view.changes(), path.mode);
+            (code, path.ip, path.instructions, path.time, path.offset)
         };
-        plain(self) == plain(other)
-    }
-}
-
-impl fmt::Debug for UnreportedPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} instructions from {:#x}", self.instructions, self.ip)
+        key(self) == key(other)
     }
 }
 
@@ -361,15 +251,17 @@ impl fmt::Debug for UnreportedPath {
 const MAX_REDECODED_BYTES: usize = 1 << 21;
 
 impl UnreportedPath {
-    /// Delivers calls until the sink is full; returns whether none is left. Stops once `cancellation` is cancelled.
-    pub(crate) fn deliver<S: Sink>(
+    /// Reports the path until the sink is full, or all of it if `is_unlimited`. Returns whether nothing is left. Stops
+    /// once `cancellation` is cancelled.
+    fn deliver<S: Sink>(
         &mut self,
         sink: &mut S,
+        is_unlimited: bool,
         cancellation: &mut CancellationPoll,
     ) -> bool {
         let mut code = CodeCache::new(MAX_REDECODED_BYTES, self.space);
         while self.instructions > 0 && !cancellation.check_at_node() {
-            if sink.is_full() {
+            if sink.is_full() && !is_unlimited {
                 return false;
             }
             if code.is_over_limit() {
@@ -380,9 +272,9 @@ impl UnreportedPath {
             };
             let node = code.node(index);
             match code.nth(node, self.instructions) {
-                // pages that were asked for deferred_calls made it longer
-                Some((place, _)) => {
-                    code.report_prefix(index, place, self.time, self.offset, sink);
+                // pages that were loaded since made the node longer
+                Some((position, _)) => {
+                    code.report_prefix(index, position, self.time, self.offset, sink);
                     self.instructions = 0;
                 }
                 None => {

@@ -1,5 +1,4 @@
-//! Cancellation of decoding: code without packets may be as long as memory is, and its end may not be worth waiting
-//! for.
+//! Cancellation of decoding: code without packets may be as long as memory, and its end may not be worth waiting for.
 //!
 //! The decoder checks the token at every `NODES_PER_CHECK`th node of such a path. After cancellation the last results
 //! have no meaning.
@@ -7,11 +6,10 @@
 use std::fmt::{Debug, Formatter, Result};
 use std::sync::Arc;
 
-/// Nodes of up to 512 instructions between two questions.
+/// Nodes of up to 512 instructions between two checks.
 const NODES_PER_CHECK: u32 = 1 << 12;
 
-/// Whom a decoder asks, on a long way through code without packets, whether to give up. Then nothing more comes of the
-/// stream, and what was found last means nothing.
+/// A callback by which the caller cancels decoding on a long path without packets.
 #[derive(Clone, Default)]
 pub struct CancellationToken(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -21,7 +19,6 @@ impl CancellationToken {
         CancellationToken(Some(Arc::new(is_cancelled)))
     }
 
-    /// Whether to give up.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_some_and(|is_cancelled| is_cancelled())
     }
@@ -29,13 +26,11 @@ impl CancellationToken {
 
 impl Debug for CancellationToken {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.debug_tuple("CancellationToken")
-            .field(&self.0.is_some())
-            .finish()
+        write!(f, "CancellationToken({})", self.0.is_some())
     }
 }
 
-/// One that counts when to ask.
+/// Checks a token now and then, and remembers the result.
 #[derive(Debug, Default)]
 pub(crate) struct CancellationPoll {
     token: CancellationToken,
@@ -51,7 +46,7 @@ impl CancellationPoll {
         }
     }
 
-    /// The next stream begins.
+    /// Prepares for the next stream.
     pub fn reset(&mut self) {
         self.is_cancelled = false;
     }
@@ -60,7 +55,7 @@ impl CancellationPoll {
         self.is_cancelled
     }
 
-    /// A node more; whether to give up.
+    /// Called at each node of a path without packets. Returns whether decoding is cancelled.
     pub fn check_at_node(&mut self) -> bool {
         self.nodes_checked = self.nodes_checked.wrapping_add(1);
         if self.nodes_checked % NODES_PER_CHECK == 0 && !self.is_cancelled {

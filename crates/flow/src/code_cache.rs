@@ -5,28 +5,29 @@
 //! `CodeRange`. Nodes are built when execution first arrives (`builder`), and links between them are filled on first
 //! use, so that following a known path takes no lookup.
 //!
-//! When code changes, nodes that overlap it become `NodeEnd::Dead` (`invalidation`). Links to them stay; whoever
-//! arrives at a dead node looks its address up again. A cache above its limit is emptied at the next packet, after
-//! which indices are invalid. A finished stream hands its cache to the next one over the same code (`pool`).
+//! When code changes, nodes that overlap it become `NodeEnd::Dead`. Links to them stay; the address of a dead
+//! node is looked up again. Most code never changes, so the index of nodes by 4 KiB page is built at the first change.
+//! A node that ended where nothing was mapped, or where there was no instruction, dies too when bytes appear there. A
+//! cache above its limit is emptied at the next packet, after which indices are invalid. A finished stream hands its
+//! cache to the next one over the same code (`pool`).
 
-mod builder;
-mod invalidation;
-mod node;
-mod pool;
+use std::mem::{size_of, size_of_val};
 
-pub(crate) use self::node::{CodeNode, NodeEnd, NodePosition, NO_NODE};
-use self::node::{CodeRange, NearCall};
-pub use self::pool::CodeCachePool;
+use rtit_image::{Changed, View};
+use rtit_x86::{Mode, MAX_LENGTH};
+
 use crate::error::Cause;
 use crate::hash::{self, AddressMap};
 use crate::sink::{RunEnd, RunFragment, Sink};
-use rtit_image::{Changed, View};
-use rtit_x86::Mode;
-use std::mem::{size_of, size_of_val};
+
+mod builder;
+mod pool;
+
+pub use self::pool::CodeCachePool;
 
 const INDIRECT_TARGETS: usize = 1 << 9;
 
-/// What a list takes beside twice what is in it, in bytes.
+/// Bytes that a vector takes beside twice its content.
 const VECTOR_OVERHEAD: usize = 32;
 
 /// Bytes in use of a vector.
@@ -50,13 +51,13 @@ pub(crate) struct CodeCache {
     nodes_by_start: [AddressMap<u32>; 3],
     /// Nodes by the pages that they touch, from the first change of code on.
     nodes_by_page: Option<AddressMap<Vec<u32>>>,
-    /// How many numbers of nodes `nodes_by_page` has.
+    /// Number of entries in `nodes_by_page`.
     page_entries: usize,
     /// (source node, target address) -> node of the last indirect transfers.
     indirect_targets: Vec<(u32, u32, u64)>,
     /// In bytes.
     limit: usize,
-    /// The number of the address space.
+    /// Index of the address space.
     space: u32,
 }
 
@@ -77,20 +78,21 @@ impl CodeCache {
         }
     }
 
-    /// The number of the address space.
+    /// Index of the address space.
     pub fn space(&self) -> u32 {
         self.space
     }
 
-    /// Whether nothing is known.
+    /// Whether there are neither nodes nor call sites.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.calls.is_empty()
     }
 
-    /// Bytes that are in use: what is written of vectors, which the system gives page by page, and whole hash tables.
+    /// Returns the bytes in use: those written of vectors, which the system allocates page by page, and whole hash
+    /// tables.
     pub fn size(&self) -> usize {
         let starts: usize = self.nodes_by_start.iter().map(AddressMap::capacity).sum();
-        let build_page_index = self.nodes_by_page.as_ref().map_or(0, AddressMap::capacity);
+        let pages = self.nodes_by_page.as_ref().map_or(0, AddressMap::capacity);
         bytes_in_use(&self.nodes)
             + bytes_in_use(&self.code_ranges)
             + bytes_in_use(&self.lengths)
@@ -98,11 +100,11 @@ impl CodeCache {
             + bytes_in_use(&self.indirect_targets)
             + bytes_in_use(&self.dead)
             + starts * table_entry::<u32>()
-            + build_page_index * (table_entry::<Vec<u32>>() + VECTOR_OVERHEAD)
+            + pages * (table_entry::<Vec<u32>>() + VECTOR_OVERHEAD)
             + self.page_entries * 2 * size_of::<u32>()
     }
 
-    /// Whether it may take the place of `empty`.
+    /// Whether this cache may replace the empty cache `empty`.
     pub fn has_same_limits_as(&self, empty: &CodeCache) -> bool {
         (self.limit, self.space) == (empty.limit, empty.space)
     }
@@ -112,7 +114,7 @@ impl CodeCache {
         self.size() > self.limit
     }
 
-    /// Forgets everything. Indices become invalid.
+    /// Empties the cache. Indices become invalid.
     pub fn clear(&mut self) {
         *self = CodeCache::new(self.limit, self.space);
     }
@@ -133,7 +135,7 @@ impl CodeCache {
         &self.code_ranges[first..first + usize::from(node.code_ranges)]
     }
 
-    /// Where the flow goes from a piece of a node that ends in a direct jump or call.
+    /// Returns the target of the direct jump or call at the end of a code range.
     pub fn target_after(&self, node: &CodeNode, index: usize) -> u64 {
         self.code_ranges(node)
             .get(index + 1)
@@ -161,7 +163,7 @@ impl CodeCache {
         self.calls.get(site as usize)
     }
 
-    /// A call site that no node has, for an address after a call.
+    /// Adds a call site that belongs to no node, for an address after a call.
     pub fn add_site(&mut self, return_ip: u64) -> u32 {
         self.calls.push(NearCall {
             return_ip,
@@ -188,24 +190,19 @@ impl CodeCache {
         }
     }
 
-    /// The first `count` instructions of a piece; `count` is at least 1 and at most all.
+    /// Returns the first `count` instructions of a code range; `count` is at least 1 and at most all.
     pub fn prefix(&self, code_range: &CodeRange, count: usize, mode: Mode) -> RunFragment<'_> {
         let lengths = self.lengths(code_range);
         let lengths = &lengths[..count.min(lengths.len())];
         let (hash, factor) = hash::hash_fragment(code_range.start, lengths);
-        let before = lengths.split_last().map_or(&[][..], |(_, before)| before);
-        let last = before.iter().fold(code_range.start, |ip, &length| {
-            ip.wrapping_add(length.into())
-        });
-        RunFragment {
-            start: code_range.start,
-            last,
+        let mut fragment = RunFragment {
             lengths,
             hash,
             factor,
-            mode,
-            space: self.space,
-        }
+            ..self.fragment(code_range, mode)
+        };
+        fragment.last = fragment.ips().last().unwrap_or(fragment.start);
+        fragment
     }
 
     #[inline]
@@ -214,7 +211,7 @@ impl CodeCache {
         &self.lengths[first..first + code_range.count as usize]
     }
 
-    /// The node that starts at `ip`, decoded now if it is new.
+    /// Returns the node that starts at `ip`; decodes it if it is new.
     pub fn lookup(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         match self.nodes_by_start[mode as usize].get(&ip) {
             Some(&node) => Ok(node),
@@ -245,84 +242,56 @@ impl CodeCache {
         Ok(node)
     }
 
-    /// Where the instruction at `ip` is in a node, if the node runs through it. First occurrence.
+    /// Returns the position of the instruction at `ip` in a node: the first one, if the node runs through it
+    /// repeatedly.
     pub fn find(&self, node: &CodeNode, ip: u64) -> Option<NodePosition> {
-        self.code_ranges(node)
-            .iter()
-            .enumerate()
-            .find_map(|(index, code_range)| {
-                if ip < code_range.start || ip > code_range.last {
-                    return None;
-                }
-                let mut at = code_range.start;
-                let instructions = self.lengths(code_range).iter().position(|&length| {
-                    let here = at == ip;
-                    at = at.wrapping_add(length.into());
-                    here
-                })?;
-                Some(NodePosition {
-                    code_ranges: index,
-                    instructions,
-                })
+        let code_ranges = self.code_ranges(node).iter().enumerate();
+        let mut candidates =
+            code_ranges.filter(|(_, range)| (range.start..=range.last).contains(&ip));
+        candidates.find_map(|(code_ranges, range)| {
+            let instructions = self
+                .fragment(range, node.mode)
+                .ips()
+                .position(|at| at == ip)?;
+            Some(NodePosition {
+                code_ranges,
+                instructions,
             })
+        })
     }
 
-    /// The place and the address of a node's instruction number `index`, counted from 0.
+    /// Returns the position and the address of instruction number `index` of a node, counted from 0.
     pub fn nth(&self, node: &CodeNode, index: u64) -> Option<(NodePosition, u64)> {
         let mut left = usize::try_from(index).ok()?;
-        for (code_ranges, code_range) in self.code_ranges(node).iter().enumerate() {
-            let lengths = self.lengths(code_range);
-            if let Some(before) = lengths.get(..left).filter(|_| left < lengths.len()) {
-                let bytes: u64 = before.iter().map(|&length| u64::from(length)).sum();
-                let place = NodePosition {
-                    code_ranges,
-                    instructions: left,
-                };
-                return Some((place, code_range.start.wrapping_add(bytes)));
+        for (code_ranges, range) in self.code_ranges(node).iter().enumerate() {
+            if let Some(ip) = self.fragment(range, node.mode).ips().nth(left) {
+                return Some((
+                    NodePosition {
+                        code_ranges,
+                        instructions: left,
+                    },
+                    ip,
+                ));
             }
-            left -= lengths.len();
+            left -= range.count as usize;
         }
         None
     }
 
-    /// How many pieces of a node run until a direct jump or call goes to `target`.
-    pub fn find_transfer_to(&self, node: &CodeNode, target: u64) -> Option<usize> {
-        let code_ranges = self.code_ranges(node);
-        code_ranges
-            .iter()
-            .enumerate()
-            .find_map(|(index, code_range)| {
-                let goes_to = code_ranges
-                    .get(index + 1)
-                    .map_or(node.next, |next| next.start);
-                (code_range.run_end != RunEnd::Cut && goes_to == target).then_some(index + 1)
-            })
+    /// Returns how many code ranges of a node run until a direct jump or call has a target that `matches`.
+    pub fn find_transfer(&self, node: &CodeNode, matches: impl Fn(u64) -> bool) -> Option<usize> {
+        let code_ranges = self.code_ranges(node).iter().enumerate();
+        let mut transfers = code_ranges.filter(|(_, range)| range.run_end != RunEnd::Cut);
+        let found = transfers.find(|&(index, _)| matches(self.target_after(node, index)));
+        found.map(|(index, _)| index + 1)
     }
 
-    /// How many pieces of a node run until a direct jump or call goes to where `leaves` holds.
-    pub fn find_transfer_out(
-        &self,
-        node: &CodeNode,
-        leaves: impl Fn(u64) -> bool,
-    ) -> Option<usize> {
-        let code_ranges = self.code_ranges(node);
-        code_ranges
-            .iter()
-            .enumerate()
-            .find_map(|(index, code_range)| {
-                let to = code_ranges
-                    .get(index + 1)
-                    .map_or(node.next, |next| next.start);
-                (code_range.run_end != RunEnd::Cut && leaves(to)).then_some(index + 1)
-            })
-    }
-
-    /// The nodes that died since this was last asked.
+    /// Returns the nodes that died since the last call.
     pub fn take_dead_nodes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.dead)
     }
 
-    /// Drops what `changed` says; if that is all, indices are no longer valid.
+    /// Invalidates the nodes of changed code; if all code has changed, indices become invalid.
     pub fn invalidate(&mut self, changed: &Changed) {
         match changed {
             Changed::None => {}
@@ -334,10 +303,8 @@ impl CodeCache {
             }
         }
     }
-}
 
-impl CodeCache {
-    /// The node itself, or the one that took its place.
+    /// Returns the node, or, if it is dead, the new node at its address.
     fn replace_dead(&mut self, view: &View, index: u32) -> Option<u32> {
         let node = self.node(index);
         match node.end {
@@ -346,33 +313,20 @@ impl CodeCache {
         }
     }
 
-    /// The node after one that lets the flow pass.
-    pub fn node_after(&mut self, view: &View, index: u32) -> Option<u32> {
-        self.node_after_branch(view, index, false)
-    }
-
-    /// The node after a conditional branch.
-    pub fn node_after_branch(&mut self, view: &View, index: u32, taken: bool) -> Option<u32> {
+    /// Returns the node after another one. `taken`: that ends in a conditional branch, which is taken.
+    pub fn node_after(&mut self, view: &View, index: u32, taken: bool) -> Option<u32> {
         let node = self.node(index);
-        let (link, ip, mode) = if taken {
-            (node.taken, node.target, node.mode)
-        } else {
-            (node.fall, node.next, node.mode)
-        };
+        let mode = node.mode;
+        let (link, ip) = node.successor(taken);
         if link != NO_NODE {
             return self.replace_dead(view, link);
         }
         let next = self.lookup(view, ip, mode).ok()?;
-        let node = self.node_mut(index);
-        if taken {
-            node.taken = next;
-        } else {
-            node.fall = next;
-        }
+        self.node_mut(index).link(taken, next);
         Some(next)
     }
 
-    /// The node to which a RET at the end of `from` goes if its call was that of a site.
+    /// Returns the node to which the RET at the end of `from` returns, given its call site.
     pub fn return_node(&mut self, view: &View, from: u32, site: u32) -> Option<u32> {
         let mode = self.node(from).mode;
         let call = self.call(site)?;
@@ -386,57 +340,280 @@ impl CodeCache {
         }
         Some(node)
     }
-}
 
-impl CodeCache {
-    /// Hands a whole node to a sink.
+    /// Reports a whole node to a sink.
     #[inline]
     pub fn report_node<S: Sink>(&self, index: u32, time: u64, offset: u64, sink: &mut S) {
         let node = self.node(index);
         for (at, code_range) in self.code_ranges(node).iter().enumerate() {
-            sink.extend_run(&self.fragment(code_range, node.mode), time);
-            if code_range.run_end != RunEnd::Cut {
-                sink.end_run(code_range.run_end, offset);
-                if S::NEEDS_EDGES {
-                    sink.edge(
-                        code_range.last,
-                        self.target_after(node, at),
-                        code_range.run_end,
-                    );
-                }
+            self.report_code_range(node, at, code_range, time, offset, sink);
+        }
+    }
+
+    /// Reports a code range of a node, and the jump or call that ends it.
+    #[inline(always)]
+    pub fn report_code_range<S: Sink>(
+        &self,
+        node: &CodeNode,
+        at: usize,
+        code_range: &CodeRange,
+        time: u64,
+        offset: u64,
+        sink: &mut S,
+    ) {
+        sink.extend_run(&self.fragment(code_range, node.mode), time);
+        if code_range.run_end != RunEnd::Cut {
+            sink.end_run(code_range.run_end, offset);
+            if S::NEEDS_EDGES {
+                let target = self.target_after(node, at);
+                sink.edge(code_range.last, target, code_range.run_end);
             }
         }
     }
 
-    /// Hands the beginning of a node to a sink.
+    /// Reports the beginning of a node to a sink.
     pub fn report_prefix<S: Sink>(
         &self,
         index: u32,
-        place: NodePosition,
+        position: NodePosition,
         time: u64,
         offset: u64,
         sink: &mut S,
     ) {
         let node = self.node(index);
         let code_ranges = self.code_ranges(node);
-        for (at, code_range) in code_ranges.iter().take(place.code_ranges).enumerate() {
-            sink.extend_run(&self.fragment(code_range, node.mode), time);
-            sink.end_run(code_range.run_end, offset);
-            if S::NEEDS_EDGES {
-                sink.edge(
-                    code_range.last,
-                    self.target_after(node, at),
-                    code_range.run_end,
-                );
+        for (at, code_range) in code_ranges.iter().take(position.code_ranges).enumerate() {
+            self.report_code_range(node, at, code_range, time, offset, sink);
+        }
+        let partial = code_ranges.get(position.code_ranges);
+        if let Some(code_range) = partial.filter(|_| position.instructions > 0) {
+            let fragment = self.prefix(code_range, position.instructions, node.mode);
+            sink.extend_run(&fragment, time);
+        }
+    }
+}
+
+/// No node, or one that is not known yet.
+pub(crate) const NO_NODE: u32 = u32::MAX;
+
+/// Why a node ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeEnd {
+    Conditional,
+    IndirectJump,
+    IndirectCall,
+    Return,
+    /// A near RET that cuts its target to 16 bits.
+    NarrowReturn,
+    Far,
+    Syscall,
+    /// INT n and the like: an event with FUP follows, never a plain TIP.
+    SoftwareInterrupt,
+    /// VMLAUNCH, VMRESUME: a TIP or TIP.PGD if it succeeds, else the next instruction.
+    VmEntry,
+    /// MOV CR3: TIP.PGD may bind to it, else the next instruction.
+    MovCr3,
+    /// PTWRITE: a PTW may bind to it, else the next instruction.
+    PtWrite,
+    /// The node is long enough; the next begins where it ends.
+    Full,
+    /// A jump back into the node: an endless loop.
+    Loop,
+    /// The next bytes were not mapped when the node was built, or are no instruction.
+    Unknown,
+    /// The code changed: the node must be looked up again by its start.
+    Dead,
+}
+
+impl NodeEnd {
+    /// Whether execution can continue to the next node without a packet.
+    pub fn continues_without_packet(self) -> bool {
+        matches!(
+            self,
+            NodeEnd::VmEntry
+                | NodeEnd::MovCr3
+                | NodeEnd::PtWrite
+                | NodeEnd::Full
+                | NodeEnd::Loop
+                | NodeEnd::Unknown
+        )
+    }
+
+    pub fn run_end(self) -> RunEnd {
+        match self {
+            NodeEnd::Conditional => RunEnd::Conditional,
+            NodeEnd::IndirectJump => RunEnd::IndirectJump,
+            NodeEnd::IndirectCall => RunEnd::IndirectCall,
+            NodeEnd::Return | NodeEnd::NarrowReturn => RunEnd::Return,
+            NodeEnd::Far => RunEnd::Far,
+            NodeEnd::Syscall => RunEnd::Syscall,
+            NodeEnd::VmEntry => RunEnd::VmEntry,
+            NodeEnd::MovCr3 => RunEnd::Off,
+            _ => RunEnd::Cut,
+        }
+    }
+}
+
+/// A superblock: instructions that run together.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeNode {
+    pub start: u64,
+    /// Target of the conditional branch at the end.
+    pub target: u64,
+    /// Address after the last instruction; for `Full` and `Loop` the address at which execution continues.
+    pub next: u64,
+    pub taken: u32,
+    pub fall: u32,
+    pub instructions: u32,
+    first_code_range: u32,
+    first_call: u32,
+    code_ranges: u16,
+    calls: u16,
+    pub end: NodeEnd,
+    /// The kind of the last instruction, also when the node is dead.
+    pub run_end: RunEnd,
+    pub mode: Mode,
+}
+
+impl CodeNode {
+    /// Returns the link and the address after the node. `taken`: after its conditional branch, which is taken.
+    #[inline(always)]
+    pub fn successor(&self, taken: bool) -> (u32, u64) {
+        match taken {
+            true => (self.taken, self.target),
+            false => (self.fall, self.next),
+        }
+    }
+
+    /// Sets the link of `successor`.
+    pub fn link(&mut self, taken: bool, next: u32) {
+        match taken {
+            true => self.taken = next,
+            false => self.fall = next,
+        }
+    }
+}
+
+/// A contiguous range of memory within a node.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeRange {
+    pub start: u64,
+    pub last: u64,
+    hash: u64,
+    factor: u64,
+    first_length: u32,
+    pub count: u32,
+    /// `Jump`, `Call`, or `Cut` for the last code range of a node.
+    pub run_end: RunEnd,
+}
+
+/// A near call that pushes: a direct one within a node, or an indirect one that ends it.
+#[derive(Clone, Debug)]
+pub(crate) struct NearCall {
+    pub return_ip: u64,
+    /// The node at `return_ip`, filled on first use.
+    pub node: u32,
+    /// Index of the code range within the node that ends in this call.
+    pub code_range: u16,
+}
+
+/// A position within a node: a number of whole code ranges, then a number of instructions in the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodePosition {
+    pub code_ranges: usize,
+    pub instructions: usize,
+}
+
+const PAGE_SHIFT: u32 = 12;
+
+/// Returns the range of bytes that may extend a node: those of an undecodable or unmapped instruction.
+fn bytes_after_unknown(node: &CodeNode) -> Option<(u64, u64)> {
+    let end = node.next.saturating_add(MAX_LENGTH as u64);
+    (node.end == NodeEnd::Unknown).then_some((node.next, end))
+}
+
+impl CodeCache {
+    /// Adds a new node to the index by page, if there is one.
+    fn add_to_pages(&mut self, index: u32) {
+        if let Some(mut nodes_by_page) = self.nodes_by_page.take() {
+            self.page_entries += self.add_node_to_pages(index, &mut nodes_by_page);
+            self.nodes_by_page = Some(nodes_by_page);
+        }
+    }
+
+    fn build_page_index(&mut self) -> AddressMap<Vec<u32>> {
+        let mut nodes_by_page = AddressMap::default();
+        let nodes = self.nodes.iter().zip(0..);
+        let live = nodes.filter(|(node, _)| node.end != NodeEnd::Dead);
+        self.page_entries = live
+            .map(|(_, index)| self.add_node_to_pages(index, &mut nodes_by_page))
+            .sum();
+        nodes_by_page
+    }
+
+    /// Adds a node to the pages that it touches. Returns their number.
+    fn add_node_to_pages(&self, index: u32, nodes_by_page: &mut AddressMap<Vec<u32>>) -> usize {
+        let mut added = 0;
+        let node = self.node(index);
+        // the last instruction may reach into the next page
+        let end_of = |range: &CodeRange| range.last.saturating_add(MAX_LENGTH as u64);
+        let code_ranges = self.code_ranges(node).iter();
+        let bytes = code_ranges.map(|range| (range.start, end_of(range)));
+        for (start, end) in bytes.chain(bytes_after_unknown(node)) {
+            for page in start >> PAGE_SHIFT..=(end - 1) >> PAGE_SHIFT {
+                let nodes: &mut Vec<u32> = nodes_by_page.entry(page).or_default();
+                if nodes.last() != Some(&index) {
+                    nodes.push(index);
+                    added += 1;
+                }
             }
         }
-        if let (Some(code_range), true) =
-            (code_ranges.get(place.code_ranges), place.instructions > 0)
-        {
-            sink.extend_run(
-                &self.prefix(code_range, place.instructions, node.mode),
-                time,
-            );
+        added
+    }
+
+    /// Marks the nodes dead that overlap `start..end`, or end where there was no instruction.
+    fn mark_dead(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
         }
+        let (first, last) = (start >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
+        let index = self.nodes_by_page.take();
+        let mut nodes_by_page = index.unwrap_or_else(|| self.build_page_index());
+        let pages: Vec<u64> = if last - first < nodes_by_page.len() as u64 {
+            (first..=last)
+                .filter(|page| nodes_by_page.contains_key(page))
+                .collect()
+        } else {
+            let all = nodes_by_page.keys().copied();
+            all.filter(|page| (first..=last).contains(page)).collect()
+        };
+        for page in pages {
+            let mut here = nodes_by_page.remove(&page).unwrap_or_default();
+            let before = here.len();
+            here.retain(|&index| {
+                let node = &self.nodes[index as usize];
+                if node.end == NodeEnd::Dead {
+                    return false;
+                }
+                let hit = self.code_ranges(node).iter().any(|code_range| {
+                    let length = self.lengths(code_range).last().copied().unwrap_or(0);
+                    code_range.start < end && code_range.last.saturating_add(length.into()) > start
+                });
+                let hit = hit
+                    || bytes_after_unknown(node).is_some_and(|(from, to)| from < end && to > start);
+                if hit {
+                    let (mode, at) = (node.mode, node.start);
+                    self.nodes[index as usize].end = NodeEnd::Dead;
+                    self.dead.push(index);
+                    self.nodes_by_start[mode as usize].remove(&at);
+                }
+                !hit
+            });
+            self.page_entries -= before - here.len();
+            if !here.is_empty() {
+                nodes_by_page.insert(page, here);
+            }
+        }
+        self.nodes_by_page = Some(nodes_by_page);
     }
 }

@@ -7,28 +7,17 @@
 
 use crate::error::{ErrorClass, FlowError};
 
-/// What is known of a byte range of the stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum ByteStatus {
-    /// Decoded, and the state it began with came from a PSB.
-    Exact = 0,
-    /// Decoded from an IP that a packet gave after a loss, no PSB having confirmed the state since.
-    Resumed = 1,
-    /// Not decoded into code that ran.
-    Lost = 2,
-    /// Of a thread that is not decoded.
-    Elsewhere = 3,
-}
-
-impl ByteStatus {
-    pub const fn name(self) -> &'static str {
-        match self {
-            ByteStatus::Exact => "exact",
-            ByteStatus::Resumed => "resumed",
-            ByteStatus::Lost => "lost",
-            ByteStatus::Elsewhere => "elsewhere",
-        }
+named_enum! {
+    /// What is known of a byte range of the stream.
+    ByteStatus {
+        /// Decoded, and the state it began with came from a PSB.
+        Exact = 0, "exact";
+        /// Decoded from an IP that a packet gave after a loss, no PSB having confirmed the state since.
+        Resumed = 1, "resumed";
+        /// Not decoded into code that ran.
+        Lost = 2, "lost";
+        /// Of a thread that is not decoded.
+        Elsewhere = 3, "elsewhere";
     }
 }
 

@@ -4,7 +4,7 @@
 //! move execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares
 //! the state with what a PSB+ says; `informational_packets` turns the others into events; `resynchronization` handles
 //! losses; `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not
-//! decoded. `snapshot` is the whole state as a value, with which another decoder can continue.
+//! decoded.
 //!
 //! | state      | what is known                                           | left by                                            |
 //! |------------|---------------------------------------------------------|----------------------------------------------------|
@@ -19,54 +19,57 @@
 //! Only timing packets come between OVF and its FUP (section 33.3.8): a FUP after any other packet does not belong to
 //! it.
 
+//!
+//! # Snapshots
+//!
+//! [`DecoderSnapshot`] is the whole state as a value, with which another decoder continues at the same position.
+//! Parallel decoding depends on it. A speculative decoder starts at a later PSB from a guess (`for_later_psb`); its
+//! segment is used only if the decoder before it arrives at an equal snapshot. So a snapshot holds everything that
+//! influences later results, and nothing else: neither counts and ledger, which begin empty in each segment, nor the
+//! code cache, which only saves time.
+
 mod erratum_workarounds;
 mod informational_packets;
 mod packet_dispatch;
 mod packet_loop;
 mod psb_plus;
 mod resynchronization;
-mod snapshot;
 mod table_driven;
 mod thread_schedule;
 
 use self::informational_packets::PendingEvents;
 use self::resynchronization::DeferredTips;
-pub(crate) use self::snapshot::DecoderSnapshot;
 use self::thread_schedule::AmbiguousInterval;
 use crate::address_spaces::Spaces;
 use crate::backpressure::DeferredCalls;
-use crate::counts::Counts;
 use crate::coverage_ledger::{ByteStatus, CoverageLedger, Span};
-use crate::errata::Errata;
 use crate::error::{Cause, FlowError};
 use crate::event::{Event, EventKind};
-use crate::interpreter::{Interpreter, PacketStamp};
-use crate::settings::Settings;
+use crate::interpreter::{Interpreter, InterpreterSnapshot, PacketStamp};
+use crate::settings::{Errata, Settings};
 use crate::sink::Sink;
-use crate::stream_window::StreamWindow;
-use crate::time::Clock;
-use crate::timing_samples::{TimingSample, TimingSamples};
-use crate::totals::Totals;
+use crate::stream_decoder::StreamWindow;
+use crate::time::{Clock, TimingSample, TimingSamples};
+use crate::totals::{Counts, Totals};
 use rtit_image::{Changed, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
+/// See the table above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TracingState {
     /// `resume`: tracing is on and the packets are whole, so that the next IP gives the position.
-    Lost {
-        resume: bool,
-    },
+    Lost { resume: bool },
+    /// After OVF.
     Overflow,
+    /// PacketEn is 0.
     Off,
     /// `unannounced`: offset of the PSB if tracing was off before.
-    PsbOn {
-        unannounced: Option<u64>,
-    },
+    PsbOn { unannounced: Option<u64> },
+    /// The interpreter has the position.
     On,
-    Async {
-        ip: u64,
-    },
+    /// After the FUP of an event.
+    Async { ip: u64 },
     /// A thread runs that is not decoded.
     Elsewhere,
 }
@@ -75,17 +78,18 @@ enum TracingState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct AwaitingFup {
     pub event: Event,
-    pub to: FupPurpose,
+    pub purpose: FupPurpose,
 }
 
+/// The effect of a FUP that completes another packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FupPurpose {
-    Tsx {
-        abort: bool,
-    },
+    /// Of MODE.TSX: a transaction begins, ends, or is aborted.
+    Tsx { abort: bool },
+    /// Of MODE.Exec: the mode applies here.
     Exec,
-    /// PTW, EXSTOP, BEP, CFE: the FUP only gives the address.
-    Place,
+    /// Of PTW, EXSTOP, BEP, CFE, TRIG: the FUP only gives the address.
+    Address,
 }
 
 /// Contents of a PSB+ so far.
@@ -97,26 +101,18 @@ struct PsbPlus {
     pub in_transaction: Option<bool>,
 }
 
-/// Decodes one stream. It holds no bytes: each call gets a window of the stream.
-pub struct Decoder {
-    interpreter: Interpreter,
-    clock: Clock,
-    ledger: CoverageLedger,
-    counts: Counts,
-    state: TracingState,
-    errata: Errata,
+/// The state of tracing, as the packets so far determine it.
+#[derive(Clone, PartialEq, Debug)]
+struct DecoderState {
+    tracing: TracingState,
     /// The last packet that moved execution was that of a branch.
     after_branch: bool,
-    /// Count of instructions at the FUP after an OVF.
-    instructions_at_overflow_fup: Option<u64>,
-    /// A PIP followed that FUP: that of a MOV CR3 if tracing is on (erratum APL12).
+    /// A PIP followed the FUP after an OVF: that of a MOV CR3 if tracing is on (erratum APL12).
     has_pip_after_overflow: bool,
     /// Instructions run by packets without IP since the last packet with one.
     instructions_past_ip: u64,
     /// The MOV CR3 to which the packet before was bound; nothing has run since (if `instructions_past_ip` is not 0).
     last_mov_cr3: Option<u64>,
-    /// The next packet but timing is a TraceStop.
-    tracestop_follows: bool,
     /// Types of the EVDs that wait for their CFE, one bit each.
     pending_evd_types: u64,
     /// Whether execution is in a transaction; `None`: not known.
@@ -133,6 +129,7 @@ pub struct Decoder {
     last_paging: Option<u64>,
     last_vmcs: Option<u64>,
     position: usize,
+    /// As `Scanner::block`.
     block: Option<u8>,
     /// The next PSB at or after `position` has to be found first.
     is_searching_psb: bool,
@@ -142,6 +139,49 @@ pub struct Decoder {
     /// Status of the bytes after the current thread that is not decoded.
     status_before: ByteStatus,
     deferred_tips: DeferredTips,
+}
+
+impl DecoderState {
+    /// Returns the state in which nothing is known.
+    fn lost_at(position: usize) -> DecoderState {
+        DecoderState {
+            tracing: TracingState::Lost { resume: false },
+            after_branch: false,
+            has_pip_after_overflow: false,
+            instructions_past_ip: 0,
+            last_mov_cr3: None,
+            pending_evd_types: 0,
+            in_transaction: None,
+            last_ip: 0,
+            psb_plus: None,
+            awaiting_fup: None,
+            pending_events: PendingEvents::default(),
+            disabled_ip: 0,
+            announced_mode: None,
+            last_paging: None,
+            last_vmcs: None,
+            position,
+            block: None,
+            is_searching_psb: false,
+            is_at_end: false,
+            paused_at: None,
+            status_before: ByteStatus::Exact,
+            deferred_tips: DeferredTips::default(),
+        }
+    }
+}
+
+/// Decodes one stream. It holds no bytes: each call gets a window of the stream.
+pub struct Decoder {
+    interpreter: Interpreter,
+    clock: Clock,
+    ledger: CoverageLedger,
+    state: DecoderState,
+    errata: Errata,
+    /// Count of instructions at the FUP after an OVF.
+    instructions_at_overflow_fup: Option<u64>,
+    /// The next packet but timing is a TraceStop.
+    tracestop_follows: bool,
     ambiguous: AmbiguousInterval,
     /// Calls of the last packet that the sink has not yet received.
     deferred_calls: DeferredCalls,
@@ -158,8 +198,8 @@ fn has_only_cyc_and_pad(head: &[u8]) -> bool {
 }
 
 impl Decoder {
-    /// Begins where the stream does, which begins with `stream`, if `settings` say how things are there; else at its
-    /// first PSB.
+    /// Starts at the beginning of the stream, which begins with `stream`, if `settings` give the state there; else at
+    /// its first PSB.
     pub fn new(
         spaces: impl Into<Spaces>,
         stream: StreamWindow<'_>,
@@ -168,8 +208,8 @@ impl Decoder {
         Decoder::begin(Interpreter::new(spaces.into(), settings), stream, settings)
     }
 
-    /// As `new`, of another stream over the same code, of which it keeps what it has learned. `spaces`: the code as it
-    /// is where a stream begins, as many spaces as `new` was given.
+    /// Starts another stream over the same code; keeps code cache and transitions. `spaces`: the code at the beginning
+    /// of the stream, as many spaces as `new` was given.
     pub(crate) fn restart(
         &mut self,
         spaces: &Spaces,
@@ -182,7 +222,7 @@ impl Decoder {
         *self = Decoder::begin(interpreter, stream, settings);
     }
 
-    /// Forgets code between two streams; `spaces` have what holds now.
+    /// Drops changed code between two streams. `spaces`: the current code.
     pub(crate) fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
         self.interpreter.forget(before, spaces, changed);
     }
@@ -196,10 +236,6 @@ impl Decoder {
             Some(_) => 0,
             None => find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len()),
         };
-        let error = FlowError {
-            offset: 0,
-            cause: Cause::BeforePsb,
-        };
         let mut ledger = CoverageLedger::new(Span {
             from: 0,
             to: 0,
@@ -209,48 +245,28 @@ impl Decoder {
         let head = stream.bytes.get(..position).unwrap_or(&[]);
         let none = position == stream.bytes.len() && settings.start.is_none();
         if none && position > 0 || !has_only_cyc_and_pad(head) {
-            ledger.fail(0, error);
+            let cause = Cause::BeforePsb;
+            ledger.fail(0, FlowError { offset: 0, cause });
         }
-        let position = if none { 0 } else { position };
         let mut clock = Clock::new(settings.time);
-        clock.points = settings.points.then(TimingSamples::default);
-        let mut state = TracingState::Lost { resume: false };
+        clock.samples = settings.timing_samples.then(TimingSamples::default);
+        let mut state = DecoderState::lost_at(if none { 0 } else { position });
+        state.is_searching_psb = settings.start.is_none();
         if let Some(start) = settings.start {
             interpreter.begin();
             interpreter.mode = start.mode;
             interpreter.go_to(start.ip.unwrap_or(0), 0);
-            state = start.ip.map_or(TracingState::Off, |_| TracingState::On);
+            state.tracing = start.ip.map_or(TracingState::Off, |_| TracingState::On);
+            state.last_ip = start.last_ip;
         }
         Decoder {
             interpreter,
             clock,
             ledger,
-            counts: Counts::default(),
             state,
             errata: Errata::of(settings.cpu),
-            after_branch: false,
             instructions_at_overflow_fup: None,
-            has_pip_after_overflow: false,
-            instructions_past_ip: 0,
-            last_mov_cr3: None,
             tracestop_follows: false,
-            pending_evd_types: 0,
-            in_transaction: None,
-            last_ip: settings.start.map_or(0, |start| start.last_ip),
-            psb_plus: None,
-            awaiting_fup: None,
-            pending_events: PendingEvents::default(),
-            disabled_ip: 0,
-            announced_mode: None,
-            last_paging: None,
-            last_vmcs: None,
-            position,
-            block: None,
-            is_searching_psb: settings.start.is_none(),
-            is_at_end: false,
-            paused_at: None,
-            status_before: ByteStatus::Exact,
-            deferred_tips: DeferredTips::default(),
             ambiguous: AmbiguousInterval::default(),
             deferred_calls: DeferredCalls::default(),
         }
@@ -272,7 +288,7 @@ impl Decoder {
             cycles: self.clock.total_cycles(),
             measured: self.clock.measured,
             inactive: self.clock.inactive,
-            ..self.counts.clone()
+            ..self.interpreter.counts.clone()
         }
     }
 
@@ -281,21 +297,20 @@ impl Decoder {
         self.interpreter.add_counts(counts);
     }
 
-    /// Takes the timing samples since the last call; empty unless `Settings::points`.
-    pub fn take_points(&mut self) -> Vec<TimingSample> {
-        let points = self.clock.points.as_mut();
-        points.map_or_else(Vec::new, |points| std::mem::take(&mut points.waiting))
+    /// Returns the timing samples since the last call; empty unless `Settings::timing_samples`.
+    pub fn take_samples(&mut self) -> Vec<TimingSample> {
+        self.clock.take_samples()
     }
 
-    /// How many points wait to be taken.
-    pub fn points_waiting(&self) -> usize {
-        let points = self.clock.points.as_ref();
-        points.map_or(0, |points| points.waiting.len())
+    /// Returns the number of timing samples that were not taken.
+    pub fn samples_waiting(&self) -> usize {
+        let samples = self.clock.samples.as_ref();
+        samples.map_or(0, |samples| samples.waiting.len())
     }
 
-    /// Number of counters in the transition tables.
-    pub fn places(&self) -> usize {
-        self.interpreter.places()
+    /// Returns the number of counters in the transition tables.
+    pub fn counters_in_use(&self) -> usize {
+        self.interpreter.counters_in_use()
     }
 
     /// Adds the sums of the transition tables to `totals`, the sink of this stream.
@@ -305,12 +320,12 @@ impl Decoder {
 
     /// Stream offset of the next packet.
     pub fn position(&self) -> usize {
-        self.position
+        self.state.position
     }
 
     /// True when the whole stream has been read.
     pub fn is_finished(&self) -> bool {
-        self.is_at_end
+        self.state.is_at_end
     }
 
     /// Whether calls of the last packet wait for the sink.
@@ -318,50 +333,199 @@ impl Decoder {
         !self.deferred_calls.is_empty()
     }
 
-    /// `CancellationToken` said so.
+    /// Whether the caller has cancelled decoding.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.interpreter.cancellation.is_cancelled()
     }
 
-    fn event<S: Sink>(
-        &self,
-        kind: EventKind,
-        ip: u64,
-        value: u64,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) {
-        if self.state == TracingState::Elsewhere {
-            return;
+    /// Sets offset and time of the current packet.
+    fn set_packet(&mut self, offset: u64) {
+        self.interpreter.packet = PacketStamp {
+            offset,
+            time: self.clock.stamp(),
+            now: self.clock.by_rate(),
+        };
+    }
+
+    /// Offset of the current packet.
+    fn offset(&self) -> u64 {
+        self.interpreter.packet.offset
+    }
+
+    /// Returns the mode from the next IP packet on.
+    fn take_announced_mode(&mut self) -> Mode {
+        let announced = self.state.announced_mode.take();
+        announced.unwrap_or(self.interpreter.mode)
+    }
+
+    /// Applies a PIP, which takes effect at the next entry. Returns whether it says anything new.
+    fn note_paging(&mut self, cr3: u64, nr: bool) -> bool {
+        self.clock.in_guest = nr;
+        self.interpreter.selector.next_paging = Some((cr3, nr));
+        let paging = Some(cr3 | u64::from(nr));
+        std::mem::replace(&mut self.state.last_paging, paging) != paging
+    }
+
+    /// Applies a VMCS packet, which takes effect at the next VM entry. Returns whether it says anything new.
+    fn note_vmcs(&mut self, pointer: u64) -> bool {
+        self.interpreter.selector.next_vmcs = Some(pointer);
+        std::mem::replace(&mut self.state.last_vmcs, Some(pointer)) != Some(pointer)
+    }
+
+    /// Reports an event of the current packet.
+    fn event<S: Sink>(&self, kind: EventKind, ip: u64, value: u64, sink: &mut S) {
+        if self.state.tracing != TracingState::Elsewhere {
+            sink.event(&self.new_event(kind, ip, value));
         }
-        sink.event(&Event {
+    }
+
+    fn new_event(&self, kind: EventKind, ip: u64, value: u64) -> Event {
+        Event {
             kind,
             ip,
             value,
             time: self.clock.stamp(),
-            offset: stamp.offset,
-        });
+            offset: self.offset(),
+        }
     }
 
     /// No FUP completed the packet that might have had one; MODE.Exec applies at `ip`.
     fn flush_awaiting_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) {
-        if let Some(mut awaiting_fup) = self.awaiting_fup.take() {
-            self.pending_events.release(None, 0, sink);
+        if let Some(mut awaiting_fup) = self.state.awaiting_fup.take() {
+            self.state.pending_events.release(None, 0, sink);
             // without a FUP it applies where tracing goes on, if no other comes before
-            if awaiting_fup.to == (FupPurpose::Tsx { abort: false })
-                && self.state == TracingState::Off
+            if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
+                && self.state.tracing == TracingState::Off
             {
-                self.pending_events.arrive_with(awaiting_fup.event);
+                self.state.pending_events.set_arriving(awaiting_fup.event);
                 return;
             }
-            if awaiting_fup.to == FupPurpose::Exec {
+            if awaiting_fup.purpose == FupPurpose::Exec {
                 awaiting_fup.event.ip = ip;
             }
             sink.event(&awaiting_fup.event);
             // only timing packets come between OVF and its FUP
-            if self.state == TracingState::Overflow {
-                self.state = TracingState::Off;
+            if self.state.tracing == TracingState::Overflow {
+                self.state.tracing = TracingState::Off;
             }
         }
+    }
+}
+
+/// The state of a decoder. Decoders with equal snapshots have equal results from there on.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct DecoderSnapshot {
+    state: DecoderState,
+    status: ByteStatus,
+    /// Nothing has run since the FUP after an OVF.
+    is_after_overflow_fup: bool,
+    clock: Clock,
+    interpreter: InterpreterSnapshot,
+    deferred_calls: DeferredCalls,
+}
+
+impl DecoderSnapshot {
+    pub fn position(&self) -> usize {
+        self.state.position
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.state.is_at_end
+    }
+
+    pub fn is_searching_psb(&self) -> bool {
+        self.state.is_searching_psb
+    }
+
+    /// Whether calls of the last packet wait for the sink.
+    pub fn has_deferred_calls(&self) -> bool {
+        !self.deferred_calls.is_empty()
+    }
+
+    /// Drops the time, for sinks without times.
+    pub fn without_time(mut self) -> DecoderSnapshot {
+        self.interpreter.forget_time();
+        self
+    }
+
+    /// Returns a guess of the state at a PSB later in the stream: without what a PSB+ contains.
+    pub fn for_later_psb(&self, position: usize) -> DecoderSnapshot {
+        let state = &self.state;
+        DecoderSnapshot {
+            state: DecoderState {
+                in_transaction: state.in_transaction,
+                pending_events: state.pending_events.for_later_psb(),
+                disabled_ip: state.disabled_ip,
+                last_paging: state.last_paging,
+                last_vmcs: state.last_vmcs,
+                status_before: state.status_before,
+                ..DecoderState::lost_at(position)
+            },
+            status: ByteStatus::Lost,
+            is_after_overflow_fup: false,
+            clock: self.clock.for_later_psb(),
+            interpreter: self.interpreter.for_later_psb(),
+            deferred_calls: DeferredCalls::default(),
+        }
+    }
+}
+
+impl Decoder {
+    pub(crate) fn snapshot(&self) -> DecoderSnapshot {
+        let mut state = self.state.clone();
+        state.last_mov_cr3 = state
+            .last_mov_cr3
+            .filter(|_| state.instructions_past_ip != 0);
+        let instructions = self.interpreter.counts.instructions;
+        DecoderSnapshot {
+            state,
+            status: self.ledger.status(),
+            is_after_overflow_fup: self.instructions_at_overflow_fup == Some(instructions),
+            clock: self.clock.without_accounts(),
+            interpreter: self.interpreter.snapshot(),
+            deferred_calls: self.deferred_calls.clone(),
+        }
+    }
+
+    /// Continues from a snapshot, with empty counts and ledger. `spaces`: the code at the beginning of the stream.
+    pub(crate) fn restore(&mut self, snapshot: &DecoderSnapshot, spaces: &Spaces) {
+        self.state = snapshot.state.clone();
+        self.clock = snapshot.clock.clone();
+        self.deferred_calls = snapshot.deferred_calls.clone();
+        self.interpreter.restore(&snapshot.interpreter, spaces);
+        self.reset_accounts(snapshot);
+    }
+
+    /// Begins a segment: empties counts and ledger.
+    pub(crate) fn begin_segment(&mut self) -> DecoderSnapshot {
+        let snapshot = self.snapshot();
+        self.clock = self.clock.without_accounts();
+        self.reset_accounts(&snapshot);
+        snapshot
+    }
+
+    fn reset_accounts(&mut self, snapshot: &DecoderSnapshot) {
+        self.instructions_at_overflow_fup = snapshot.is_after_overflow_fup.then_some(0);
+        self.interpreter.counts = Counts::default();
+        let position = snapshot.state.position as u64;
+        self.ledger = self.ledger.part(position, snapshot.status);
+    }
+
+    /// Ends segments after so many changes in their ledgers.
+    pub(crate) fn limit_segment_ledger(&mut self, max_changes: usize) {
+        self.ledger.limit_changes(max_changes);
+    }
+
+    /// Ends a segment and returns its counts, without those of the transition tables, and its ledger.
+    pub(crate) fn end_segment(&mut self) -> (Counts, CoverageLedger) {
+        let counts = self.interpreter_counts();
+        let position = self.state.position as u64;
+        let after = self.ledger.part(position, self.ledger.status());
+        (counts, std::mem::replace(&mut self.ledger, after))
+    }
+
+    /// Sets whether transitions are taken without being counted.
+    pub(crate) fn discard_results(&mut self, discard: bool) {
+        self.interpreter.discard_results(discard);
     }
 }

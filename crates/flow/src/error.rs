@@ -6,164 +6,93 @@ use std::fmt;
 
 use rtit_packet::PacketError;
 
-/// Kinds of errors. The numbers are those of the `class` column that Python sees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum ErrorClass {
-    /// Bytes that are no legal packet.
-    BadBytes = 1,
-    /// The code that ran is not in the image, or is no instruction there.
-    CodeNotFound = 2,
-    /// The packets say what the code cannot do.
-    Disagreement = 3,
-    /// The hardware reported that it lost packets (OVF).
-    HardwareLoss = 4,
-    /// A legal stream that cannot be followed.
-    Unsupported = 5,
-    /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
-    Incomplete = 6,
-    /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran;
-    /// one iteration is reported.
-    UnknownRepetitions = 7,
-    /// Code ran before or after a thread switch: it is reported for the thread before the switch.
-    AmbiguousThread = 8,
+named_enum! {
+    /// Kinds of errors. The numbers are those of the `class` column that Python sees.
+    ErrorClass {
+        /// Bytes that are no legal packet.
+        BadBytes = 1, "bad bytes";
+        /// The code that ran is not in the image, or is no instruction there.
+        CodeNotFound = 2, "code not found";
+        /// The packets contradict the code.
+        Disagreement = 3, "trace and code disagree";
+        /// The hardware reported that it lost packets (OVF).
+        HardwareLoss = 4, "loss reported by hardware";
+        /// A legal stream that cannot be followed.
+        Unsupported = 5, "unsupported";
+        /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
+        Incomplete = 6, "incomplete";
+        /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions
+        /// ran; one iteration is reported.
+        UnknownRepetitions = 7, "unknown repetitions";
+        /// Code ran before or after a thread switch: it is reported for the thread before the switch.
+        AmbiguousThread = 8, "ambiguous thread";
+    }
 }
 
 impl ErrorClass {
     /// One more than the highest number.
-    pub(crate) const COUNT: usize = 9;
-
-    pub const ALL: [ErrorClass; 8] = [
-        ErrorClass::BadBytes,
-        ErrorClass::CodeNotFound,
-        ErrorClass::Disagreement,
-        ErrorClass::HardwareLoss,
-        ErrorClass::Unsupported,
-        ErrorClass::Incomplete,
-        ErrorClass::UnknownRepetitions,
-        ErrorClass::AmbiguousThread,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            ErrorClass::BadBytes => "bad bytes",
-            ErrorClass::CodeNotFound => "code not found",
-            ErrorClass::Disagreement => "trace and code disagree",
-            ErrorClass::HardwareLoss => "loss reported by hardware",
-            ErrorClass::Unsupported => "unsupported",
-            ErrorClass::Incomplete => "incomplete",
-            ErrorClass::UnknownRepetitions => "unknown repetitions",
-            ErrorClass::AmbiguousThread => "ambiguous thread",
-        }
-    }
+    pub(crate) const COUNT: usize = ErrorClass::ALL.len() + 1;
 }
 
-/// What went wrong. Addresses are instruction pointers.
+/// The cause of an error. Addresses are instruction pointers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
+    /// Bytes that are no packet.
     Packet(PacketError),
     /// The bytes before the first PSB.
     BeforePsb,
     /// The stream ends within a packet.
     CutPacket,
+    /// OVF: the processor dropped packets.
     Overflow,
     /// Nothing is mapped at the address (or only a part of the instruction).
-    Unmapped {
-        ip: u64,
-    },
+    Unmapped { ip: u64 },
     /// The bytes at the address are no instruction.
-    Undecodable {
-        ip: u64,
-    },
+    Undecodable { ip: u64 },
     /// The code loops from this address without anything that a packet could decide.
-    EndlessLoop {
-        ip: u64,
-    },
+    EndlessLoop { ip: u64 },
     /// Branch results arrived where the instruction at the address takes none.
-    UnexpectedResult {
-        ip: u64,
-    },
+    UnexpectedResult { ip: u64 },
     /// A not-taken result at a near RET.
-    NotTakenReturn {
-        ip: u64,
-    },
+    NotTakenReturn { ip: u64 },
     /// A compressed RET without a call to go with it.
-    EmptyStack {
-        ip: u64,
-    },
+    EmptyStack { ip: u64 },
     /// A TIP or TIP.PGD arrived where the instruction at the address makes none.
-    UnexpectedTarget {
-        ip: u64,
-    },
+    UnexpectedTarget { ip: u64 },
     /// The stream has no branch results (DisTNT), and a conditional branch was reached.
-    NoResults {
-        ip: u64,
-    },
+    NoResults { ip: u64 },
     /// Branch results were left over when a packet arrived that comes after them.
-    ResultsLeft {
-        count: u64,
-    },
+    ResultsLeft { count: u64 },
     /// The address of a FUP, or the target of a TIP.PGD, is not on the path.
-    NotReached {
-        ip: u64,
-    },
+    NotReached { ip: u64 },
     /// The FUP of a PSB+ is not on the path that was followed.
-    Seam {
-        ip: u64,
-    },
+    Seam { ip: u64 },
     /// PSB+ names another mode than the one that was followed; `ip` is that of its FUP.
-    OtherMode {
-        ip: u64,
-    },
+    OtherMode { ip: u64 },
     /// A PSB+ says that tracing is on (`ip`) while it was off.
-    OnUnannounced {
-        ip: u64,
-    },
+    OnUnannounced { ip: u64 },
     /// A PSB+ says that tracing is off while it was on.
     OffUnannounced,
     /// An event struck at a VM entry and turned tracing off, or, by erratum SKD022, the VM entry ran and did.
-    VmEntryOrEvent {
-        ip: u64,
-    },
+    VmEntryOrEvent { ip: u64 },
     /// The MOV CR3 at the address stopped the trace, or a branch after it did.
-    MovCr3OrBranch {
-        ip: u64,
-    },
-    /// User code went on without a break over the time at which another thread had the processor.
-    TwoTurns {
-        since: u64,
-    },
+    MovCr3OrBranch { ip: u64 },
+    /// User code continued over the time at which the schedule gives the processor to another thread.
+    ContinuedOverSwitch { since: u64 },
     /// An event struck at the address, in a loop of so many instructions that makes no packet.
-    Repeats {
-        ip: u64,
-        instructions: u32,
-    },
-    /// What ran from the packet at offset `from` on may have run before or after `since`, when another thread had the
-    /// processor.
-    AmbiguousThread {
-        since: u64,
-        from: u64,
-    },
-    /// User code goes on with a CR3 that was another process's than the one that had the processor.
-    OtherProcess {
-        cr3: u64,
-    },
+    Repeats { ip: u64, instructions: u32 },
+    /// Code from the packet at offset `from` on ran before or after `since`, when another thread got the processor.
+    AmbiguousThread { since: u64, from: u64 },
+    /// User code continues with the CR3 of another process than the one that has the processor.
+    OtherProcess { cr3: u64 },
     /// The packet is not allowed here.
-    UnexpectedPacket {
-        name: &'static str,
-    },
+    UnexpectedPacket { name: &'static str },
     /// A packet that Table 33-15 forbids between BBP and BEP.
-    InBlock {
-        name: &'static str,
-    },
+    InBlock { name: &'static str },
     /// CFE of type `kind` after EVDs that are not of such an event (Table 33-51).
-    OtherEvent {
-        kind: u8,
-    },
+    OtherEvent { kind: u8 },
     /// The packet should carry an IP and does not.
-    NoIp {
-        name: &'static str,
-    },
+    NoIp { name: &'static str },
 }
 
 impl Cause {
@@ -182,7 +111,7 @@ impl Cause {
         }
     }
 
-    /// The bad value: an address or a number; 0 if there is none.
+    /// Returns the bad value: an address or a number; 0 if there is none.
     pub const fn value(&self) -> u64 {
         match *self {
             Cause::Unmapped { ip }
@@ -201,7 +130,7 @@ impl Cause {
             | Cause::Repeats { ip, .. }
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
-            Cause::TwoTurns { since } => since,
+            Cause::ContinuedOverSwitch { since } => since,
             Cause::AmbiguousThread { from, .. } => from,
             Cause::OtherProcess { cr3 } => cr3,
             Cause::OtherEvent { kind } => kind as u64,
@@ -212,114 +141,69 @@ impl Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Cause::Packet(ref error) => error.fmt(out),
-            Cause::BeforePsb => out.write_str("before the first PSB"),
-            Cause::CutPacket => out.write_str("the stream ends within a packet"),
-            Cause::Overflow => out.write_str("the processor dropped packets (OVF)"),
-            Cause::Unmapped { ip } => write!(out, "no code is known at {ip:#x}"),
-            Cause::Undecodable { ip } => write!(out, "the bytes at {ip:#x} are no instruction"),
-            Cause::EndlessLoop { ip } => {
-                write!(
-                    out,
-                    "the code loops for ever at {ip:#x}, yet a packet says that it went on"
-                )
-            }
+        let text = match *self {
+            Cause::Packet(ref error) => error.to_string(),
+            Cause::BeforePsb => "before the first PSB".into(),
+            Cause::CutPacket => "the stream ends within a packet".into(),
+            Cause::Overflow => "the processor dropped packets (OVF)".into(),
+            Cause::Unmapped { ip } => format!("no code is known at {ip:#x}"),
+            Cause::Undecodable { ip } => format!("the bytes at {ip:#x} are no instruction"),
+            Cause::EndlessLoop { ip } => format!("the code loops forever at {ip:#x}"),
             Cause::UnexpectedResult { ip } => {
-                write!(
-                    out,
-                    "a branch result for the instruction at {ip:#x}, which takes none"
-                )
+                format!("a branch result for the instruction at {ip:#x}, which takes none")
             }
-            Cause::NotTakenReturn { ip } => {
-                write!(out, "a not-taken result for the RET at {ip:#x}")
-            }
+            Cause::NotTakenReturn { ip } => format!("a not-taken result for the RET at {ip:#x}"),
             Cause::EmptyStack { ip } => {
-                write!(out, "a compressed RET at {ip:#x} without a matching call")
+                format!("a compressed RET at {ip:#x} without a matching call")
             }
             Cause::UnexpectedTarget { ip } => {
-                write!(
-                    out,
-                    "a target for the instruction at {ip:#x}, which takes none"
-                )
+                format!("a target for the instruction at {ip:#x}, which takes none")
             }
             Cause::NoResults { ip } => {
-                write!(
-                    out,
-                    "conditional branch at {ip:#x} in a stream without TNT (DisTNT)"
-                )
+                format!("conditional branch at {ip:#x} in a stream without TNT (DisTNT)")
             }
-            Cause::ResultsLeft { count } => {
-                write!(out, "{count} branch results were left over")
-            }
-            Cause::NotReached { ip } => write!(out, "{ip:#x} is not on the way"),
-            Cause::Seam { ip } => write!(out, "PSB+ gives {ip:#x}, which is not on the way"),
+            Cause::ResultsLeft { count } => format!("{count} branch results were left over"),
+            Cause::NotReached { ip } => format!("{ip:#x} is not on the path"),
+            Cause::Seam { ip } => format!("PSB+ gives {ip:#x}, which is not on the path"),
             Cause::OtherMode { ip } => {
-                write!(
-                    out,
-                    "PSB+ at {ip:#x} names a mode that no MODE.Exec announced"
-                )
+                format!("PSB+ at {ip:#x} names a mode that no MODE.Exec announced")
             }
             Cause::VmEntryOrEvent { ip } => {
-                write!(
-                    out,
-                    "whether the VM entry at {ip:#x} ran depends on the processor (SKD022)"
-                )
+                format!("whether the VM entry at {ip:#x} ran depends on the processor (SKD022)")
             }
             Cause::MovCr3OrBranch { ip } => {
-                write!(
-                    out,
-                    "the trace stopped at the MOV CR3 at {ip:#x} or at a branch behind it"
-                )
+                format!("the trace stopped at the MOV CR3 at {ip:#x} or at a branch after it")
             }
             Cause::OnUnannounced { ip } => {
-                write!(
-                    out,
-                    "PSB+ gives {ip:#x} though no TIP.PGE turned tracing on"
-                )
+                format!("PSB+ gives {ip:#x} though no TIP.PGE turned tracing on")
             }
-            Cause::TwoTurns { since } => {
-                write!(
-                    out,
-                    "another thread had the processor from TSC {since:#x} on, yet user code \
-                     continued: its thread is not certain"
-                )
-            }
-            Cause::AmbiguousThread { since, from } => {
-                write!(
-                    out,
-                    "code from offset {from:#x} on ran before or after TSC {since:#x}, when another \
-                     thread got the processor: no packet gives the time in between"
-                )
-            }
-            Cause::OtherProcess { cr3 } => {
-                write!(
-                    out,
-                    "CR3 {cr3:#x} belongs to another process than the one that has the processor: \
-                     the process of this code is not certain"
-                )
-            }
-            Cause::OffUnannounced => {
-                out.write_str("PSB+ gives no IP though no TIP.PGD turned tracing off")
-            }
-            Cause::Repeats { ip, instructions } => {
-                write!(
-                    out,
-                    "a loop of {instructions} instructions without a packet was left at {ip:#x}: \
-                     the number of iterations is not known"
-                )
-            }
-            Cause::UnexpectedPacket { name } => write!(out, "{name} has no place here"),
-            Cause::InBlock { name } => write!(out, "{name} may not come within a block"),
-            Cause::OtherEvent { kind } => {
-                write!(out, "CFE of type {kind:#x} after EVDs of another event")
-            }
-            Cause::NoIp { name } => write!(out, "{name} without an IP"),
-        }
+            Cause::ContinuedOverSwitch { since } => format!(
+                "another thread had the processor from TSC {since:#x} on, yet user code continued: \
+                 its thread is not certain"
+            ),
+            Cause::AmbiguousThread { since, from } => format!(
+                "code from offset {from:#x} on ran before or after TSC {since:#x}, when another thread \
+                 got the processor: no packet gives the time in between"
+            ),
+            Cause::OtherProcess { cr3 } => format!(
+                "CR3 {cr3:#x} belongs to another process than the one that has the processor: \
+                 the process of this code is not certain"
+            ),
+            Cause::OffUnannounced => "PSB+ gives no IP though no TIP.PGD turned tracing off".into(),
+            Cause::Repeats { ip, instructions } => format!(
+                "a loop of {instructions} instructions without a packet was left at {ip:#x}: \
+                 the number of iterations is not known"
+            ),
+            Cause::UnexpectedPacket { name } => format!("{name} is not allowed here"),
+            Cause::InBlock { name } => format!("{name} is not allowed within a block"),
+            Cause::OtherEvent { kind } => format!("CFE of type {kind:#x} after EVDs of another event"),
+            Cause::NoIp { name } => format!("{name} without an IP"),
+        };
+        out.write_str(&text)
     }
 }
 
-/// An error of a stream: what, and where.
+/// An error of a stream: its cause and its offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowError {
     /// Stream offset, in bytes, of the packet at which it was noticed.

@@ -21,20 +21,20 @@ mod reuse;
 
 use self::address_spaces::InactiveSpaces;
 pub(crate) use self::reuse::InterpreterSnapshot;
-use crate::address_spaces::Spaces;
+use crate::address_spaces::{SpaceSelector, Spaces};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::{CodeCache, CodeCachePool, NodeEnd, NodePosition, NO_NODE};
-use crate::counts::Counts;
 use crate::error::Cause;
 use crate::return_stack::{Entry, ReturnStack};
 use crate::settings::{FilterRanges, Settings};
 use crate::sink::{RunEnd, Sink};
+use crate::totals::Counts;
 use crate::transitions::Transitions;
 use rtit_image::{Changed, Space, View};
 use rtit_x86::Mode;
 
 /// Offset and time of the current packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketStamp {
     pub offset: u64,
     /// The time that rows get (`Clock::stamp`).
@@ -49,11 +49,15 @@ const MAX_PENDING_RESULTS: u8 = 64;
 pub(crate) struct Interpreter {
     pub code: CodeCache,
     pub view: View,
+    pub selector: SpaceSelector,
     pub stack: ReturnStack,
+    pub counts: Counts,
+    /// The current packet.
+    pub packet: PacketStamp,
     /// The transition tables. Here because they refer to nodes by index.
-    pub steps: Transitions,
+    pub transitions: Transitions,
     inactive: InactiveSpaces,
-    /// Time as of which the code is.
+    /// The code is that of this time.
     code_time: u64,
     pub mode: Mode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
@@ -78,7 +82,7 @@ pub(crate) struct Interpreter {
     /// Time at which execution entered from elsewhere, until `enter_space`.
     switched_at: Option<u64>,
     pub cancellation: CancellationPoll,
-    /// Where code is left for inactive; of one space alone.
+    /// The pool for the code cache of the next streams; only with a single space.
     cache_pool: Option<CodeCachePool>,
 }
 
@@ -87,14 +91,18 @@ impl Interpreter {
         let cancellation = CancellationPoll::new(spaces.cancellation.clone());
         let is_single_space = spaces.is_single_space();
         let cache_pool = spaces.cache_pool.clone().filter(|_| is_single_space);
+        let selector = SpaceSelector::new(&spaces);
         let (inactive, view) = InactiveSpaces::new(spaces, settings);
         Interpreter {
             code: CodeCache::new(settings.cache_limit, 0),
             view: view.unwrap_or_else(|| Space::new().view()),
+            selector,
             inactive,
             code_time: 0,
             stack: ReturnStack::default(),
-            steps: Transitions::new(settings, is_single_space),
+            counts: Counts::default(),
+            packet: PacketStamp::default(),
+            transitions: Transitions::new(settings, is_single_space),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,
@@ -156,7 +164,7 @@ impl Interpreter {
         }
         self.code.invalidate(changed);
         let dead = self.code.take_dead_nodes();
-        self.steps.invalidate(&dead);
+        self.transitions.invalidate(&dead);
     }
 
     /// Replaces node indices and call sites by addresses: they are about to become invalid.
@@ -164,7 +172,7 @@ impl Interpreter {
         self.ip = self.here();
         self.node = NO_NODE;
         self.stack.forget_sites(&self.code);
-        self.steps.invalidate_all(&self.code);
+        self.transitions.invalidate_all(&self.code);
     }
 
     /// Empties the code cache if it is above its limit.
@@ -217,13 +225,7 @@ impl Interpreter {
 
     /// Applies a TNT: follows the code as far as its bits reach.
     #[inline]
-    pub fn tnt<S: Sink>(
-        &mut self,
-        sink: &mut S,
-        counts: &mut Counts,
-        (bits, count): (u64, u8),
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub fn tnt<S: Sink>(&mut self, sink: &mut S, (bits, count): (u64, u8)) -> Result<(), Cause> {
         if self.pending_count + count > MAX_PENDING_RESULTS {
             return Err(Cause::ResultsLeft {
                 count: self.pending_count.into(),
@@ -231,30 +233,21 @@ impl Interpreter {
         }
         self.pending_results = self.pending_results << count | bits;
         self.pending_count += count;
-        self.use_pending_results(sink, counts, stamp)
+        self.use_pending_results(sink)
     }
 
     /// Uses TNT bits until none is left or a TIP is needed first.
-    fn use_pending_results<S: Sink>(
-        &mut self,
-        sink: &mut S,
-        counts: &mut Counts,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    fn use_pending_results<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
         while self.pending_count > 0 {
             let index = self.resolve()?;
             let node = self.code.node(index);
             let taken = self.pending_results >> (self.pending_count - 1) & 1 != 0;
             match node.end {
                 NodeEnd::Conditional => {
-                    let (link, ip) = if taken {
-                        (node.taken, node.target)
-                    } else {
-                        (node.fall, node.next)
-                    };
-                    self.report_node(index, sink, counts, stamp);
+                    let (link, ip) = node.successor(taken);
+                    self.report_node(index, sink);
                     if taken {
-                        sink.end_run(RunEnd::Conditional, stamp.offset);
+                        sink.end_run(RunEnd::Conditional, self.packet.offset);
                     }
                     if S::NEEDS_EDGES {
                         let kind = if taken {
@@ -264,16 +257,16 @@ impl Interpreter {
                         };
                         sink.edge(self.last_ip(index), ip, kind);
                     }
-                    counts.conditional += 1;
+                    self.counts.conditional += 1;
                     self.pending_count -= 1;
-                    self.time = stamp.time;
+                    self.time = self.packet.time;
                     self.node = link;
                     if link == NO_NODE {
                         self.link_conditional(index, ip, taken);
                     }
                 }
                 NodeEnd::Return | NodeEnd::NarrowReturn => {
-                    self.compressed_return(index, taken, sink, counts, stamp)?;
+                    self.compressed_return(index, taken, sink)?;
                 }
                 // their TIP may have been deferred until after this TNT
                 NodeEnd::IndirectJump | NodeEnd::IndirectCall => {
@@ -281,8 +274,8 @@ impl Interpreter {
                     return Ok(());
                 }
                 end if end.continues_without_packet() => {
-                    let path = self.find_binding_node(sink, counts, stamp, |_| false)?;
-                    self.run_path(&path, sink, counts, stamp);
+                    let path = self.find_binding_node(sink, |_| false)?;
+                    self.run_path(&path, sink);
                     self.node = path.last;
                 }
                 _ => {
@@ -301,8 +294,6 @@ impl Interpreter {
         index: u32,
         taken: bool,
         sink: &mut S,
-        counts: &mut Counts,
-        stamp: PacketStamp,
     ) -> Result<(), Cause> {
         if !taken {
             return Err(Cause::NotTakenReturn {
@@ -317,12 +308,12 @@ impl Interpreter {
                 ip: self.last_ip(index),
             });
         }
-        self.report_node(index, sink, counts, stamp);
-        sink.end_run(RunEnd::Return, stamp.offset);
-        counts.returns += 1;
-        counts.compressed_returns += 1;
+        self.report_node(index, sink);
+        sink.end_run(RunEnd::Return, self.packet.offset);
+        self.counts.returns += 1;
+        self.counts.compressed_returns += 1;
         self.pending_count -= 1;
-        self.time = stamp.time;
+        self.time = self.packet.time;
         let (site, ip) = match self.stack.pop() {
             Some(Entry::Site(site)) => {
                 (site, self.code.call(site).map_or(0, |call| call.return_ip))
@@ -331,7 +322,7 @@ impl Interpreter {
             None => (NO_NODE, 0),
         };
         if self.code.node(index).end == NodeEnd::NarrowReturn {
-            self.go_to(ip & 0xffff, stamp.time);
+            self.go_to(ip & 0xffff, self.packet.time);
             if S::NEEDS_EDGES {
                 sink.edge(self.last_ip(index), ip & 0xffff, RunEnd::Return);
             }
@@ -356,15 +347,8 @@ impl Interpreter {
     }
 
     /// Applies a TIP: the next instruction that needs a target goes to `ip`, in `mode`.
-    pub fn tip<S: Sink>(
-        &mut self,
-        sink: &mut S,
-        counts: &mut Counts,
-        ip: u64,
-        mode: Mode,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
-        let path = self.find_binding_node(sink, counts, stamp, |end| end == NodeEnd::VmEntry)?;
+    pub fn tip<S: Sink>(&mut self, sink: &mut S, ip: u64, mode: Mode) -> Result<(), Cause> {
+        let path = self.find_binding_node(sink, |end| end == NodeEnd::VmEntry)?;
         let end = self.code.node(path.last).end;
         match end {
             NodeEnd::IndirectJump
@@ -391,44 +375,44 @@ impl Interpreter {
                 ip: self.last_ip(path.last),
             });
         }
-        self.run_path(&path, sink, counts, stamp);
-        self.report_node(path.last, sink, counts, stamp);
-        sink.end_run(end.run_end(), stamp.offset);
+        self.run_path(&path, sink);
+        self.report_node(path.last, sink);
+        sink.end_run(end.run_end(), self.packet.offset);
         if S::NEEDS_EDGES {
             sink.edge(self.last_ip(path.last), ip, end.run_end());
         }
-        self.count_transfer(end, counts);
-        self.time = stamp.time;
+        self.count_transfer(end);
+        self.time = self.packet.time;
         self.mode = mode;
         if matches!(end, NodeEnd::Far | NodeEnd::Syscall | NodeEnd::VmEntry) {
-            self.go_to(ip, stamp.time);
-            if !self.enter_due_intervals(stamp.now) {
+            self.go_to(ip, self.packet.time);
+            if !self.enter_due_intervals(self.packet.now) {
                 return Ok(());
             }
             self.enter_space(end == NodeEnd::VmEntry);
             if S::NEEDS_EDGES {
                 sink.entered_space(self.code.space());
             }
-            self.update_kernel_code(stamp.now, sink);
-            return self.use_pending_results(sink, counts, stamp);
+            self.update_kernel_code(self.packet.now, sink);
+            return self.use_pending_results(sink);
         }
         self.ip = ip;
         self.node = self
             .code
             .lookup_target(&self.view, path.last, ip, mode)
             .unwrap_or(NO_NODE);
-        self.use_pending_results(sink, counts, stamp)
+        self.use_pending_results(sink)
     }
 
-    fn count_transfer(&mut self, end: NodeEnd, counts: &mut Counts) {
+    fn count_transfer(&mut self, end: NodeEnd) {
         match end {
             NodeEnd::Return | NodeEnd::NarrowReturn => {
                 // section 33.4.2.2: every near RET pops, compressed or not
                 self.stack.pop();
-                counts.returns += 1;
+                self.counts.returns += 1;
             }
-            NodeEnd::Conditional => counts.conditional += 1,
-            _ => counts.indirect += 1,
+            NodeEnd::Conditional => self.counts.conditional += 1,
+            _ => self.counts.indirect += 1,
         }
     }
 
@@ -455,12 +439,7 @@ impl Interpreter {
             .code
             .lookup(&self.view, ip, self.mode)
             .unwrap_or(NO_NODE);
-        let node = self.code.node_mut(index);
-        if taken {
-            node.taken = self.node;
-        } else {
-            node.fall = self.node;
-        }
+        self.code.node_mut(index).link(taken, self.node);
     }
 
     fn last_ip(&self, index: u32) -> u64 {
@@ -469,22 +448,17 @@ impl Interpreter {
 
     /// Reports a whole node and counts it.
     #[inline]
-    fn report_node<S: Sink>(
-        &mut self,
-        index: u32,
-        sink: &mut S,
-        counts: &mut Counts,
-        stamp: PacketStamp,
-    ) {
-        self.code.report_node(index, self.time, stamp.offset, sink);
-        self.count_node(index, counts);
+    fn report_node<S: Sink>(&mut self, index: u32, sink: &mut S) {
+        self.code
+            .report_node(index, self.time, self.packet.offset, sink);
+        self.count_node(index);
     }
 
     /// Counts a node and pushes its calls.
     #[inline]
-    fn count_node(&mut self, index: u32, counts: &mut Counts) {
+    fn count_node(&mut self, index: u32) {
         let node = self.code.node(index);
-        counts.instructions += u64::from(node.instructions);
+        self.counts.instructions += u64::from(node.instructions);
         if self.has_compressed_returns {
             let (first, calls) = self.code.calls(node);
             (first..)
@@ -494,26 +468,17 @@ impl Interpreter {
     }
 
     /// Reports the beginning of a node and counts it.
-    fn report_prefix<S: Sink>(
-        &mut self,
-        index: u32,
-        position: NodePosition,
-        sink: &mut S,
-        counts: &mut Counts,
-        stamp: PacketStamp,
-    ) {
+    fn report_prefix<S: Sink>(&mut self, index: u32, position: NodePosition, sink: &mut S) {
         self.code
-            .report_prefix(index, position, self.time, stamp.offset, sink);
+            .report_prefix(index, position, self.time, self.packet.offset, sink);
         let node = self.code.node(index);
         let whole = self
             .code
             .code_ranges(node)
             .iter()
             .take(position.code_ranges);
-        counts.instructions += whole
-            .map(|code_range| u64::from(code_range.count))
-            .sum::<u64>();
-        counts.instructions += position.instructions as u64;
+        let count = whole.map(|code_range| u64::from(code_range.count));
+        self.counts.instructions += count.sum::<u64>() + position.instructions as u64;
         let (first, calls) = self.code.calls(node);
         for (call, site) in calls.iter().zip(first..) {
             if self.has_compressed_returns && usize::from(call.code_range) < position.code_ranges {

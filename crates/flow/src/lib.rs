@@ -36,59 +36,74 @@
 
 #![forbid(unsafe_code)]
 
+/// Declares an enum whose variants have a number and a name, with `ALL` and `name`.
+macro_rules! named_enum {
+    (
+        $(#[$doc:meta])*
+        $enum:ident {
+            $($(#[$variant_doc:meta])* $variant:ident = $number:literal, $name:literal;)+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[repr(u8)]
+        pub enum $enum {
+            $($(#[$variant_doc])* $variant = $number,)+
+        }
+
+        impl $enum {
+            pub const ALL: [$enum; [$($number),+].len()] = [$($enum::$variant),+];
+
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($enum::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
 mod address_spaces;
 mod backpressure;
-mod bitmap;
 mod cancellation;
 mod code_cache;
-mod conditional_branches;
-mod counts;
+mod code_coverage;
 mod coverage_ledger;
 mod decoder;
 mod edge_counter;
-mod errata;
 mod error;
 mod event;
 mod hash;
-mod instruction_counts;
 mod interpreter;
-mod lookahead;
 mod packet_clock;
-mod perf_clock;
 mod return_stack;
-mod reusable_decoder;
 mod segments;
 mod settings;
 mod sink;
 mod sinks;
 mod sorted_counter;
-mod space_column;
 mod stream_decoder;
-mod stream_window;
 mod time;
-mod timing_samples;
 mod totals;
 mod transitions;
 
 pub use address_spaces::{GuestViews, ScheduledThread, SpaceKey, Spaces};
-pub use bitmap::{add_saturating, count_class, BitmapHash, EdgeFilter};
 pub use cancellation::CancellationToken;
 pub use code_cache::CodeCachePool;
-pub use conditional_branches::{conditionals, Conditional};
-pub use counts::Counts;
+pub use code_coverage::{
+    conditionals, count_instructions, Conditional, InstructionCount, InstructionCounts,
+};
 pub use coverage_ledger::{ByteStatus, CoverageLedger, Span};
 pub use decoder::Decoder;
-pub use edge_counter::EdgeCounter;
-pub use errata::{Cpu, Errata, Erratum};
+pub use edge_counter::{add_saturating, count_class, BitmapHash, EdgeCounter, EdgeFilter};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
-pub use hash::{hash_fragment, mix, AddressMap, K};
-pub use instruction_counts::{count_instructions, InstructionCount, InstructionCounts};
+pub use hash::{mix, AddressMap, K};
 pub use packet_clock::PacketClock;
-pub use perf_clock::{PerfClock, PerfTime, PerfTimeKind};
-pub use reusable_decoder::ReusableDecoder;
 pub use segments::{AdditiveDecoder, AdditiveSink, OrderedDecoder, ParallelConfig};
-pub use settings::{FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES};
+pub use settings::{
+    Cpu, Erratum, FilterRanges, InitialState, Settings, TransitionLimits, MAX_RANGES,
+};
 pub use sink::{
     Capacity, CountingSink, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds,
     TakenTransition, TakenTransitions,
@@ -99,8 +114,6 @@ pub use sinks::{
     HashedRun, HashedRunColumns, HashedRunSink, InstructionColumns, InstructionSink, OrderedSink,
     PlacedEvent, Run, RunColumns, RunSink,
 };
-pub use stream_decoder::{RunIterator, StreamDecoder};
-pub use stream_window::{StreamWindow, WindowSource};
-pub use time::{GuestTsc, TimeSettings};
-pub use timing_samples::TimingSample;
-pub use totals::{EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};
+pub use stream_decoder::{ReusableDecoder, StreamDecoder, StreamWindow, WindowSource};
+pub use time::{GuestTsc, TimeSettings, TimingSample};
+pub use totals::{Counts, EdgeTotal, RunTotal, Totals, DEFAULT_MAX_COUNTERS};

@@ -7,10 +7,8 @@
 use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, Scanner};
 
-use crate::lookahead::{Here, Line, Lookahead};
-use crate::stream_window::{StreamWindow, MARGIN};
-use crate::time::{Clock, TimeSettings};
-use crate::timing_samples::{TimingSample, TimingSamples};
+use crate::stream_decoder::{StreamWindow, MARGIN};
+use crate::time::{Clock, Here, Line, Lookahead, TimeSettings, TimingSample, TimingSamples};
 
 /// Bytes that are read ahead at a time. Any window has as many after the current packet.
 const DISTANCE: usize = MARGIN - 512;
@@ -28,10 +26,10 @@ pub struct PacketClock {
 }
 
 impl PacketClock {
-    /// `points`: collect timing samples.
-    pub fn new(settings: TimeSettings, points: bool) -> PacketClock {
+    /// `samples`: collect timing samples.
+    pub fn new(settings: TimeSettings, samples: bool) -> PacketClock {
         let mut clock = Clock::new(settings);
-        clock.points = points.then(TimingSamples::default);
+        clock.samples = samples.then(TimingSamples::default);
         PacketClock::at(clock, false, false)
     }
 
@@ -120,9 +118,8 @@ impl PacketClock {
     }
 
     /// Returns the timing samples since the last call.
-    pub fn take_points(&mut self) -> Vec<TimingSample> {
-        let points = self.clock.points.as_mut();
-        points.map_or_else(Vec::new, |points| std::mem::take(&mut points.waiting))
+    pub fn take_samples(&mut self) -> Vec<TimingSample> {
+        self.clock.take_samples()
     }
 
     /// Core cycles counted so far.
@@ -182,7 +179,7 @@ fn find_limits(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>)
         let is_cyc = matches!(packet.kind, PacketKind::Cyc { .. });
         let is_first = found.until == 0;
         if is_first {
-            let Some(latest) = ahead.clock.told_time() else {
+            let Some(latest) = ahead.clock.given_time() else {
                 after_cyc = is_cyc;
                 continue;
             };

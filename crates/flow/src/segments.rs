@@ -18,10 +18,8 @@
 
 mod additive;
 mod ordered;
-mod parallel_config;
-mod round_plan;
-mod worker_threads;
+mod rounds;
 
 pub use additive::{AdditiveDecoder, AdditiveSink};
 pub use ordered::OrderedDecoder;
-pub use parallel_config::ParallelConfig;
+pub use rounds::ParallelConfig;

@@ -11,74 +11,36 @@ use rtit_x86::Mode;
 use crate::backpressure::UnreportedPath;
 use crate::event::Event;
 
-/// Why a run ended: the kind of its last instruction, or what interrupted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum RunEnd {
-    /// The run continues in the next row.
-    Cut = 0,
-    /// A conditional branch that was taken.
-    Conditional = 1,
-    Jump = 2,
-    Call = 3,
-    IndirectJump = 4,
-    IndirectCall = 5,
-    Return = 6,
-    /// Far JMP, CALL, RET, IRET and the like.
-    Far = 7,
-    Syscall = 8,
-    /// An event struck before the next instruction.
-    Event = 9,
-    /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
-    Off = 10,
-    /// What followed is lost.
-    Lost = 11,
-    /// The stream ended.
-    EndOfStream = 12,
-    /// VMLAUNCH, VMRESUME.
-    VmEntry = 13,
-}
-
-impl RunEnd {
-    pub const ALL: [RunEnd; 14] = [
-        RunEnd::Cut,
-        RunEnd::Conditional,
-        RunEnd::Jump,
-        RunEnd::Call,
-        RunEnd::IndirectJump,
-        RunEnd::IndirectCall,
-        RunEnd::Return,
-        RunEnd::Far,
-        RunEnd::Syscall,
-        RunEnd::Event,
-        RunEnd::Off,
-        RunEnd::Lost,
-        RunEnd::EndOfStream,
-        RunEnd::VmEntry,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunEnd::Cut => "cut",
-            RunEnd::Conditional => "conditional",
-            RunEnd::Jump => "jump",
-            RunEnd::Call => "call",
-            RunEnd::IndirectJump => "indirect jump",
-            RunEnd::IndirectCall => "indirect call",
-            RunEnd::Return => "return",
-            RunEnd::Far => "far",
-            RunEnd::Syscall => "syscall",
-            RunEnd::Event => "event",
-            RunEnd::Off => "off",
-            RunEnd::Lost => "lost",
-            RunEnd::EndOfStream => "end of stream",
-            RunEnd::VmEntry => "vm entry",
-        }
+named_enum! {
+    /// Why a run ended: the kind of its last instruction, or what interrupted it.
+    RunEnd {
+        /// The run continues in the next row.
+        Cut = 0, "cut";
+        /// A conditional branch that was taken.
+        Conditional = 1, "conditional";
+        Jump = 2, "jump";
+        Call = 3, "call";
+        IndirectJump = 4, "indirect jump";
+        IndirectCall = 5, "indirect call";
+        Return = 6, "return";
+        /// Far JMP, CALL, RET, IRET and the like.
+        Far = 7, "far";
+        Syscall = 8, "syscall";
+        /// An event struck before the next instruction.
+        Event = 9, "event";
+        /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
+        Off = 10, "off";
+        /// What followed is lost.
+        Lost = 11, "lost";
+        /// The stream ended.
+        EndOfStream = 12, "end of stream";
+        /// VMLAUNCH, VMRESUME.
+        VmEntry = 13, "vm entry";
     }
 }
 
 /// Contiguous instructions that ran one after the other, at least one: a run, or a part of one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RunFragment<'a> {
     /// IP of the first instruction.
     pub start: u64,

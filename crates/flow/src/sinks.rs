@@ -10,14 +10,11 @@ mod column_set;
 mod column_sink;
 mod hashed_runs;
 mod instructions;
-mod ordered_sink;
 mod runs;
-mod templates;
 
 pub use block_ids::{Block, BlockIdColumns, BlockIdSink, BlockTable};
 pub use branches::{BranchColumns, BranchSink};
-pub use column_sink::ColumnSink;
+pub use column_sink::{ColumnSink, OrderedSink};
 pub use hashed_runs::{HashedRun, HashedRunColumns, HashedRunSink};
 pub use instructions::{InstructionColumns, InstructionSink};
-pub use ordered_sink::OrderedSink;
 pub use runs::{PlacedEvent, Run, RunColumns, RunSink};

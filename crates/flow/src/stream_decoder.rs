@@ -1,17 +1,16 @@
-//! A stream, its decoder and its sink together; results in batches or one by one.
+//! Streams and their decoders: a stream with its decoder and sink ([`StreamDecoder`]), windows of a stream that is not
+//! in memory as a whole, and a decoder for many short streams over the same code ([`ReusableDecoder`]).
+
+use rtit_image::Changed;
 
 use crate::address_spaces::Spaces;
-use crate::counts::Counts;
 use crate::coverage_ledger::CoverageLedger;
 use crate::decoder::Decoder;
-use crate::settings::Settings;
+use crate::settings::{InitialState, Settings};
 use crate::sink::Sink;
-use crate::sinks::{
-    HashedRun, HashedRunColumns, HashedRunSink, InstructionSink, OrderedSink, RunSink,
-};
-use crate::stream_window::WindowSource;
-use crate::timing_samples::TimingSample;
-use crate::totals::Totals;
+use crate::sinks::{HashedRunSink, InstructionSink, OrderedSink, RunSink};
+use crate::time::TimingSample;
+use crate::totals::{Counts, Totals};
 
 /// One stream of packets (`B`: anything that holds its bytes or a window of them), followed into a sink.
 pub struct StreamDecoder<B, S> {
@@ -51,14 +50,14 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
             .decode_until(self.stream.window(), until, &mut self.sink)
     }
 
-    /// Takes the timing samples since the last call; see `Settings::points`.
-    pub fn take_points(&mut self) -> Vec<TimingSample> {
-        self.decoder.take_points()
+    /// Returns the timing samples since the last call; see `Settings::timing_samples`.
+    pub fn take_samples(&mut self) -> Vec<TimingSample> {
+        self.decoder.take_samples()
     }
 
-    /// How many points wait to be taken.
-    pub fn points_waiting(&self) -> usize {
-        self.decoder.points_waiting()
+    /// Returns the number of timing samples that were not taken.
+    pub fn samples_waiting(&self) -> usize {
+        self.decoder.samples_waiting()
     }
 
     /// Offset before which the window's bytes are not needed any more.
@@ -120,15 +119,11 @@ impl<B: WindowSource> StreamDecoder<B, RunSink> {
 impl<B: WindowSource> StreamDecoder<B, Totals> {
     /// Runs and edges added up.
     pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        StreamDecoder::with_sink(
-            stream,
-            spaces,
-            settings,
-            Totals::with_max_counters(settings.places),
-        )
+        let totals = Totals::with_max_counters(settings.max_counters);
+        StreamDecoder::with_sink(stream, spaces, settings, totals)
     }
 
-    /// What was added up so far.
+    /// Returns the totals so far.
     pub fn totals(&mut self) -> &mut Totals {
         self.decoder.take_totals(&mut self.sink);
         &mut self.sink
@@ -148,47 +143,159 @@ impl<B: WindowSource> StreamDecoder<B, HashedRunSink> {
     }
 }
 
-/// The runs of a stream with the hashes over their IPs, one by one, for comparison with a truth.
-pub struct RunIterator<B> {
-    flow: StreamDecoder<B, HashedRunSink>,
-    batch: HashedRunColumns,
-    next: usize,
+/// Bytes of a stream from offset `base` on; all offsets elsewhere are of the whole stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamWindow<'a> {
+    pub bytes: &'a [u8],
+    pub base: usize,
+    /// Nothing follows these bytes.
+    pub last: bool,
 }
 
-/// Runs decoded at a time.
-const RUNS: usize = 4096;
+/// Bytes before the end of a window, other than the last, in which no packet is read: no packet is longer, and the
+/// clock looks ahead (`packet_clock`).
+pub(crate) const MARGIN: usize = 1 << 12;
 
-impl<B: WindowSource> RunIterator<B> {
-    pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        let mut flow = StreamDecoder::hashed(stream, spaces, settings);
-        flow.sink.set_limit(RUNS);
-        RunIterator {
-            flow,
-            batch: HashedRunColumns::default(),
-            next: 0,
+impl<'a> StreamWindow<'a> {
+    /// Returns the window of a stream that is in memory as a whole.
+    pub fn whole(bytes: &'a [u8]) -> StreamWindow<'a> {
+        StreamWindow {
+            bytes,
+            base: 0,
+            last: true,
         }
     }
 
-    /// The ledger and the counts: complete when the iterator has ended.
-    pub fn flow(&self) -> &StreamDecoder<B, HashedRunSink> {
-        &self.flow
+    /// Offset after the last byte.
+    pub fn end(&self) -> usize {
+        self.base + self.bytes.len()
+    }
+
+    /// Offset from which on packets are read only with the next window.
+    pub fn limit(&self) -> usize {
+        if self.last {
+            usize::MAX
+        } else {
+            self.end().saturating_sub(MARGIN)
+        }
+    }
+
+    pub(crate) fn byte(&self, offset: usize) -> Option<u8> {
+        self.bytes.get(offset.checked_sub(self.base)?).copied()
     }
 }
 
-impl<B: AsRef<[u8]>> Iterator for RunIterator<B> {
-    type Item = HashedRun;
+/// A source of the windows of a stream.
+pub trait WindowSource {
+    fn window(&self) -> StreamWindow<'_>;
+}
 
-    fn next(&mut self) -> Option<HashedRun> {
-        loop {
-            if let Some(run) = self.batch.get(self.next) {
-                self.next += 1;
-                return Some(run);
-            }
-            if !self.flow.advance() && self.flow.sink.is_empty() {
-                return None;
-            }
-            self.batch = self.flow.sink.take_batch();
-            self.next = 0;
+impl<B: AsRef<[u8]>> WindowSource for B {
+    fn window(&self) -> StreamWindow<'_> {
+        StreamWindow::whole(self.as_ref())
+    }
+}
+
+/// A decoder for many short streams over the same code, for a fuzzer that decodes thousands of traces a second.
+///
+/// Most of the time of a short decode goes into building nodes and transitions, so these are kept. All other state is
+/// reset for each stream: results are those of a new decoder. Code that changes outside the image must be reported
+/// (`forget`).
+///
+/// ```
+/// use rtit_flow::{EdgeCounter, ReusableDecoder, Settings};
+/// let mut space = rtit_image::Space::new();
+/// space.map(0, 0x1000, [0x74, 0x00, 0xc3][..].into()); // je 1002; ret
+/// let mut decoder = ReusableDecoder::new(space.view(), &Settings::default());
+/// let mut hits = EdgeCounter::default();
+/// // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
+/// let mut stream = [0x02, 0x82].repeat(8);
+/// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
+/// for _ in 0..2 {
+///     decoder.run(&stream, &mut hits);
+///     let edges = hits.take();
+///     assert_eq!((edges[0].from, edges[0].to, edges[0].count), (0x1000, 0x1002, 1));
+/// }
+/// ```
+pub struct ReusableDecoder {
+    /// The code at the beginning of a stream.
+    spaces: Spaces,
+    settings: Settings,
+    decoder: Decoder,
+}
+
+impl ReusableDecoder {
+    pub fn new(spaces: impl Into<Spaces>, settings: &Settings) -> ReusableDecoder {
+        let mut spaces = spaces.into();
+        spaces.rewind();
+        ReusableDecoder {
+            decoder: Decoder::new(spaces.clone(), StreamWindow::whole(&[]), settings),
+            spaces,
+            settings: *settings,
         }
+    }
+
+    /// Sets the state at the beginning of the next streams.
+    pub fn start_at(&mut self, start: Option<InitialState>) {
+        self.settings.start = start;
+    }
+
+    /// Begins another stream with its first window; `advance` decodes it.
+    pub fn begin(&mut self, stream: StreamWindow<'_>) {
+        self.decoder.restart(&self.spaces, stream, &self.settings);
+    }
+
+    /// As `Decoder::decode_until`.
+    pub fn advance<S: Sink>(
+        &mut self,
+        stream: StreamWindow<'_>,
+        until: usize,
+        sink: &mut S,
+    ) -> bool {
+        self.decoder.decode_until(stream, until, sink)
+    }
+
+    /// Decodes a whole stream into a sink that is never full, or that was made as large as it may become.
+    pub fn run<S: Sink>(&mut self, stream: &[u8], sink: &mut S) {
+        let window = StreamWindow::whole(stream);
+        self.begin(window);
+        while self.advance(window, usize::MAX, sink) && !sink.is_full() {}
+    }
+
+    /// Drops the code from `start` to before `end`, which has changed since the last stream. `spaces`: the current
+    /// code. Returns false, and does nothing, if they do not have the same keys as before.
+    pub fn forget(&mut self, spaces: impl Into<Spaces>, start: u64, end: u64) -> bool {
+        let mut spaces = spaces.into();
+        if !spaces.has_same_keys(&self.spaces) {
+            return false;
+        }
+        spaces.rewind();
+        let changed = match (start, end) {
+            (0, u64::MAX) => Changed::All,
+            _ => Changed::Ranges(vec![(start, end)]),
+        };
+        self.decoder.forget(&self.spaces, &spaces, &changed);
+        self.spaces = spaces;
+        true
+    }
+
+    /// Returns the ledger of the last stream.
+    pub fn ledger(&self) -> &CoverageLedger {
+        self.decoder.ledger()
+    }
+
+    /// Returns the counts of the last stream.
+    pub fn counts(&self) -> Counts {
+        self.decoder.counts()
+    }
+
+    /// Adds the sums of the transition tables to `totals`, the sink of the last stream.
+    pub fn take_totals(&mut self, totals: &mut Totals) {
+        self.decoder.take_totals(totals);
+    }
+
+    /// Offset of the next packet.
+    pub fn position(&self) -> usize {
+        self.decoder.position()
     }
 }

@@ -7,14 +7,16 @@
 //!
 //! There are two estimates. `by_rate` is the time at that rate. It does not depend on how CYCs are added up, so the
 //! transition tables and the interpreter agree on it, and decisions by time (scheduling intervals, code versions) use
-//! it. `now`, which rows get, is limited in addition by the next TSC or MTC (module `lookahead`): it is not later than
+//! it. `now`, which rows get, is limited in addition by the next TSC or MTC ([`Lookahead`]): it is not later than
 //! that packet, and lies within the straight lines that lead there (section 33.8.3.4).
 //!
 //! A comparison of cycles and time is void after an overflow, lost bytes, sleep or another CBR ratio: `broken` is set
-//! until the next packet that gives the time. Timing samples between which cycles add up have the same `span`.
+//! until the next packet that gives the time.
+//!
+//! With `Settings::timing_samples` rows get the number of the last [`TimingSample`] in place of a time; callers compute
+//! bounds of times from rows and samples. Samples between which cycles add up have the same `span`.
 
-use crate::lookahead::Lookahead;
-use crate::timing_samples::{TimingSample, TimingSamples};
+use crate::stream_decoder::StreamWindow;
 
 /// Properties of the traced machine that the clock needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -120,28 +122,26 @@ pub(crate) struct Clock {
     pub in_guest: bool,
     crystal: Crystal,
     /// Timing samples, if the caller needs them.
-    pub points: Option<TimingSamples>,
+    pub samples: Option<TimingSamples>,
     span: u64,
     /// A packet gave the time since the last sample.
-    told: bool,
+    is_time_given: bool,
 }
 
 /// The crystal clock, as far as TMA and MTC determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crystal {
+    /// No TMA or MTC since the last TSC.
     Unknown,
     /// A TSC and its TMA; the crystal edge at or before that TSC.
-    Tma {
-        edge: u64,
-        ctc: u16,
-    },
-    /// An MTC with payload `ctc`, `ticks` crystal ticks after the edge at time `edge`. `told`: the edge is known from
+    Tma { edge: u64, ctc: u16 },
+    /// An MTC with payload `ctc`, `ticks` crystal ticks after the edge at time `edge`. `exact`: the edge is known from
     /// a TMA, else it is an estimate.
     Mtc {
         edge: u64,
         ticks: u64,
         ctc: u8,
-        told: bool,
+        exact: bool,
     },
 }
 
@@ -166,9 +166,9 @@ impl Clock {
             inactive: 0,
             in_guest: false,
             crystal: Crystal::Unknown,
-            points: None,
+            samples: None,
             span: 0,
-            told: false,
+            is_time_given: false,
         }
     }
 
@@ -187,41 +187,48 @@ impl Clock {
     /// The time of rows: the estimate, or the number of the last sample.
     #[inline]
     pub fn stamp(&self) -> u64 {
-        match &self.points {
+        match &self.samples {
             None => self.now,
-            Some(points) => points.count,
+            Some(samples) => samples.count,
         }
     }
 
     /// Called after a timing packet at `offset`: adds a sample.
     #[inline]
     pub fn mark(&mut self, offset: u64) {
-        if self.points.is_some() {
-            self.push_point(offset);
+        if self.samples.is_some() {
+            self.push_sample(offset);
         }
     }
 
+    /// Returns the timing samples since the last call.
+    pub fn take_samples(&mut self) -> Vec<TimingSample> {
+        let samples = self.samples.as_mut();
+        samples.map_or_else(Vec::new, |samples| std::mem::take(&mut samples.waiting))
+    }
+
     #[cold]
-    fn push_point(&mut self, offset: u64) {
-        let point = TimingSample {
+    fn push_sample(&mut self, offset: u64) {
+        let sample = TimingSample {
             offset,
             time: self.now,
             cycles: self.total_cycles,
             frequency: self.frequency(),
-            known: std::mem::take(&mut self.told),
+            known: std::mem::take(&mut self.is_time_given),
             span: self.span,
         };
-        if let Some(points) = &mut self.points {
-            points.push(point);
+        if let Some(samples) = &mut self.samples {
+            samples.waiting.push(sample);
+            samples.count += 1;
         }
     }
 
     /// Returns an upper bound of the time directly after a CYC, if the length of cycles has changed by some percent at
     /// most.
     pub fn latest(&self) -> Option<u64> {
-        let way = self.now.saturating_sub(self.known);
+        let since_known = self.now.saturating_sub(self.known);
         let counted = !self.broken && self.rate().is_some();
-        counted.then(|| self.now.saturating_add(way / SLACK + SLACK))
+        counted.then(|| self.now.saturating_add(since_known / SLACK + SLACK))
     }
 
     pub fn total_cycles(&self) -> u64 {
@@ -247,7 +254,7 @@ impl Clock {
         }
         self.set(time);
         self.tsc = time;
-        self.told = true;
+        self.is_time_given = true;
         self.crystal = Crystal::Unknown;
     }
 
@@ -265,7 +272,7 @@ impl Clock {
                 edge: self.by_rate,
                 ticks: 0,
                 ctc,
-                told: false,
+                exact: false,
             },
             Crystal::Tma { edge, ctc: from } => {
                 let known = u64::from(u16::MAX).min((1 << (shift + 8)) - 1);
@@ -275,47 +282,45 @@ impl Clock {
                     edge,
                     ticks,
                     ctc,
-                    told: true,
+                    exact: true,
                 }
             }
             Crystal::Mtc {
                 edge,
                 ticks,
                 ctc: last,
-                told,
+                exact,
             } => {
                 let periods = u64::from(ctc.wrapping_sub(last));
                 Crystal::Mtc {
                     edge,
                     ticks: ticks.saturating_add(periods << shift),
                     ctc,
-                    told,
+                    exact,
                 }
             }
         };
         let first = matches!(self.crystal, Crystal::Unknown);
         self.crystal = next;
-        if let (
+        let (edge, ticks, exact) = match next {
             Crystal::Mtc {
-                edge, ticks, told, ..
-            },
-            false,
-        ) = (next, first)
-        {
-            if let Some(span) = self.crystal_ticks(ticks) {
-                let time = edge.saturating_add(span);
-                self.told |= told;
-                if self.cycles == 0 && self.counted {
-                    // No CYC came with this MTC, one came earlier: the next CYC counts from there (section 33.3.6.3).
-                    self.reach(time);
-                } else {
-                    self.measure(time);
-                    self.set(time);
-                }
-                return true;
-            }
+                edge, ticks, exact, ..
+            } if !first => (edge, ticks, exact),
+            _ => return false,
+        };
+        let Some(span) = self.crystal_ticks(ticks) else {
+            return false;
+        };
+        let time = edge.saturating_add(span);
+        self.is_time_given |= exact;
+        if self.cycles == 0 && self.counted {
+            // No CYC came with this MTC, one came earlier: the next CYC counts from there (section 33.3.6.3).
+            self.reach(time);
+        } else {
+            self.measure(time);
+            self.set(time);
         }
-        false
+        true
     }
 
     /// Whether MTCs were due before `time`: the processor slept, and counted no cycles then. One may come after a TSC
@@ -392,19 +397,19 @@ impl Clock {
         (self.base, self.known, self.by_rate) = (self.now, self.now, self.now);
     }
 
-    /// The same, to look ahead with.
+    /// Returns a copy of the clock that reads ahead of this one.
     pub fn ahead(&self) -> Clock {
         Clock {
-            points: None,
-            told: false,
+            samples: None,
+            is_time_given: false,
             lookahead: Lookahead::default(),
             ..self.clone()
         }
     }
 
-    /// The time of the first TSC or MTC since this clock went ahead, if there was one.
-    pub fn told_time(&self) -> Option<u64> {
-        self.told.then_some(self.known)
+    /// Returns the time of the first TSC or MTC since this clock went ahead, if there was one.
+    pub fn given_time(&self) -> Option<u64> {
+        self.is_time_given.then_some(self.known)
     }
 
     /// Cycles since this clock went ahead of `from`, if all of them were counted.
@@ -500,7 +505,7 @@ impl Clock {
 }
 
 /// Returns the time nearest to `to` of all with the 56 bits of a TSC packet.
-pub(crate) fn nearest(payload: u64, to: u64) -> u64 {
+fn nearest(payload: u64, to: u64) -> u64 {
     let full = (to & !(TSC_BITS - 1)) | payload;
     let candidates = [
         full.wrapping_sub(TSC_BITS),
@@ -511,6 +516,107 @@ pub(crate) fn nearest(payload: u64, to: u64) -> u64 {
         .into_iter()
         .min_by_key(|value| value.abs_diff(to));
     nearest.unwrap_or(full)
+}
+
+/// A position in a stream, with the state of the packet scanner there.
+pub(crate) struct Here<'a> {
+    pub stream: StreamWindow<'a>,
+    pub offset: u64,
+    /// As `Scanner::block`.
+    pub block: Option<u8>,
+    /// Within PSB+.
+    pub in_psb_plus: bool,
+    /// PacketEn is 0.
+    pub off: bool,
+}
+
+/// The limits of the estimate between the last packet that gave the time and the next one.
+///
+/// Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it
+/// were (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after
+/// such a packet to the next one (`packet_clock`). Nothing is read ahead in a stream without CYCs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Lookahead {
+    /// Offset up to which packets have been read; `u64::MAX`: one of them gives the time.
+    pub until: u64,
+    /// The time of that packet, an upper limit for all before it; `u64::MAX`: none was found.
+    pub latest: u64,
+    /// Line to the time of that packet, with the most cycles that may have passed by then.
+    pub line: Option<Line>,
+    /// The same with the fewest cycles.
+    pub upper: Option<Line>,
+}
+
+/// A straight line from a point (time, cycles): `ticks` pass in `cycles`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Line {
+    pub from: (u64, u64),
+    pub ticks: u64,
+    pub cycles: u64,
+}
+
+impl Default for Lookahead {
+    fn default() -> Lookahead {
+        Lookahead {
+            until: 0,
+            latest: u64::MAX,
+            line: None,
+            upper: None,
+        }
+    }
+}
+
+impl Lookahead {
+    /// Whether packets at `offset` have not been read yet.
+    #[inline]
+    pub fn ends_before(&self, offset: u64) -> bool {
+        self.until <= offset
+    }
+
+    /// The time after `cycles`. `estimate`: the time by the rate of the cycles before.
+    ///
+    /// The estimate is right as long as the rate does not change. The lines limit it where the rate does.
+    #[inline]
+    pub fn time(&self, cycles: u64, estimate: Option<u64>) -> Option<u64> {
+        let lower = self.line.map(|line| line.time(cycles));
+        let upper = self.upper.map_or(u64::MAX, |line| line.time(cycles));
+        let time = estimate.max(lower)?;
+        Some(time.min(upper).min(self.latest))
+    }
+}
+
+impl Line {
+    fn time(&self, cycles: u64) -> u64 {
+        let passed = u128::from(cycles.saturating_sub(self.from.1));
+        let ticks = passed * u128::from(self.ticks) / u128::from(self.cycles);
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        self.from.0.saturating_add(ticks)
+    }
+}
+
+/// State of the clock after a timing packet.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TimingSample {
+    /// Stream offset of the packet.
+    pub offset: u64,
+    /// TSC estimate.
+    pub time: u64,
+    /// Core cycles counted by CYCs so far.
+    pub cycles: u64,
+    /// Core cycles in a tick of the TSC, at which CYCs count from here on; NaN: unknown.
+    pub frequency: f64,
+    /// The packet gives the time (TSC, or MTC after a TSC with its TMA); else `time` is computed from CYCs.
+    pub known: bool,
+    /// Between samples of one span all cycles were counted, at one frequency.
+    pub span: u64,
+}
+
+/// Timing samples that were not taken yet. Each has a number, from 1 on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct TimingSamples {
+    pub waiting: Vec<TimingSample>,
+    /// Number of samples so far.
+    pub count: u64,
 }
 
 #[cfg(test)]

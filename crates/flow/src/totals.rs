@@ -1,10 +1,14 @@
-//! Totals: how often each run of instructions and each edge between them was taken.
+//! Totals of runs and edges, and the counts of a stream: packets, instructions, branches, cycles.
 //!
-//! The sink does not depend on the order of results, so transitions are counted in their tables and several threads
-//! can add up. The number of counters is limited ([`SortedCounter`]): the first runs and edges in their order have
-//! counters.
+//! [`Totals`] is a sink that does not depend on the order of results, so transitions are counted in their tables and
+//! several threads can add up. The number of counters is limited ([`SortedCounter`]): the first runs and edges in their
+//! order have counters.
+
+use rtit_packet::table::ROWS;
+use rtit_packet::Kind;
 
 use crate::event::Event;
+use crate::settings::Erratum;
 use crate::sink::{RunEnd, RunFragment, Sink, SinkNeeds};
 use crate::sorted_counter::{SortedCounter, KINDS};
 
@@ -173,4 +177,86 @@ impl Sink for Totals {
     }
 
     fn event(&mut self, _event: &Event) {}
+}
+
+/// Counts of a stream. Instructions and branches are those that were decoded.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Packets by kind, PSB+ contents included.
+    pub packets: [u64; ROWS.len()],
+    pub instructions: u64,
+    /// Conditional branches.
+    pub conditional: u64,
+    /// Indirect jumps and calls, far transfers, system calls: all that took a TIP and is no near RET.
+    pub indirect: u64,
+    /// Near RETs.
+    pub returns: u64,
+    /// Near RETs that took a TNT bit.
+    pub compressed_returns: u64,
+    /// Asynchronous events (FUP and TIP or TIP.PGD).
+    pub asynchronous: u64,
+    /// Core cycles that CYC packets report.
+    pub cycles: u64,
+    /// Core cycles between timing packets that give the time, and the TSC ticks between these: the ratio is that of
+    /// core clock and TSC (section 33.8.3.4).
+    pub measured: (u64, u64),
+    /// TSC ticks in which nothing was traced: what lies between a TSC outside PSB+, or while tracing is off, and the
+    /// time by the cycles before it (section 33.3.6).
+    pub inactive: u64,
+    /// How often the workaround for an erratum applied, by `Erratum`.
+    pub errata: [u64; Erratum::ALL.len()],
+}
+
+impl Counts {
+    /// Returns the number of packets of one kind.
+    pub fn packets_of(&self, kind: Kind) -> u64 {
+        self.packets.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    /// Adds the counts of the next part of the stream.
+    pub(crate) fn add(&mut self, more: &Counts) {
+        for (sum, more) in self.packets.iter_mut().zip(&more.packets) {
+            *sum += more;
+        }
+        for (sum, more) in self.errata.iter_mut().zip(&more.errata) {
+            *sum += more;
+        }
+        self.add_flow(more);
+        self.asynchronous += more.asynchronous;
+        self.cycles = self.cycles.saturating_add(more.cycles);
+        self.measured.0 = self.measured.0.saturating_add(more.measured.0);
+        self.measured.1 = self.measured.1.saturating_add(more.measured.1);
+        self.inactive = self.inactive.saturating_add(more.inactive);
+    }
+
+    /// Adds instructions and branches.
+    pub(crate) fn add_flow(&mut self, more: &Counts) {
+        self.instructions += more.instructions;
+        self.conditional += more.conditional;
+        self.indirect += more.indirect;
+        self.returns += more.returns;
+        self.compressed_returns += more.compressed_returns;
+    }
+
+    /// Subtracts instructions and branches that were added before.
+    pub(crate) fn subtract_flow(&mut self, less: &Counts) {
+        self.instructions -= less.instructions;
+        self.conditional -= less.conditional;
+        self.indirect -= less.indirect;
+        self.returns -= less.returns;
+        self.compressed_returns -= less.compressed_returns;
+    }
+
+    pub(crate) fn add_erratum(&mut self, erratum: Erratum) {
+        if let Some(count) = self.errata.get_mut(erratum as usize) {
+            *count += 1;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add_packets(&mut self, kind: Kind, more: u64) {
+        if let Some(count) = self.packets.get_mut(kind as usize) {
+            *count += more;
+        }
+    }
 }

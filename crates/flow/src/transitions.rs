@@ -43,15 +43,12 @@
 //!    transition. So an effect says how deep its calls nest (`StackEffect::peak`).
 //! 6. A fused transition equals its parts, one after the other: it is composed of them.
 
-mod counters;
 mod decode_loop;
 mod fused;
 mod node_visits;
 mod packet_path;
-mod stack_effect;
 mod store;
 mod table;
-mod wire;
 
 pub(crate) use decode_loop::{DecodeCursor, StopReason, TimingEntry, READ_AHEAD};
 pub(crate) use node_visits::{InstructionMixSum, TransitionLog, MAX_SUMMED};

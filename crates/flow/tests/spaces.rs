@@ -1,17 +1,244 @@
-//! Code of several address spaces at the same addresses: CR3 and NR say whose runs.
+//! Programs of several address spaces at the same addresses: CR3 and NR select the space. Also stream after stream over
+//! code that changes within a stream or between two, in spaces that are not the current one, too.
 
-#[path = "spaces/later.rs"]
-mod later;
-#[path = "spaces/world.rs"]
-mod world;
+mod support;
 
 use proptest::prelude::*;
 use rtit_flow::{
-    BranchSink, ByteStatus, CountingSink, EdgeCounter, HashedRunColumns, InstructionSink,
-    OrderedDecoder, OrderedSink, ParallelConfig, ReusableDecoder, RunColumns, RunSink, Settings,
-    Spaces, StreamDecoder, TransitionLimits,
+    add_saturating, BitmapHash, BranchSink, ByteStatus, CountingSink, EdgeCounter, EdgeFilter,
+    EdgeTotal, HashedRunColumns, InstructionSink, OrderedDecoder, OrderedSink, ParallelConfig,
+    ReusableDecoder, RunColumns, RunEnd, RunSink, Settings, SpaceKey, Spaces, Span, StreamDecoder,
+    TransitionLimits,
 };
-use world::{programs, run, spaces};
+use rtit_image::{Space, View};
+use support::eager_fusion;
+
+const BASE: u64 = 0x1000;
+/// Bytes from one MOV CR3 to the next; the last slot ends in a JMP to the first.
+const SLOT: usize = 32;
+const SLOTS: usize = 6;
+
+const MOV_CR3: [u8; 3] = [0x0f, 0x22, 0xd8];
+/// nop of one, two and three bytes, and jnz to what follows.
+const FILL: [&[u8]; 4] = [&[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x75, 0x00]];
+const JNZ: usize = 3;
+
+/// A slot with another fill from a time (TSC) on.
+type Change = (u64, usize, Vec<usize>);
+
+/// The program of one space: the fill of its slots, and later changes, in order of time.
+#[derive(Clone, Debug)]
+struct Program {
+    fill: Vec<Vec<usize>>,
+    changes: Vec<Change>,
+}
+
+impl Program {
+    /// Sets the fill of a slot from the beginning on.
+    fn set(&mut self, slot: usize, fill: Vec<usize>) {
+        self.fill[slot] = fill;
+    }
+
+    /// The bytes of a slot: from the first up to the second.
+    fn range(slot: usize) -> (u64, u64) {
+        let start = BASE + (slot * SLOT) as u64;
+        (start, start + SLOT as u64)
+    }
+
+    fn filled(&self, slot: usize, now: u64) -> &[usize] {
+        let mut changes = self.changes.iter().rev();
+        let last = changes.find(|(since, which, _)| *since <= now && *which == slot);
+        last.map_or(&self.fill[slot], |(_, _, fill)| fill)
+    }
+
+    /// The instructions of a slot as (offset, fill).
+    fn slot(&self, slot: usize, now: u64) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        for &fill in self.filled(slot, now).iter().cycle() {
+            let room = SLOT - MOV_CR3.len() - 2 - at;
+            let fill = if FILL[fill].len() > room { 0 } else { fill };
+            if room == 0 {
+                break;
+            }
+            found.push((at, fill));
+            at += FILL[fill].len();
+        }
+        found
+    }
+
+    /// Returns the code of a slot, up to its MOV CR3.
+    fn code(&self, slot: usize, now: u64) -> Vec<u8> {
+        let fills = self.slot(slot, now).into_iter();
+        fills.flat_map(|(_, fill)| FILL[fill]).copied().collect()
+    }
+
+    fn view(&self) -> View {
+        let mut code = Vec::new();
+        for slot in 0..SLOTS {
+            code.extend(self.code(slot, 0));
+            code.extend(MOV_CR3);
+            code.extend([0x90; 2]);
+        }
+        code.truncate(SLOT * SLOTS - 2);
+        code.extend([0xe9]);
+        code.extend((-(code.len() as i32) - 4).to_le_bytes());
+        let mut space = Space::new();
+        space.map(0, BASE, code.as_slice().into());
+        for (since, slot, _) in &self.changes {
+            space.poke(*since, Self::range(*slot).0, &self.code(*slot, *since));
+        }
+        space.view()
+    }
+}
+
+fn fill() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0..FILL.len(), 1..20)
+}
+
+fn programs() -> impl Strategy<Value = Vec<Program>> {
+    programs_that_change(0, 1)
+}
+
+/// Programs with at most `max_changes` changes each, all until a time.
+fn programs_that_change(max_changes: usize, until: u64) -> impl Strategy<Value = Vec<Program>> {
+    let changes = prop::collection::vec((1..=until, 0..SLOTS, fill()), 0..=max_changes);
+    let program = (prop::collection::vec(fill(), SLOTS), changes);
+    let program = program.prop_map(|(fill, mut changes)| {
+        changes.sort_by_key(|change| change.0);
+        changes.dedup_by_key(|change| (change.0, change.1));
+        Program { fill, changes }
+    });
+    prop::collection::vec(program, 2..4)
+}
+
+fn pip(number: usize) -> Vec<u8> {
+    let cr3_and_nr = (number as u64 + 1) << 8 | (number as u64 & 1);
+    let mut bytes = vec![0x02, 0x43];
+    bytes.extend(&cr3_and_nr.to_le_bytes()[..6]);
+    bytes
+}
+
+fn key(number: usize) -> SpaceKey {
+    SpaceKey::new((number as u64 + 1) << 12, number & 1 != 0, None)
+}
+
+/// Results as short TNTs.
+fn tnts(results: &[bool]) -> Vec<u8> {
+    results
+        .chunks(6)
+        .map(|part| {
+            part.iter()
+                .fold(1, |byte, &taken| byte << 1 | u8::from(taken))
+                << 1
+        })
+        .collect()
+}
+
+/// The instructions that ran.
+#[derive(Default)]
+struct Executed {
+    ips: Vec<u64>,
+    /// The space of each.
+    spaces: Vec<u32>,
+    /// Address and space of each branch.
+    branches: Vec<(u64, u32)>,
+}
+
+impl Executed {
+    fn run(&mut self, ip: u64, program: usize) {
+        self.ips.push(ip);
+        self.spaces.push(program as u32 + 1);
+    }
+
+    fn branch(&mut self, ip: u64, program: usize) {
+        self.branches.push((ip, program as u32 + 1));
+    }
+}
+
+/// A PSB+, which may say what time it is.
+fn psb(number: usize, ip: u64, time: Option<u64>) -> Vec<u8> {
+    let mut bytes = [0x02, 0x82].repeat(8);
+    if let Some(time) = time {
+        bytes.push(0x19);
+        bytes.extend(&time.to_le_bytes()[..7]);
+    }
+    bytes.extend([0x99, 0x01]);
+    bytes.extend(pip(number));
+    bytes.push(0x7d);
+    bytes.extend(&ip.to_le_bytes()[..6]);
+    bytes.extend([0x02, 0x23]);
+    bytes
+}
+
+/// Reswitches what ran, and its packets. `switches`: the space to which each slot's MOV CR3 switches; after `every` of
+/// them comes a PSB+, and `times` are the times of these.
+fn run(
+    programs: &[Program],
+    switches: &[usize],
+    results: &[bool],
+    every: usize,
+    times: &[u64],
+) -> (Executed, Vec<u8>) {
+    let mut stream = psb(0, BASE, None);
+    let (mut executed, mut now, mut results) = (Executed::default(), 0, results.iter().cycle());
+    let (mut time, mut times) = (0, times.iter().copied());
+    for (index, &next) in switches.iter().enumerate() {
+        let slot = index % SLOTS;
+        let start = BASE + (slot * SLOT) as u64;
+        let mut taken = Vec::new();
+        for (at, fill) in programs[now].slot(slot, time) {
+            executed.run(start + at as u64, now);
+            if fill == JNZ {
+                executed.branch(start + at as u64, now);
+                taken.extend(results.next());
+            }
+        }
+        executed.run(start + SLOT as u64 - 5, now);
+        stream.extend(tnts(&taken));
+        now = next % programs.len();
+        stream.extend(pip(now));
+        if index % every == every - 1 {
+            let new_time = times.next();
+            time = new_time.unwrap_or(time);
+            stream.extend(psb(now, start + SLOT as u64 - 2, new_time));
+        }
+        executed.run(start + SLOT as u64 - 2, now);
+        match slot == SLOTS - 1 {
+            true => executed.branch(start + SLOT as u64 - 2, now),
+            false => executed.run(start + SLOT as u64 - 1, now),
+        }
+    }
+    let at = BASE + (switches.len() % SLOTS * SLOT) as u64;
+    stream.extend([0x3d, at as u8, (at >> 8) as u8, 0x01]);
+    (executed, stream)
+}
+
+fn spaces(programs: &[Program]) -> Spaces {
+    let mut spaces = Spaces::new(rtit_image::Space::new().view());
+    for (number, program) in programs.iter().enumerate() {
+        spaces.add_space(key(number), program.view());
+    }
+    spaces
+}
+
+/// Checks that the instructions are those that ran, without a loss.
+fn check_instructions(
+    programs: &[Program],
+    stream: &[u8],
+    settings: &Settings,
+    expected: &Executed,
+) -> Result<(), TestCaseError> {
+    let mut flow = StreamDecoder::instructions(stream, spaces(programs), settings);
+    let mut ips = Vec::new();
+    while let Some(batch) = flow.next_batch(50) {
+        ips.extend(batch.ips);
+    }
+    prop_assert_eq!(&ips, &expected.ips);
+    let is_exact = |span: &Span| span.status == ByteStatus::Exact;
+    prop_assert!(flow.ledger().spans().iter().all(is_exact));
+    Ok(())
+}
 
 /// All batches of a sink, by one thread or by two.
 fn all<S: OrderedSink>(
@@ -27,19 +254,19 @@ fn all<S: OrderedSink>(
         one.push(flow.sink_mut().take_batch());
     }
     one.push(flow.sink_mut().take_batch());
-    let division = ParallelConfig {
+    let config = ParallelConfig {
         threads: 2,
         segment_bytes: 64,
         max_lead_in: 400,
         max_result_bytes: 1 << 20,
         max_ledger_entries: 100,
     };
-    let mut flow = OrderedDecoder::new(stream, spaces, settings, division, sink);
+    let mut flow = OrderedDecoder::new(stream, spaces, settings, config, sink);
     let mut several = Vec::new();
     loop {
-        let goes_on = flow.advance(7);
+        let has_more = flow.advance(7);
         several.extend(std::iter::from_fn(|| flow.next_batch()));
-        if !goes_on {
+        if !has_more {
             return [one, several];
         }
     }
@@ -55,14 +282,14 @@ fn filled(column: &[u32], rows: usize) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn rows_know_their_space(
+    fn rows_have_their_space(
         programs in programs(),
-        turns in prop::collection::vec(0..3_usize, 1..120),
+        switches in prop::collection::vec(0..3_usize, 1..120),
         results in prop::collection::vec(any::<bool>(), 1..50),
     ) {
-        let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
-        for steps in [TransitionLimits::NONE, TransitionLimits::default()] {
-            let settings = Settings { steps, ..Settings::default() };
+        let (expected, stream) = run(&programs, &switches, &results, 8, &[]);
+        for transitions in [TransitionLimits::NONE, TransitionLimits::default()] {
+            let settings = Settings { transitions, ..Settings::default() };
             for batches in all(&stream, spaces(&programs), &settings, InstructionSink::new(false)) {
                 let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
                 prop_assert_eq!(&ips, &expected.ips);
@@ -97,30 +324,23 @@ proptest! {
     }
 
     #[test]
-    fn code_is_that_of_the_last_pip(
+    fn code_is_that_of_the_space_of_the_last_pip(
         programs in programs(),
-        turns in prop::collection::vec(0..3_usize, 1..120),
+        switches in prop::collection::vec(0..3_usize, 1..120),
         results in prop::collection::vec(any::<bool>(), 1..50),
     ) {
-        let (expected, stream) = run(&programs, &turns, &results, 8, &[]);
-        let mut walked = None;
-        let eager = TransitionLimits { phrases: 0, ..TransitionLimits::default() };
-        let whole = Settings::default().cache_limit;
-        // at the end of little memory all that waits is let go of
-        for (steps, cache_limit) in [
+        let (expected, stream) = run(&programs, &switches, &results, 8, &[]);
+        let mut interpreted = None;
+                let whole = Settings::default().cache_limit;
+        // with little memory the caches of inactive spaces are dropped
+        for (transitions, cache_limit) in [
             (TransitionLimits::NONE, whole),
             (TransitionLimits::default(), whole),
             (TransitionLimits::default(), 1 << 14),
-            (eager, 1 << 12),
+            (eager_fusion(), 1 << 12),
         ] {
-            let settings = Settings { steps, cache_limit, ..Settings::default() };
-            let mut flow = StreamDecoder::instructions(&stream[..], spaces(&programs), &settings);
-            let mut ips = Vec::new();
-            while let Some(batch) = flow.next_batch(50) {
-                ips.extend(batch.ips);
-            }
-            prop_assert_eq!(&ips, &expected.ips);
-            prop_assert!(flow.ledger().spans().iter().all(|span| span.status == ByteStatus::Exact));
+            let settings = Settings { transitions, cache_limit, ..Settings::default() };
+            check_instructions(&programs, &stream, &settings, &expected)?;
 
             let mut flow = StreamDecoder::with_sink(&stream[..], spaces(&programs), &settings, CountingSink);
             while flow.advance() {}
@@ -147,7 +367,122 @@ proptest! {
             let mut flow = StreamDecoder::hashed(&stream[..], spaces(&programs), &settings);
             let runs: Vec<HashedRunColumns> =
                 std::iter::from_fn(|| flow.next_batch(1 << 20)).collect();
-            prop_assert_eq!(walked.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
+            prop_assert_eq!(interpreted.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
+        }
+    }
+}
+
+const UNTIL: u64 = 40;
+const BITMAP_SIZE: usize = 1 << 8;
+
+/// A stream: its switches, results and times; what is another from its beginning on, whether all is said to be; its
+/// damage.
+#[derive(Clone, Debug)]
+struct StreamPlan {
+    switches: Vec<usize>,
+    results: Vec<bool>,
+    times: Vec<u64>,
+    change: Option<(usize, usize, Vec<usize>, bool)>,
+    flip: Option<(usize, u8)>,
+}
+
+fn stream_plan() -> impl Strategy<Value = StreamPlan> {
+    let change = (any::<usize>(), 0..SLOTS, fill(), any::<bool>());
+    let parts = (
+        prop::collection::vec(0..3_usize, 1..40),
+        prop::collection::vec(any::<bool>(), 1..50),
+        prop::collection::vec(1..=UNTIL, 0..20),
+        prop::option::weighted(0.4, change),
+        prop::option::weighted(0.2, (any::<usize>(), any::<u8>())),
+    );
+    parts.prop_map(|(switches, results, mut times, change, flip)| {
+        times.sort_unstable();
+        StreamPlan {
+            switches,
+            results,
+            times,
+            change,
+            flip,
+        }
+    })
+}
+
+/// The results of a stream.
+#[derive(PartialEq, Debug)]
+struct StreamResults {
+    counts: String,
+    spans: Vec<Span>,
+    edges: Vec<EdgeTotal>,
+    map: Vec<u8>,
+}
+
+fn interpreted(programs: &[Program], stream: &[u8], settings: &Settings) -> StreamResults {
+    let settings = Settings {
+        transitions: TransitionLimits::NONE,
+        ..*settings
+    };
+    let mut flow = StreamDecoder::adding_up(stream, spaces(programs), &settings);
+    while flow.advance() {}
+    let edges = flow.totals().edges();
+    let mut map = vec![0; BITMAP_SIZE];
+    for edge in &edges {
+        if EdgeFilter::Decided.accepts(RunEnd::ALL[usize::from(edge.kind)]) {
+            let at = BitmapHash::Afl.slot(edge.from, edge.to, BITMAP_SIZE as u64 - 1) as usize;
+            map[at] = add_saturating(map[at], edge.count);
+        }
+    }
+    StreamResults {
+        counts: format!("{:?}", flow.counts()),
+        spans: flow.ledger().spans().to_vec(),
+        edges,
+        map,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn streams_over_changing_code_have_the_results_of_a_new_decoder(
+        mut programs in programs_that_change(4, UNTIL),
+        plans in prop::collection::vec(stream_plan(), 1..6),
+        eager in any::<bool>(),
+        cache_limit in prop_oneof![3 => Just(1 << 20), 1 => Just(1 << 14), 1 => Just(1 << 12)],
+    ) {
+        let transitions = if eager { eager_fusion() } else { TransitionLimits::default() };
+        let settings = Settings { transitions, cache_limit, ..Settings::default() };
+        let mut decoder = ReusableDecoder::new(spaces(&programs), &settings);
+        let mut hits = EdgeCounter::default();
+        for StreamPlan { switches, results, times, change, flip } in plans {
+            if let Some((which, slot, fill, all)) = change {
+                let which = which % programs.len();
+                programs[which].set(slot, fill);
+                let (start, end) = if all { (0, u64::MAX) } else { Program::range(slot) };
+                prop_assert!(decoder.forget(spaces(&programs), start, end));
+            }
+            let (executed, mut stream) = run(&programs, &switches, &results, 2, &times);
+            match flip {
+                Some((at, bits)) => {
+                    let at = at % stream.len();
+                    stream[at] ^= bits;
+                }
+                None => check_instructions(&programs, &stream, &settings, &executed)?,
+            }
+            let expected = interpreted(&programs, &stream, &settings);
+            for _ in 0..2 {
+                decoder.run(&stream, &mut hits);
+                let mut map = vec![0; BITMAP_SIZE];
+                hits.for_each_bitmap_slot(BitmapHash::Afl, EdgeFilter::Decided, BITMAP_SIZE as u64 - 1, |at, count| {
+                    map[at as usize] = add_saturating(map[at as usize], count);
+                });
+                let found = StreamResults {
+                    counts: format!("{:?}", decoder.counts()),
+                    spans: decoder.ledger().spans().to_vec(),
+                    edges: hits.take(),
+                    map,
+                };
+                prop_assert_eq!(&found, &expected);
+            }
         }
     }
 }

@@ -1,12 +1,22 @@
 //! Streams made by hand against small code, and streams made at random: nothing may panic, hang or contradict itself.
 
+#[path = "../examples/fuzzing_loop.rs"]
+#[allow(dead_code)] // its `main`
+mod fuzzing_loop;
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use rtit_flow::{
-    ByteStatus, Cause, ErrorClass, FlowError, PlacedEvent, Run, RunColumns, RunIterator, Settings,
-    Span, StreamDecoder, StreamWindow, WindowSource,
+    AdditiveDecoder, ByteStatus, CancellationToken, Cause, CountingSink, ErrorClass, FlowError,
+    HashedRunSink, OrderedDecoder, ParallelConfig, PlacedEvent, ReusableDecoder, Run, RunColumns,
+    Settings, Spaces, Span, StreamDecoder,
 };
 use rtit_image::View;
-use rtit_packet::{find_psb, PacketError};
+use rtit_packet::PacketError;
+use support::{psb_plus, stream_at, GrowingStream};
 
 const BASE: u64 = 0x1000;
 
@@ -16,16 +26,6 @@ const CODE: &[u8] = &[
     0xe8, 0x09, 0, 0, 0, 0x75, 0x02, 0x90, 0x90, 0x75, 0xf5, 0xff, 0xd0, 0x90, 0x90, 0xc3, 0x0f,
     0x05, 0xeb, 0xfe, 0xf3, 0x0f, 0xae, 0xe0, 0xff, 0xe0, 0xcc, 0x0f, 0x22, 0xd8, 0x90,
 ];
-
-fn psb(ip: Option<u16>) -> Vec<u8> {
-    let mut bytes = [0x02, 0x82].repeat(8);
-    bytes.extend([0x99, 0x01]);
-    if let Some(ip) = ip {
-        bytes.extend([0x7d, ip as u8, (ip >> 8) as u8, 0, 0, 0, 0]);
-    }
-    bytes.extend([0x02, 0x23]);
-    bytes
-}
 
 fn ip_packet(opcode: u8, ip: u16) -> Vec<u8> {
     vec![0x20 | opcode, ip as u8, (ip >> 8) as u8]
@@ -60,9 +60,9 @@ fn causes(spans: &[Span]) -> Vec<Cause> {
 }
 
 #[test]
-fn a_call_and_its_compressed_return() {
+fn compressed_return_goes_to_its_call() {
     // ret, jnz taken, jnz not taken; call rax -> 1010; syscall leaves
-    let mut stream = psb(Some(0x1000));
+    let mut stream = psb_plus(Some(0x1000));
     stream.push(0x1c);
     stream.extend(ip_packet(TIP, 0x1010));
     stream.push(0x01);
@@ -76,8 +76,8 @@ fn a_call_and_its_compressed_return() {
 }
 
 #[test]
-fn an_endless_loop_is_an_error_and_not_a_hang() {
-    let mut stream = psb(Some(0x1012));
+fn endless_loop_is_an_error() {
+    let mut stream = psb_plus(Some(0x1012));
     stream.push(0x06);
     let (ips, spans) = ips(&stream, view_of(CODE));
     assert_eq!(ips, []);
@@ -85,7 +85,7 @@ fn an_endless_loop_is_an_error_and_not_a_hang() {
 }
 
 #[test]
-fn a_loop_longer_than_a_node_ends_too() {
+fn endless_loop_of_several_nodes_is_an_error() {
     let mut code = vec![0x90; 1500];
     code.extend([0xe9]);
     code.extend((-1505i32).to_le_bytes());
@@ -96,14 +96,14 @@ fn a_loop_longer_than_a_node_ends_too() {
         vec![0x01],
         ip_packet(PGD, 0x1234),
     ] {
-        let mut stream = psb(Some(0x1000));
+        let mut stream = psb_plus(Some(0x1000));
         stream.extend(packets);
         let (ips, spans) = ips(&stream, view_of(&code));
         assert_eq!(ips, []);
         assert_eq!(spans.get(1).map(|span| span.status), Some(ByteStatus::Lost));
     }
     // an event strikes within it
-    let mut stream = psb(Some(0x1000));
+    let mut stream = psb_plus(Some(0x1000));
     stream.extend(ip_packet(FUP, 0x1400));
     let (ips, _) = ips(&stream, view_of(&code));
     assert_eq!(ips.len(), 0x400);
@@ -118,7 +118,7 @@ fn code_that_changes_is_decoded_again() {
     let tsc = |time: u16| vec![0x19, time as u8, (time >> 8) as u8, 0, 0, 0, 0, 0];
     let mut stream = Vec::new();
     for time in [100, 600] {
-        stream.extend(psb(None));
+        stream.extend(psb_plus(None));
         stream.extend(tsc(time));
         stream.extend([0x71, 0x09, 0x10, 0, 0, 0, 0]);
         stream.push(0x06);
@@ -131,14 +131,14 @@ fn code_that_changes_is_decoded_again() {
 }
 
 #[test]
-fn code_that_appears_later_is_found_then() {
+fn code_that_is_mapped_later_is_decoded() {
     let mut space = rtit_image::Space::new();
     space.map(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
     space.unmap(1, 0x1009, 1);
     space.map(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
-    let mut stream = psb(Some(0x1007));
+    let mut stream = psb_plus(Some(0x1007));
     stream.push(0x06);
-    stream.extend(psb(Some(0x1007)));
+    stream.extend(psb_plus(Some(0x1007)));
     stream.extend([0x19, 0x00, 0x10, 0, 0, 0, 0, 0]);
     stream.push(0x06);
     let (ips, _) = ips(&stream, space.view());
@@ -148,9 +148,9 @@ fn code_that_appears_later_is_found_then() {
     );
 }
 
-/// What ended where nothing was mapped does not end there any more.
+/// A node that ended where nothing was mapped does not end there any more.
 #[test]
-fn code_that_goes_and_comes_back_is_as_it_was() {
+fn code_that_is_unmapped_and_mapped_again_is_decoded_as_before() {
     // 1000: je 1002; 1002: nop; nop; 1004: nop; jmp rax
     let mut space = rtit_image::Space::new();
     space.map(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
@@ -177,8 +177,8 @@ fn code_that_goes_and_comes_back_is_as_it_was() {
 }
 
 #[test]
-fn a_small_cache_changes_nothing() {
-    let mut stream = psb(Some(0x1000));
+fn results_do_not_depend_on_the_cache_limit() {
+    let mut stream = psb_plus(Some(0x1000));
     for _ in 0..50 {
         stream.extend([0x1e, 0x3e]);
     }
@@ -193,8 +193,8 @@ fn a_small_cache_changes_nothing() {
 
 /// A long TNT has 47 results, each a run of its own.
 #[test]
-fn a_batch_has_no_more_rows_than_asked_for() {
-    let mut stream = psb(Some(0x1000));
+fn batch_has_at_most_the_rows_asked_for() {
+    let mut stream = psb_plus(Some(0x1000));
     for _ in 0..3 {
         stream.extend([0x02, 0xa3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     }
@@ -209,7 +209,7 @@ fn a_batch_has_no_more_rows_than_asked_for() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_have_offset_and_bad_value() {
     let unknown = PacketError::UnknownOpcode {
         offset: 27,
         first: 5,
@@ -229,10 +229,10 @@ fn errors_say_where_and_what() {
         (0x1000, &[0x05], 0, Cause::Packet(unknown)),
     ];
     for (start, packets, at, cause) in cases {
-        let mut stream = psb(Some(start));
+        let mut stream = psb_plus(Some(start.into()));
         let offset = stream.len() as u64 + at;
         stream.extend(packets);
-        stream.extend(psb(Some(0x100d)));
+        stream.extend(psb_plus(Some(0x100d)));
         let (_, spans) = ips(&stream, view_of(CODE));
         let errors: Vec<FlowError> = spans.iter().filter_map(|span| span.error).collect();
         assert_eq!(errors, [FlowError { offset, cause }]);
@@ -240,42 +240,6 @@ fn errors_say_where_and_what() {
             spans.last().map(|span| span.status),
             Some(ByteStatus::Exact)
         );
-    }
-}
-
-/// A stream that comes in pieces of `size` bytes.
-struct Pieces<'a> {
-    whole: &'a [u8],
-    size: usize,
-    from: usize,
-    to: usize,
-}
-
-impl<'a> Pieces<'a> {
-    /// The head, in which the first PSB may not lie in part, is there at once.
-    fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
-        let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
-        Pieces {
-            whole,
-            size,
-            from: 0,
-            to: (head + size).min(whole.len()),
-        }
-    }
-
-    fn go_on(&mut self, position: usize) {
-        self.from = position.min(self.to);
-        self.to = (self.to + self.size).min(self.whole.len());
-    }
-}
-
-impl WindowSource for Pieces<'_> {
-    fn window(&self) -> StreamWindow<'_> {
-        StreamWindow {
-            bytes: &self.whole[self.from..self.to],
-            base: self.from,
-            last: self.to == self.whole.len(),
-        }
     }
 }
 
@@ -293,7 +257,7 @@ impl Rows {
     }
 }
 
-/// Everything that must hold of any stream.
+/// Checks what must hold for any stream.
 fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     let settings = Settings::default();
     let mut whole = StreamDecoder::new(stream, view_of(code), &settings);
@@ -309,14 +273,14 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(&joined, &rows);
 
     for size in [1, 7, 100] {
-        let pieces = Pieces::new(stream, size);
-        let mut flow = StreamDecoder::new(pieces, view_of(code), &settings);
+        let windows = GrowingStream::new(stream, size);
+        let mut flow = StreamDecoder::new(windows, view_of(code), &settings);
         let mut joined = Rows::default();
         while let Some(batch) = flow.next_batch(usize::MAX) {
             joined.add(batch);
             if flow.is_starved() {
                 let position = flow.position();
-                flow.stream_mut().go_on(position);
+                flow.stream_mut().advance(position);
             }
         }
         prop_assert_eq!(&joined, &rows);
@@ -348,9 +312,17 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(at, stream.len() as u64);
 
     let mut next = ips.iter();
-    for run in RunIterator::new(stream, view_of(code), &settings) {
+    let mut hashed = StreamDecoder::hashed(stream, view_of(code), &settings);
+    let mut batches = Vec::new();
+    while let Some(batch) = hashed.next_batch(4096) {
+        batches.push(batch);
+    }
+    for run in batches
+        .iter()
+        .flat_map(|batch| (0..).map_while(|at| batch.get(at)))
+    {
         if run.instructions == 0 {
-            continue; // what may have come more often
+            continue; // an unknown number of repetitions
         }
         prop_assert_eq!(Some(&run.start), next.as_slice().first());
         let own: Vec<u64> = next
@@ -376,7 +348,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
         2 => ip().prop_map(|ip| ip_packet(PGE, ip)),
         2 => ip().prop_map(|ip| ip_packet(PGD, ip)),
         2 => Just(vec![0x01]),
-        2 => proptest::option::of(ip()).prop_map(psb),
+        2 => proptest::option::of(ip()).prop_map(|ip| psb_plus(ip.map(u64::from))),
         1 => any::<[u8; 6]>().prop_map(|bits| [&[0x02, 0xa3][..], &bits].concat()),
         1 => Just(vec![0x02, 0xf3]),
         1 => Just(vec![0x02, 0x83]),
@@ -395,7 +367,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
 
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(packet(), 0..40)
-        .prop_map(|packets| [psb(Some(0x1000)), packets.concat()].concat())
+        .prop_map(|packets| [psb_plus(Some(0x1000)), packets.concat()].concat())
 }
 
 proptest! {
@@ -408,7 +380,7 @@ proptest! {
 
     #[test]
     fn any_bytes(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
-        check(&[psb(Some(0x1000)), tail].concat(), CODE)?;
+        check(&[psb_plus(Some(0x1000)), tail].concat(), CODE)?;
     }
 
     #[test]
@@ -432,4 +404,106 @@ fn classes_have_distinct_numbers() {
     let mut numbers: Vec<u8> = ErrorClass::ALL.iter().map(|class| *class as u8).collect();
     numbers.dedup();
     assert_eq!(numbers.len(), ErrorClass::ALL.len());
+}
+
+/// Bytes of code, all of it NOPs.
+const NOPS: usize = 16 << 20;
+/// Number of the check that cancels decoding.
+const LAST_CHECK: u32 = 3;
+/// A segment is about as long as a stream.
+const PARALLEL: ParallelConfig = ParallelConfig {
+    threads: 2,
+    segment_bytes: 20,
+    max_lead_in: 20,
+    max_result_bytes: 1 << 20,
+    max_ledger_entries: 100,
+};
+
+/// A TIP for which there is no branch.
+fn stream_without_branch() -> Vec<u8> {
+    stream_at(BASE, &[0x2d, 0x00, 0x20])
+}
+
+fn cancelled_spaces() -> (Spaces, Arc<AtomicU32>) {
+    let checks = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&checks);
+    let mut spaces = Spaces::new(view_of(&vec![0x90; NOPS]));
+    spaces.set_cancellation(CancellationToken::new(move || {
+        count.fetch_add(1, Ordering::Relaxed) + 1 >= LAST_CHECK
+    }));
+    (spaces, checks)
+}
+
+#[test]
+fn cancellation_ends_one_stream() {
+    let (spaces, checks) = cancelled_spaces();
+    let mut flow = StreamDecoder::with_sink(
+        stream_without_branch(),
+        spaces,
+        &Settings::default(),
+        CountingSink,
+    );
+    while flow.advance() {}
+    assert!(!flow.is_finished());
+    assert_eq!(checks.load(Ordering::Relaxed), LAST_CHECK);
+    assert!(!flow.advance());
+    assert_eq!(checks.load(Ordering::Relaxed), LAST_CHECK);
+}
+
+#[test]
+fn cancellation_ends_additive_threads() {
+    let (spaces, checks) = cancelled_spaces();
+    let bytes = stream_without_branch().repeat(4);
+    let mut all: AdditiveDecoder<Vec<u8>, CountingSink> =
+        AdditiveDecoder::new(bytes, spaces, &Settings::default(), PARALLEL);
+    while all.advance() {}
+    assert!(!all.is_finished());
+    assert!(checks.load(Ordering::Relaxed) >= LAST_CHECK);
+}
+
+#[test]
+fn cancellation_ends_ordered_threads() {
+    let (spaces, checks) = cancelled_spaces();
+    let bytes = stream_without_branch().repeat(4);
+    let sink = HashedRunSink::default();
+    let mut all = OrderedDecoder::new(bytes, spaces, &Settings::default(), PARALLEL, sink);
+    while all.advance(1000) {}
+    assert!(!all.is_finished());
+    assert!(checks.load(Ordering::Relaxed) >= LAST_CHECK);
+}
+
+/// The next stream is decoded until it is cancelled itself.
+#[test]
+fn cancellation_ends_only_the_current_stream() {
+    let (spaces, checks) = cancelled_spaces();
+    let mut decoder = ReusableDecoder::new(spaces, &Settings::default());
+    for count in [LAST_CHECK, LAST_CHECK + 1] {
+        decoder.run(&stream_without_branch(), &mut CountingSink);
+        assert_eq!(checks.load(Ordering::Relaxed), count);
+    }
+}
+
+/// Without cancellation the missing branch is an error of the stream.
+#[test]
+fn long_path_without_cancellation_is_decoded() {
+    let mut spaces = Spaces::new(view_of(&vec![0x90; NOPS]));
+    spaces.set_cancellation(CancellationToken::new(|| false));
+    let mut flow = StreamDecoder::with_sink(
+        stream_without_branch(),
+        spaces,
+        &Settings::default(),
+        CountingSink,
+    );
+    while flow.advance() {}
+    assert!(flow.is_finished());
+    assert_eq!(flow.counts().instructions, NOPS as u64);
+}
+
+/// The example of a fuzzing loop finds what it looks for.
+#[test]
+fn fuzzing_loop_finds_its_input() {
+    let (input, runs) = fuzzing_loop::fuzz(100_000).expect("edges lead to the input");
+    assert_eq!(input, b"PT!");
+    // not by chance: one in 2^24 inputs is right
+    assert!(runs < 50_000, "{runs}");
 }

@@ -1,17 +1,16 @@
-//! ELF files, as far as code bytes and their names need them.
+//! Headers of ELF files.
 //!
 //! All functions take any `object::ReadRef`: a slice, or a cache over an open file that reads only
 //! the tables in question. Sizes found in a file are checked against its length before use.
 
+use std::fmt;
+
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::read::ReadRef;
 use object::Endianness;
 
-use crate::error::ElfError;
-use crate::symbol::Symbol;
-use crate::symbols;
-use crate::tables::{bad, header, named, sections, MOST_SECTIONS};
+use crate::symbols::{read_symbols, read_values, Symbol, MAX_SECTIONS};
 
 /// Reads an open file by need: pass a reference to it as the data.
 pub use object::read::ReadCache;
@@ -43,27 +42,38 @@ pub struct Elf {
     pub segments: Vec<Segment>,
 }
 
-/// Reads header, program headers and build id.
+/// Returns header, program headers and build id.
 pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, ElfError> {
     match class(data)? {
-        Class::Bits32 => headers::<elf::FileHeader32<Endianness>, R>(data, 32),
-        Class::Bits64 => headers::<elf::FileHeader64<Endianness>, R>(data, 64),
+        Class::Bits32 => read_headers::<elf::FileHeader32<Endianness>, R>(data, 32),
+        Class::Bits64 => read_headers::<elf::FileHeader64<Endianness>, R>(data, 64),
     }
 }
 
-/// Reads the code symbols of `.symtab` and `.dynsym`, and names for the stubs of `.plt` (as
+/// Returns the code symbols of `.symtab` and `.dynsym`, and names for the stubs of `.plt` (as
 /// `name@plt`), sorted by value; of several at one value the best name for people is first. A file
 /// without section headers has none.
 pub fn symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfError> {
     match class(data)? {
-        Class::Bits32 => symbols::read::<elf::FileHeader32<Endianness>, R>(data),
-        Class::Bits64 => symbols::read::<elf::FileHeader64<Endianness>, R>(data),
+        Class::Bits32 => read_symbols::<elf::FileHeader32<Endianness>, R>(data),
+        Class::Bits64 => read_symbols::<elf::FileHeader64<Endianness>, R>(data),
     }
 }
 
-/// Notes of more bytes, or in more places, are not searched for a build id.
-const MAX_NOTES: u64 = 1 << 16;
-const MOST_NOTES: usize = 32;
+/// Returns the values of the symbols with these names, of any type, in `.symtab`.
+pub fn symbol_values<'data, R: ReadRef<'data>>(
+    data: R,
+    names: &[String],
+) -> Result<Vec<(String, u64)>, ElfError> {
+    match class(data)? {
+        Class::Bits32 => read_values::<elf::FileHeader32<Endianness>, R>(data, names),
+        Class::Bits64 => read_values::<elf::FileHeader64<Endianness>, R>(data, names),
+    }
+}
+
+/// Bytes of a segment or section of notes, and their number, that are searched for a build id.
+const MAX_NOTE_SIZE: u64 = 1 << 16;
+const MAX_NOTES: usize = 32;
 
 enum Class {
     Bits32,
@@ -88,16 +98,16 @@ fn class<'data, R: ReadRef<'data>>(data: R) -> Result<Class, ElfError> {
     }
 }
 
-fn headers<'data, E, R>(data: R, bits: u8) -> Result<Elf, ElfError>
+fn read_headers<'data, E, R>(data: R, bits: u8) -> Result<Elf, ElfError>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let (header, endian) = header::<E, R>(data)?;
+    let (header, endian) = read_header::<E, R>(data)?;
     let offset: u64 = header.e_phoff(endian).into();
     let program = header
         .program_headers(endian, data)
-        .map_err(bad("program headers", offset))?;
+        .map_err(malformed("program headers", offset))?;
     let segments = program
         .iter()
         .filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
@@ -121,8 +131,8 @@ where
     })
 }
 
-/// The first GNU build id among the PT_NOTE segments, else among the note sections (an object file,
-/// a detached debug file). Notes that cannot be read have no build id in them.
+/// Returns the first GNU build id among the PT_NOTE segments, else among the note sections (an object
+/// file, a detached debug file). Broken notes have none.
 fn build_id<'data, E, R>(
     header: &E,
     endian: Endianness,
@@ -133,20 +143,20 @@ where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    // Each range that is read stays in memory: a few small ones are enough.
+    // Each range that is read stays in memory.
     let in_segments = program
         .iter()
         .filter(|segment| segment.p_type(endian) == elf::PT_NOTE)
-        .filter(|segment| segment.p_filesz(endian).into() <= MAX_NOTES)
-        .take(MOST_NOTES)
+        .filter(|segment| segment.p_filesz(endian).into() <= MAX_NOTE_SIZE)
+        .take(MAX_NOTES)
         .filter_map(|segment| segment.notes(endian, data).ok()?);
-    let sections = sections(header, endian, data).unwrap_or_default();
+    let sections = read_sections(header, endian, data).unwrap_or_default();
     let in_sections = sections
         .iter()
-        .take(MOST_SECTIONS)
+        .take(MAX_SECTIONS)
         .filter(|section| section.sh_type(endian) == elf::SHT_NOTE)
-        .filter(|section| section.sh_size(endian).into() <= MAX_NOTES)
-        .take(MOST_NOTES)
+        .filter(|section| section.sh_size(endian).into() <= MAX_NOTE_SIZE)
+        .take(MAX_NOTES)
         .filter_map(|section| section.notes(endian, data).ok()?);
     for mut notes in in_segments.chain(in_sections) {
         while let Ok(Some(note)) = notes.next() {
@@ -158,15 +168,15 @@ where
     None
 }
 
-/// What `.gnu_debuglink` says: a name that ends in a zero byte, padding to four bytes, a CRC. A broken one is none.
+/// Returns name and CRC in `.gnu_debuglink`: a name that ends in a zero byte, padding to four bytes, a CRC.
 fn debug_link<'data, E, R>(header: &E, endian: Endianness, data: R) -> Option<(Vec<u8>, u32)>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let sections = sections(header, endian, data).ok()?;
-    let section = named(&sections, endian, b".gnu_debuglink")?;
-    if section.sh_size(endian).into() > MAX_NOTES {
+    let sections = read_sections(header, endian, data).ok()?;
+    let section = section_by_name(&sections, endian, b".gnu_debuglink")?;
+    if section.sh_size(endian).into() > MAX_NOTE_SIZE {
         return None;
     }
     let bytes = section.data(endian, data).ok()?;
@@ -179,4 +189,94 @@ where
         Endianness::Big => u32::from_be_bytes(crc),
     };
     Some((name.to_vec(), crc))
+}
+
+/// Returns the header and its byte order.
+pub(crate) fn read_header<'data, E, R>(data: R) -> Result<(&'data E, Endianness), ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = E::parse(data).map_err(malformed("header", 0))?;
+    let endian = header.endian().map_err(malformed("header", 0))?;
+    Ok((header, endian))
+}
+
+/// Returns the section headers, which can be none.
+pub(crate) fn read_sections<'data, E, R>(
+    header: &E,
+    endian: Endianness,
+    data: R,
+) -> Result<SectionTable<'data, E, R>, ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let offset: u64 = header.e_shoff(endian).into();
+    let sections = header.sections(endian, data);
+    sections.map_err(malformed("section headers", offset))
+}
+
+pub(crate) fn section_by_name<'data, E, R>(
+    table: &SectionTable<'data, E, R>,
+    endian: Endianness,
+    name: &[u8],
+) -> Option<&'data E::SectionHeader>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let mut sections = table.iter().take(MAX_SECTIONS);
+    sections.find(|section| table.section_name(endian, section) == Ok(name))
+}
+
+/// Why bytes are not an ELF file that can be used. Offsets are in bytes from the start of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElfError {
+    /// The file does not begin with an ELF header of class 32 or 64; `magic` is what its first
+    /// bytes are.
+    NotElf { magic: u32 },
+    /// The part `what`, said to be at `offset`, is cut off or contradicts itself.
+    Malformed {
+        what: &'static str,
+        offset: u64,
+        reason: String,
+    },
+}
+
+impl ElfError {
+    pub fn offset(&self) -> u64 {
+        match self {
+            ElfError::NotElf { .. } => 0,
+            ElfError::Malformed { offset, .. } => *offset,
+        }
+    }
+
+    /// The bad value, if it is a number.
+    pub fn value(&self) -> Option<u64> {
+        match self {
+            ElfError::NotElf { magic } => Some(u64::from(*magic)),
+            ElfError::Malformed { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for ElfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElfError::NotElf { .. } => write!(f, "not an ELF file"),
+            ElfError::Malformed { what, reason, .. } => write!(f, "bad ELF {what}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for ElfError {}
+
+/// Returns a converter of errors of `object`: `what` was read at `offset`.
+pub(crate) fn malformed(what: &'static str, offset: u64) -> impl Fn(object::Error) -> ElfError {
+    move |error| ElfError::Malformed {
+        what,
+        offset,
+        reason: error.to_string(),
+    }
 }

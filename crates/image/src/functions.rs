@@ -4,7 +4,7 @@
 //! functions are kept here: a mapping turns an address into an offset by subtraction.
 
 use crate::elf::Segment;
-use crate::symbol::{Binding, Symbol};
+use crate::symbols::{Binding, Symbol};
 
 /// `offset` in the file and `size` in bytes; `address` as the file numbers it. A size that the file leaves out reaches
 /// to the next function.

@@ -19,32 +19,25 @@
 
 #![forbid(unsafe_code)]
 
-mod budget;
 mod bytes;
 mod change;
 mod demangle;
-mod dwarf;
 pub mod elf;
-mod error;
 mod functions;
 mod pager;
-mod plt;
 mod ranges;
 mod sections;
 mod source_lines;
 mod space;
-mod symbol;
 mod symbols;
-mod tables;
 mod view;
 
 pub use bytes::Bytes;
 pub use demangle::demangle;
-pub use error::ElfError;
+pub use elf::ElfError;
 pub use functions::{Function, Functions, Owned};
 pub use pager::{Fetch, NoAnswer, Pager, PAGE};
-pub use source_lines::{source_line, source_lines, Asked, LineStretch, SourceLines};
+pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
-pub use symbol::{Binding, Symbol};
-pub use symbols::joined;
+pub use symbols::{join_symbols, Binding, Symbol};
 pub use view::{Changed, View};

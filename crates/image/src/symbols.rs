@@ -1,64 +1,62 @@
-//! Code symbols of an ELF file.
+//! Code symbols of an ELF file, with names for the stubs of its procedure linkage table.
+//!
+//! Sections of a hostile file can overlap, and symbols can share long names. So only the first symbol table of each
+//! kind and a few relocation sections are read, and all names together take about as much memory as the file.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use object::elf;
-use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
-use crate::budget::Budget;
-use crate::error::ElfError;
-use crate::plt;
-use crate::symbol::{Binding, Symbol};
-use crate::tables::{entries, header, name, place, sections, strings, MOST_SECTIONS};
+use crate::elf::{malformed, read_header, read_sections, section_by_name, ElfError};
 
-pub(crate) fn read<'data, E, R>(data: R) -> Result<Vec<Symbol>, ElfError>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let (header, endian) = header::<E, R>(data)?;
-    let table = sections(header, endian, data)?;
-    let mut symbols = Vec::new();
-    let mut seen = HashSet::new();
-    let mut budget = Budget::of(data.len().unwrap_or(0));
-    for section in table.iter().take(MOST_SECTIONS) {
-        let kind = section.sh_type(endian);
-        if matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
-            && seen.insert(kind)
-            && budget.scan(place::<E>(section, endian))
-        {
-            let names = strings(section, endian, &table, data, &mut budget);
-            for (place, symbol) in entries::<E, R>(section, endian, data)?.iter().enumerate() {
-                let found = code_symbol::<E, R>(symbol, endian, &table, names);
-                let Some(found) = found.filter(|_| place > 0) else {
-                    continue;
-                };
-                if !budget.symbol(found.name.len()) {
-                    break;
-                }
-                symbols.push(found);
-            }
-        }
-    }
-    // What is broken there costs names, not the file.
-    for stub in plt::names(header, endian, &table, data, &mut budget) {
-        symbols.push(stub);
-    }
-    Ok(sorted(symbols))
+/// Sections that are looked at. Linked programs have a few dozen.
+pub(crate) const MAX_SECTIONS: usize = 1 << 14;
+/// Bytes of a symbol or string table.
+const MAX_TABLE: u64 = 1 << 28;
+/// Bytes of a name; longer ones are dropped.
+const MAX_NAME: usize = 1 << 14;
+/// Bytes of all names, beside the size of the file.
+const FREE_NAMES: u64 = 1 << 20;
+const MAX_SYMBOLS: usize = 1 << 21;
+/// Relocation sections, and sections of stubs.
+const MAX_LINKAGE_SECTIONS: usize = 8;
+/// JUMP_SLOT and GLOB_DAT have these numbers on i386 and on x86-64.
+const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
+
+/// Where a name comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Binding {
+    Global = b'g',
+    Weak = b'w',
+    Local = b'l',
+    /// Not in a symbol table: a stub of a procedure linkage table.
+    Plt = b'p',
 }
 
-/// The symbols of two files of one program, such as a stripped one and its debug file, in the order of one.
-pub fn joined(mut some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Symbol {
+    /// Virtual address in the file's own numbering (before relocation).
+    pub value: u64,
+    /// Bytes; 0 if the file does not have the size.
+    pub size: u64,
+    pub name: String,
+    pub binding: Binding,
+}
+
+/// Returns the symbols of two files of one program, such as a stripped one and its debug file, sorted as those of one.
+pub fn join_symbols(mut some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
     some.extend(more);
-    sorted(some)
+    sort_symbols(some)
 }
 
-/// In order, each once.
-fn sorted(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
-    // all of a symbol counts, so that those that are equal are one
+/// Returns the symbols in order, each once.
+fn sort_symbols(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
+    // all of a symbol counts, so that equal ones are neighbours
     symbols.sort_unstable_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
     symbols.dedup();
     symbols
@@ -83,47 +81,280 @@ fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
     )
 }
 
-fn code_symbol<'data, E, R>(
-    symbol: &E::Sym,
-    endian: Endianness,
-    table: &SectionTable<'data, E, R>,
-    names: &[u8],
-) -> Option<Symbol>
+pub(crate) fn read_symbols<'data, E, R>(data: R) -> Result<Vec<Symbol>, ElfError>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    if symbol.st_shndx(endian) == elf::SHN_UNDEF {
-        return None;
+    let mut reader = SymbolReader::<E, R>::new(data)?;
+    reader.read_symbol_table(elf::SHT_SYMTAB)?;
+    reader.read_symbol_table(elf::SHT_DYNSYM)?;
+    reader.read_linkage_stubs();
+    Ok(sort_symbols(reader.symbols))
+}
+
+/// Returns the values of symbols of any type in `.symtab`, in order of the table.
+pub(crate) fn read_values<'data, E, R>(
+    data: R,
+    names: &[String],
+) -> Result<Vec<(String, u64)>, ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let reader = SymbolReader::<E, R>::new(data)?;
+    let Some(section) = reader.section_of_type(elf::SHT_SYMTAB) else {
+        return Ok(Vec::new());
+    };
+    let strings = reader.strings(section);
+    let symbols = reader.entries(section)?.iter();
+    let values = symbols.filter_map(|symbol| {
+        let name = names.iter().find(|name| {
+            let rest = strings.get(symbol.st_name(reader.endian) as usize..);
+            let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.first() == Some(&0))
+        });
+        Some((name?.clone(), symbol.st_value(reader.endian).into()))
+    });
+    Ok(values.collect())
+}
+
+struct SymbolReader<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
+    header: &'data E,
+    endian: Endianness,
+    table: SectionTable<'data, E, R>,
+    data: R,
+    symbols: Vec<Symbol>,
+    /// Bytes that names may still take.
+    name_bytes: u64,
+}
+
+impl<'data, E: FileHeader<Endian = Endianness>, R: ReadRef<'data>> SymbolReader<'data, E, R> {
+    fn new(data: R) -> Result<Self, ElfError> {
+        let (header, endian) = read_header::<E, R>(data)?;
+        Ok(SymbolReader {
+            header,
+            endian,
+            table: read_sections(header, endian, data)?,
+            data,
+            symbols: Vec::new(),
+            name_bytes: data.len().unwrap_or(0).min(MAX_TABLE) + FREE_NAMES,
+        })
     }
-    let name = name(names, symbol.st_name(endian))?;
-    match symbol.st_type() {
-        elf::STT_FUNC | elf::STT_GNU_IFUNC => {}
-        // A label of assembly code, such as _start, if it lies in code.
-        elf::STT_NOTYPE => {
-            let section = table
-                .section(SectionIndex(symbol.st_shndx(endian).into()))
-                .ok()?;
-            let flags: u64 = section.sh_flags(endian).into();
-            if flags & u64::from(elf::SHF_EXECINSTR) == 0 || name.starts_with(".L") {
-                return None;
+
+    fn section_of_type(&self, kind: u32) -> Option<&'data E::SectionHeader> {
+        let mut sections = self.table.iter().take(MAX_SECTIONS);
+        sections.find(|section| section.sh_type(self.endian) == kind)
+    }
+
+    fn linked_section(&self, section: &E::SectionHeader) -> Option<&'data E::SectionHeader> {
+        let index = SectionIndex(section.sh_link(self.endian) as usize);
+        self.table.section(index).ok()
+    }
+
+    fn is_too_large(&self, section: &E::SectionHeader) -> bool {
+        section.sh_size(self.endian).into() > MAX_TABLE
+    }
+
+    /// Returns the entries of a symbol table; none if it is too large.
+    fn entries(&self, section: &E::SectionHeader) -> Result<&'data [E::Sym], ElfError> {
+        if self.is_too_large(section) {
+            return Ok(&[]);
+        }
+        let offset: u64 = section.sh_offset(self.endian).into();
+        let entries = section.data_as_array(self.endian, self.data);
+        entries.map_err(malformed("symbol table", offset))
+    }
+
+    /// Returns all of the string table that `section` is linked to: reading each name alone from a file is slow.
+    fn strings(&self, section: &E::SectionHeader) -> &'data [u8] {
+        let strings = self.linked_section(section).filter(|strings| {
+            strings.sh_type(self.endian) == elf::SHT_STRTAB && !self.is_too_large(strings)
+        });
+        let bytes = strings.and_then(|strings| strings.data(self.endian, self.data).ok());
+        bytes.unwrap_or(&[])
+    }
+
+    /// Adds a symbol; false if there are too many.
+    fn add(&mut self, symbol: Symbol) -> bool {
+        let left = self.name_bytes.checked_sub(symbol.name.len() as u64);
+        let has_room = left.is_some() && self.symbols.len() < MAX_SYMBOLS;
+        if let (Some(left), true) = (left, has_room) {
+            self.name_bytes = left;
+            self.symbols.push(symbol);
+        }
+        has_room
+    }
+
+    fn read_symbol_table(&mut self, kind: u32) -> Result<(), ElfError> {
+        let Some(section) = self.section_of_type(kind) else {
+            return Ok(());
+        };
+        let strings = self.strings(section);
+        for symbol in self.entries(section)?.iter().skip(1) {
+            if let Some(found) = self.code_symbol(symbol, strings) {
+                if !self.add(found) {
+                    break;
+                }
             }
         }
-        _ => return None,
+        Ok(())
     }
-    let binding = match symbol.st_bind() {
-        elf::STB_LOCAL => Binding::Local,
-        elf::STB_WEAK => Binding::Weak,
-        _ => Binding::Global,
+
+    fn code_symbol(&self, symbol: &E::Sym, strings: &[u8]) -> Option<Symbol> {
+        let endian = self.endian;
+        if symbol.st_shndx(endian) == elf::SHN_UNDEF {
+            return None;
+        }
+        let name = name_at(strings, symbol.st_name(endian))?;
+        match symbol.st_type() {
+            elf::STT_FUNC | elf::STT_GNU_IFUNC => {}
+            // a label of assembly code, such as _start, if it is in code
+            elf::STT_NOTYPE => {
+                let index = SectionIndex(symbol.st_shndx(endian).into());
+                let flags: u64 = self.table.section(index).ok()?.sh_flags(endian).into();
+                if flags & u64::from(elf::SHF_EXECINSTR) == 0 || name.starts_with(".L") {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        let binding = match symbol.st_bind() {
+            elf::STB_LOCAL => Binding::Local,
+            elf::STB_WEAK => Binding::Weak,
+            _ => Binding::Global,
+        };
+        Some(Symbol {
+            value: symbol.st_value(endian).into(),
+            size: symbol.st_size(endian).into(),
+            name,
+            binding,
+        })
+    }
+
+    /// Adds the stubs of procedure linkage tables, as `name@plt`. A stub jumps through a slot of the global offset
+    /// table, and the relocation of the slot has the name of the function. So stubs are found by their jump, for every
+    /// layout that a linker gives the table. Broken tables have none.
+    fn read_linkage_stubs(&mut self) {
+        let mut slots = HashMap::new();
+        let sections = self.table.iter().take(MAX_SECTIONS);
+        let relocations = sections.filter(|section| {
+            matches!(section.sh_type(self.endian), elf::SHT_RELA | elf::SHT_REL)
+                && !self.is_too_large(section)
+        });
+        for section in relocations.take(MAX_LINKAGE_SECTIONS) {
+            let _ = self.read_slots(&mut slots, section);
+        }
+        if slots.is_empty() {
+            return;
+        }
+        let is_64_bit = self.header.e_machine(self.endian) == elf::EM_X86_64;
+        let got = self.got_address();
+        let sections = self.table.iter().take(MAX_SECTIONS);
+        let stubs = sections.filter(|section| {
+            let name = self.table.section_name(self.endian, section).unwrap_or(b"");
+            matches!(name, b".plt" | b".plt.sec" | b".plt.got" | b".plt.bnd")
+                && !self.is_too_large(section)
+        });
+        for section in stubs.take(MAX_LINKAGE_SECTIONS).collect::<Vec<_>>() {
+            let size = match section.sh_entsize(self.endian).into() {
+                8 => 8,
+                _ => 16,
+            };
+            let start: u64 = section.sh_addr(self.endian).into();
+            let code = section.data(self.endian, self.data).unwrap_or(&[]);
+            for (number, stub) in code.chunks_exact(size).enumerate() {
+                let value = start.wrapping_add((number * size) as u64);
+                let slot = slot_of_stub(stub, value, is_64_bit, got);
+                let found = slot.and_then(|slot| slots.get(&slot));
+                let Some(name) = found.and_then(|&(strings, at)| name_at(strings, at)) else {
+                    continue;
+                };
+                let stub = Symbol {
+                    value,
+                    size: size as u64,
+                    name: format!("{name}@plt"),
+                    binding: Binding::Plt,
+                };
+                if !self.add(stub) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adds the slots of a relocation section: address -> string table and position of the name in it.
+    fn read_slots(
+        &self,
+        slots: &mut HashMap<u64, (&'data [u8], u32)>,
+        section: &E::SectionHeader,
+    ) -> Option<()> {
+        let (endian, data) = (self.endian, self.data);
+        let table = self.linked_section(section)?;
+        let strings = self.strings(table);
+        let symbols = self.entries(table).ok()?;
+        let mut add = |slot: u64, symbol: u32, kind: u32| {
+            if let Some(symbol) = symbols.get(symbol as usize) {
+                if SLOT_TYPES.contains(&kind) {
+                    slots.insert(slot, (strings, symbol.st_name(endian)));
+                }
+            }
+        };
+        if section.sh_type(endian) == elf::SHT_RELA {
+            let rows: &[E::Rela] = section.data_as_array(endian, data).ok()?;
+            for row in rows {
+                let kind = row.r_type(endian, false);
+                add(row.r_offset(endian).into(), row.r_sym(endian, false), kind);
+            }
+        } else {
+            let rows: &[E::Rel] = section.data_as_array(endian, data).ok()?;
+            for row in rows {
+                add(
+                    row.r_offset(endian).into(),
+                    row.r_sym(endian),
+                    row.r_type(endian),
+                );
+            }
+        }
+        Some(())
+    }
+
+    /// Returns what %ebx holds in a position-independent i386 program: the address of `.got.plt`, else `.got`.
+    fn got_address(&self) -> u64 {
+        let got = |name| section_by_name(&self.table, self.endian, name);
+        let found = got(b".got.plt").or_else(|| got(b".got"));
+        found.map_or(0, |section| section.sh_addr(self.endian).into())
+    }
+}
+
+/// Returns the name at `start` of a string table; `None` if it is empty, too long or not in the table.
+fn name_at(strings: &[u8], start: u32) -> Option<String> {
+    let rest = strings.get(start as usize..)?;
+    let end = rest.iter().take(MAX_NAME).position(|byte| *byte == 0)?;
+    let name = rest.get(..end).filter(|name| !name.is_empty())?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Returns the slot that the indirect jump of a stub goes through. The jump can follow ENDBR and a BND prefix.
+fn slot_of_stub(stub: &[u8], address: u64, is_64_bit: bool, got: u64) -> Option<u64> {
+    let at = match stub {
+        [0xF3, 0x0F, 0x1E, 0xFA | 0xFB, 0xF2, ..] => 5,
+        [0xF3, 0x0F, 0x1E, 0xFA | 0xFB, ..] => 4,
+        [0xF2, ..] => 1,
+        _ => 0,
     };
-    let (value, size) = (
-        symbol.st_value(endian).into(),
-        symbol.st_size(endian).into(),
-    );
-    Some(Symbol {
-        value,
-        size,
-        name,
-        binding,
-    })
+    let [0xFF, form, a, b, c, d] = *stub.get(at..at + 6)? else {
+        return None;
+    };
+    let displacement = i32::from_le_bytes([a, b, c, d]);
+    match (form, is_64_bit) {
+        (0x25, true) => Some(
+            address
+                .wrapping_add(at as u64 + 6)
+                .wrapping_add_signed(displacement.into()),
+        ),
+        (0x25, false) => Some(u64::from(displacement as u32)),
+        (0xA3, false) => Some(got.wrapping_add_signed(displacement.into()) & 0xFFFF_FFFF),
+        _ => None,
+    }
 }

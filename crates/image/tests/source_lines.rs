@@ -1,4 +1,4 @@
-//! Lines of source of a real program as addr2line has them: most are those of Rust's library.
+//! Source lines of a real program, most of them of Rust's library, against addr2line of binutils.
 
 use std::error::Error;
 use std::fs::File;
@@ -6,20 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use addr2line::gimli::{DwarfSections, EndianSlice, RunTimeEndian};
-use addr2line::Context;
 use object::{Object, ObjectSection};
 use rtit_image::elf::ReadCache;
-use rtit_image::{source_line, source_lines, Asked, LineStretch, SourceLines};
+use rtit_image::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 
 const WHOLE: [(u64, u64); 1] = [(0, u64::MAX)];
 
-fn asked(windows: &[(u64, u64)], from: u64, most: usize) -> Asked<'_> {
-    Asked {
+fn query(windows: &[(u64, u64)], start: u64, max_ranges: usize) -> LineQuery<'_> {
+    LineQuery {
         windows,
-        from,
-        most,
-        gives_up: &|| false,
+        start,
+        max_ranges,
+        is_cancelled: &|| false,
     }
 }
 
@@ -48,40 +46,51 @@ fn data() -> Result<Vec<u8>, Box<dyn Error>> {
 type Named<'a> = (u64, u64, &'a str, u32);
 
 fn named(found: &SourceLines) -> Vec<Named<'_>> {
-    let row = |each: &LineStretch| {
+    let row = |each: &LineRange| {
         let file = found.files[each.file as usize].to_str().unwrap_or("");
         (each.start, each.end, file, each.line)
     };
-    found.stretches.iter().map(row).collect()
+    found.ranges.iter().map(row).collect()
+}
+
+type SourceLine = Option<(String, u32)>;
+
+/// Returns file and line of each address as addr2line of binutils has them.
+fn addr2line(addresses: &[u64]) -> Result<Vec<SourceLine>, Box<dyn Error>> {
+    let input = program().with_extension("addresses");
+    let lines: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
+    std::fs::write(&input, lines)?;
+    let mut command = Command::new("addr2line");
+    let output = command.arg("-e").arg(program()).stdin(File::open(input)?);
+    let output = String::from_utf8(output.output()?.stdout)?;
+    let parse = |line: &str| {
+        let (path, line) = line.split(" (").next()?.rsplit_once(':')?;
+        let line = line.parse().ok().filter(|line| *line != 0)?;
+        Some((path.to_owned(), line))
+    };
+    Ok(output.lines().map(parse).collect())
 }
 
 #[test]
-fn they_are_those_of_addr2line() -> Result<(), Box<dyn Error>> {
+fn lines_match_addr2line() -> Result<(), Box<dyn Error>> {
     let data = data()?;
     let file = object::File::parse(data.as_slice())?;
     let text = file.section_by_name(".text").ok_or("no code")?;
     let text = (text.address(), text.address() + text.size());
-    let sections = DwarfSections::load(|id| {
-        let section = file.section_by_name(id.name());
-        section.map_or(Ok(Default::default()), |each| each.uncompressed_data())
-    })?;
-    let context = Context::from_dwarf(
-        sections.borrow(|bytes| EndianSlice::new(bytes, RunTimeEndian::Little)),
-    )?;
-    let mut theirs = Vec::new();
-    for (start, size, place) in context.find_location_range(text.0, text.1)? {
-        if let (Some(file), Some(line), 1..) = (place.file, place.line, size) {
-            theirs.push((start, start + size, file, line));
-        }
-    }
-    theirs.sort_unstable();
-    theirs.dedup();
-    let ours =
-        source_lines(data.as_slice(), &asked(&[text], 0, usize::MAX)).ok_or("no ELF file")?;
-    assert!(!ours.is_cut && ours.next.is_none());
-    assert!(theirs.len() > 1000);
-    assert_eq!(named(&ours), theirs);
-    let (start, end, file, line) = theirs[theirs.len() / 2];
+    let found = source_lines(data.as_slice(), &query(&[text], 0, usize::MAX)).ok_or("no ELF")?;
+    assert!(!found.is_incomplete && found.next.is_none() && found.ranges.len() > 1000);
+    let ranges = named(&found);
+    let ours = |address: u64| {
+        let index = ranges.partition_point(|range| range.0 <= address);
+        let (_, end, file, line) = ranges[..index].last()?;
+        (address < *end).then(|| ((*file).to_owned(), *line))
+    };
+    let addresses: Vec<u64> = (text.0..text.1).step_by(7).collect();
+    assert_eq!(
+        addresses.iter().copied().map(ours).collect::<Vec<_>>(),
+        addr2line(&addresses)?
+    );
+    let (start, end, file, line) = ranges[ranges.len() / 2];
     for address in [start, end - 1] {
         let here = source_line(data.as_slice(), address, &|| false);
         assert_eq!(here, Some((file.into(), line)));
@@ -90,14 +99,14 @@ fn they_are_those_of_addr2line() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn parts_are_the_whole() -> Result<(), Box<dyn Error>> {
+fn lines_in_chunks_are_all_lines() -> Result<(), Box<dyn Error>> {
     let file = ReadCache::new(File::open(program())?);
-    let whole = source_lines(&file, &asked(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
-    let most = whole.stretches.len() / 5;
+    let whole = source_lines(&file, &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
+    let most = whole.ranges.len() / 5;
     let (mut parts, mut from) = (Vec::new(), Some(0));
     while let Some(start) = from {
-        let part = source_lines(&file, &asked(&WHOLE, start, most)).ok_or("no ELF file")?;
-        assert!(part.stretches.len() <= most && !part.is_cut);
+        let part = source_lines(&file, &query(&WHOLE, start, most)).ok_or("no ELF file")?;
+        assert!(part.ranges.len() <= most && !part.is_incomplete);
         from = part.next;
         parts.push(part);
     }
@@ -108,10 +117,10 @@ fn parts_are_the_whole() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn a_window_has_what_touches_it() -> Result<(), Box<dyn Error>> {
+fn window_has_ranges_that_overlap_it() -> Result<(), Box<dyn Error>> {
     let data = data()?;
     let whole =
-        source_lines(data.as_slice(), &asked(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
+        source_lines(data.as_slice(), &query(&WHOLE, 0, usize::MAX)).ok_or("no ELF file")?;
     // code that the linker has left out is at 0, one over the other
     let rows: Vec<_> = named(&whole)
         .into_iter()
@@ -123,7 +132,7 @@ fn a_window_has_what_touches_it() -> Result<(), Box<dyn Error>> {
         (rows[7].1 - 1, rows[7].1),
     ];
     let some =
-        source_lines(data.as_slice(), &asked(&windows, 0, usize::MAX)).ok_or("no ELF file")?;
+        source_lines(data.as_slice(), &query(&windows, 0, usize::MAX)).ok_or("no ELF file")?;
     let touches = |row: &&Named<'_>| windows.iter().any(|each| row.0 < each.1 && each.0 < row.1);
     let expected: Vec<_> = rows.iter().filter(touches).copied().collect();
     assert!(expected.len() >= 5);
@@ -132,11 +141,11 @@ fn a_window_has_what_touches_it() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn who_gives_up_gets_nothing() -> Result<(), Box<dyn Error>> {
-    let gives_up = Asked {
-        gives_up: &|| true,
-        ..asked(&WHOLE, 0, 1)
+fn cancelled_query_has_no_lines() -> Result<(), Box<dyn Error>> {
+    let cancelled = LineQuery {
+        is_cancelled: &|| true,
+        ..query(&WHOLE, 0, 1)
     };
-    assert!(source_lines(data()?.as_slice(), &gives_up).is_none());
+    assert!(source_lines(data()?.as_slice(), &cancelled).is_none());
     Ok(())
 }

@@ -1,19 +1,20 @@
-//! Packets as columns: for whoever looks at millions of them.
+//! Packets as columns: for callers that look at millions of them.
 //!
-//! Most packets are told whole by their first byte: kind, length, and where the payload is. Those are read by a table
-//! without a branch that depends on what they are; [`Scanner`] reads the others, and all that is in a block.
+//! The first byte of most packets determines their kind, their length, and the position of the payload. Those are read
+//! by a table ([`Class`]) without a branch that depends on the kind; [`Scanner`] reads the others, and all in blocks.
 
-use crate::classes::{before_psb, length_of, like_psb, CLASSES};
 use crate::error::PacketError;
 use crate::packet::PacketKind;
 use crate::scan::Scanner;
+use crate::scan::PSB;
+use crate::table::{self, field, Field, Kind};
 
 /// Packets that are gathered before they are appended: they stay in the nearest cache.
 const STAGE: usize = 512;
 
-/// Bytes whose lengths are found before packets are made of them, which then wait for no more than one load each.
+/// Bytes whose lengths are computed before packets are made of them, so that each packet waits for one load only.
 const CHUNK: usize = 256;
-/// A packet that begins in them has up to seven more, and a PSB that it swallows goes on in the next.
+/// A packet that begins in a chunk has up to seven more bytes, and a PSB that it swallows continues in the next one.
 const BEYOND: usize = 8;
 
 /// Packets as columns of one length.
@@ -47,17 +48,17 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// How many packets they hold.
+    /// Returns the number of packets.
     pub fn len(&self) -> usize {
         self.kind.len()
     }
 
-    /// Whether they hold none.
+    /// Whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.kind.is_empty()
     }
 
-    /// Room for `packets` more.
+    /// Reserves memory for `packets` more.
     pub fn reserve(&mut self, packets: usize) {
         self.kind.reserve(packets);
         self.detail.reserve(packets);
@@ -66,7 +67,7 @@ impl Columns {
     }
 
     /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or
-    /// an error comes. What follows a packet may say that it is none: up to 32 bytes behind it count, if there are any.
+    /// an error occurs. Bytes after a packet may show that it is none: up to 32 bytes after it count, if there are any.
     pub fn fill(
         &mut self,
         scanner: &mut Scanner<'_>,
@@ -117,7 +118,7 @@ impl Stage {
         }
     }
 
-    /// Takes up to `room` packets that begin before `until`; how many, and why there are no more.
+    /// Reads up to `room` packets that begin before `until`. Returns their number, and why there are no more.
     fn fill(
         &mut self,
         scanner: &mut Scanner<'_>,
@@ -141,7 +142,7 @@ impl Stage {
                 Some(Err(error)) => return (count, Some(Ended::Error(error))),
                 None => return (count, Some(Ended::Data)),
             };
-            let (detail, payload) = fields(&packet.kind);
+            let (detail, payload) = detail_and_payload(&packet.kind);
             let at = count.min(STAGE - 1);
             self.kind[at] = packet.kind.kind() as u8;
             self.detail[at] = detail;
@@ -152,7 +153,7 @@ impl Stage {
         (count, None)
     }
 
-    /// As `fill_by_class`, of whole chunks in which nothing looks like a part of a PSB.
+    /// As `fill_by_class`, for whole chunks without bytes that may be part of a PSB.
     fn fill_by_chunk(
         &mut self,
         scanner: &mut Scanner<'_>,
@@ -160,13 +161,13 @@ impl Stage {
         room: usize,
         until: usize,
     ) -> usize {
-        let (mut rest, end) = before(scanner, until);
+        let (mut rest, end) = unread_before(scanner, until);
         let mut count = 0;
         while room - from - count >= CHUNK {
             let Some(chunk) = rest.first_chunk() else {
                 break;
             };
-            if like_psb(chunk) {
+            if may_have_psb(chunk) {
                 break;
             }
             let offset = (end - rest.len()) as u64;
@@ -181,7 +182,7 @@ impl Stage {
         count
     }
 
-    /// How many packets, and of how many bytes; fewer than `CHUNK` if one is not told by its first byte.
+    /// Returns the number of packets and of their bytes; fewer than `CHUNK` if a packet needs more than its first byte.
     #[inline]
     fn fill_one_chunk(
         &mut self,
@@ -193,13 +194,13 @@ impl Stage {
         for (length, &byte) in lengths.iter_mut().zip(chunk) {
             *length = length_of(byte);
         }
-        let places = self.kind[from..]
+        let rows = self.kind[from..]
             .iter_mut()
             .zip(&mut self.detail[from..])
             .zip(&mut self.offset[from..])
             .zip(&mut self.payload[from..]);
         let (mut count, mut at) = (0, 0);
-        for (((kind, detail), offset), payload) in places {
+        for (((kind, detail), offset), payload) in rows {
             let (Some(&length @ 1..), Some(bytes)) = (
                 lengths.get(at),
                 chunk.get(at..).and_then(<[u8]>::first_chunk::<8>),
@@ -217,7 +218,7 @@ impl Stage {
         (count, at)
     }
 
-    /// Packets that their first byte tells, into places `from` and on; how many.
+    /// Reads packets that their first byte determines, into rows from `from` on. Returns their number.
     fn fill_by_class(
         &mut self,
         scanner: &mut Scanner<'_>,
@@ -225,14 +226,14 @@ impl Stage {
         room: usize,
         until: usize,
     ) -> usize {
-        let (mut rest, end) = before(scanner, until);
-        let places = self.kind[from..room]
+        let (mut rest, end) = unread_before(scanner, until);
+        let rows = self.kind[from..room]
             .iter_mut()
             .zip(&mut self.detail[from..room])
             .zip(&mut self.offset[from..room])
             .zip(&mut self.payload[from..room]);
         let mut count = 0;
-        for (((kind, detail), offset), payload) in places {
+        for (((kind, detail), offset), payload) in rows {
             let Some(bytes) = rest.first_chunk::<8>() else {
                 break;
             };
@@ -247,7 +248,7 @@ impl Stage {
             let Some(after) = rest.get(usize::from(class.length)..) else {
                 break;
             };
-            if class.length > 1 && before_psb(after) {
+            if class.length > 1 && may_continue_as_psb(after) {
                 break;
             }
             rest = after;
@@ -258,15 +259,15 @@ impl Stage {
     }
 }
 
-/// What `scanner` has not read of what lies before offset `until`, and the offset of its end.
-fn before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
+/// Returns the bytes before offset `until` that `scanner` has not read, and the offset of their end.
+fn unread_before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
     let (rest, begin) = (scanner.rest(), Scanner::position(scanner));
     let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
     (rest, begin + rest.len())
 }
 
-/// `detail` and `payload` of a packet, as the table above has them.
-fn fields(kind: &PacketKind) -> (u8, u64) {
+/// Returns `detail` and `payload` of a packet, as in the table above.
+fn detail_and_payload(kind: &PacketKind) -> (u8, u64) {
     match *kind {
         PacketKind::Pad
         | PacketKind::TraceStop
@@ -324,5 +325,164 @@ fn fields(kind: &PacketKind) -> (u8, u64) {
             u8::from(icnt.is_some()) | u8::from(mult) << 1 | u8::from(ip) << 2,
             u64::from(trbv) | u64::from(icnt.unwrap_or(0)) << 8,
         ),
+    }
+}
+
+/// The properties that the first byte of a packet determines; `length` 0: more bytes are needed.
+#[derive(Clone, Copy)]
+struct Class {
+    pub kind: u8,
+    pub detail: u8,
+    pub length: u8,
+    pub shift: u8,
+    pub mask: u64,
+}
+
+const NO_CLASS: Class = Class {
+    kind: 0,
+    detail: 0,
+    length: 0,
+    shift: 0,
+    mask: 0,
+};
+
+/// By first byte, outside a block. No packet is longer than the eight bytes that are read.
+static CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [NO_CLASS; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = class_of(byte as u8);
+        byte += 1;
+    }
+    classes
+}
+
+const fn is(first: u8, kind: Kind) -> bool {
+    let row = kind.row();
+    first & row.mask[0] == row.header[0]
+}
+
+const fn class_of(first: u8) -> Class {
+    if is(first, Kind::Pad) {
+        return class(Kind::Pad, 1, None);
+    }
+    if first == table::ESCAPE {
+        return NO_CLASS;
+    }
+    if is(first, Kind::Tnt) {
+        return class(Kind::Tnt, 1, Some(field::TNT_BITS));
+    }
+    if is(first, Kind::Cyc) {
+        // its Exp bit: another byte follows
+        return match first & 4 {
+            0 => class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
+            _ => NO_CLASS,
+        };
+    }
+    if is(first, Kind::Mtc) {
+        return class(Kind::Mtc, 2, Some(field::MTC_CTC));
+    }
+    if is(first, Kind::Tsc) {
+        return class(Kind::Tsc, 8, Some(field::TSC_TSC));
+    }
+    let mut ip_packets = [Kind::Tip, Kind::TipPge, Kind::TipPgd, Kind::Fup].as_slice();
+    while let [kind, others @ ..] = ip_packets {
+        if is(first, *kind) {
+            return ip_class(*kind, first);
+        }
+        ip_packets = others;
+    }
+    NO_CLASS
+}
+
+const fn ip_class(kind: Kind, first: u8) -> Class {
+    let ip_bytes = first >> field::IP_BYTES.bit;
+    match table::IP_PAYLOAD[ip_bytes as usize] {
+        Some(0) => Class {
+            detail: ip_bytes,
+            ..class(kind, 1, None)
+        },
+        Some(size) if size < 8 => {
+            let payload = Field {
+                byte: 1,
+                bit: 0,
+                width: 8 * size as u32,
+                shift: 0,
+            };
+            Class {
+                detail: ip_bytes,
+                ..class(kind, 1 + size, Some(payload))
+            }
+        }
+        _ => NO_CLASS,
+    }
+}
+
+const fn class(kind: Kind, length: u8, payload: Option<Field>) -> Class {
+    let (shift, mask) = match payload {
+        None => (0, 0),
+        Some(field) => (
+            8 * field.byte as u8 + field.bit as u8,
+            u64::MAX >> (64 - field.width),
+        ),
+    };
+    Class {
+        kind: kind as u8,
+        detail: 0,
+        length,
+        shift,
+        mask,
+    }
+}
+
+/// Returns the length as in `CLASSES`, but by comparisons alone, so that many are computed at once.
+#[inline(always)]
+const fn length_of(byte: u8) -> u8 {
+    let low = byte & 0x1F;
+    let ip = low == 0x0D || low == 0x11 || low == 0x01 || low == 0x1D;
+    let one = byte & 1 == 0 && byte != table::ESCAPE || byte & 7 == 3;
+    let two = byte == 0x59;
+    let eight = byte == 0x19;
+    let high = byte >> 5;
+    let by_ip = if high < 4 {
+        1 + 2 * high
+    } else if high == 4 {
+        7
+    } else {
+        0
+    };
+    one as u8 | (two as u8) << 1 | (eight as u8) << 3 | if ip { by_ip } else { 0 }
+}
+
+const _: () = {
+    let mut byte = 0;
+    while byte < 256 {
+        assert!(length_of(byte as u8) == CLASSES[byte].length);
+        byte += 1;
+    }
+};
+
+/// Whether a chunk has bytes that may be the beginning or the end of a PSB.
+#[inline(always)]
+fn may_have_psb<const N: usize>(chunk: &[u8; N]) -> bool {
+    let mut found = 0;
+    for (&first, &second) in chunk.iter().zip(&chunk[1..]) {
+        let one = (first == PSB[0]) & (second == PSB[1]);
+        let other = (first == PSB[1]) & (second == PSB[0]);
+        found |= u8::from(one | other);
+    }
+    found != 0
+}
+
+/// Whether the bytes after a packet may continue a PSB that the packet has swallowed; also if there are too few.
+#[inline(always)]
+fn may_continue_as_psb(after: &[u8]) -> bool {
+    match after.first_chunk::<2>() {
+        Some(&[first, second]) => {
+            [first, second] == [PSB[0], PSB[1]] || [first, second] == [PSB[1], PSB[0]]
+        }
+        None => true,
     }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with the bytes.
+//! Errors in the bytes of a stream.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum PacketError {
     },
     /// A TNT without stop bit, or with nothing below the stop bit.
     EmptyTnt { offset: usize },
-    /// 02H 82H that does not go on to the 16 bytes of a PSB, or goes on behind them and to no second one.
+    /// 02H 82H that does not continue to the 16 bytes of a PSB, or continues after them, but not to a second one.
     BrokenPsb { offset: usize },
     /// A packet within which a PSB begins.
     BrokenOff { offset: usize },
@@ -52,48 +52,22 @@ impl PacketError {
 impl fmt::Display for PacketError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Truncated { offset } => {
-                write!(out, "data ends inside the packet at offset {offset:#x}")
+            Self::Truncated { .. } => write!(out, "data ends inside the packet")?,
+            Self::UnknownOpcode { first, second, .. } => {
+                write!(out, "undefined packet opcode {first:02x}")?;
+                if let Some(second) = second {
+                    write!(out, " {second:02x}")?;
+                }
             }
-            Self::UnknownOpcode {
-                offset,
-                first,
-                second: None,
-            } => {
-                write!(
-                    out,
-                    "undefined packet opcode {first:02x} at offset {offset:#x}"
-                )
+            Self::Reserved { packet, byte, .. } => {
+                write!(out, "reserved encoding {byte:02x} in {packet}")?;
             }
-            Self::UnknownOpcode {
-                offset,
-                first,
-                second: Some(second),
-            } => {
-                write!(
-                    out,
-                    "undefined packet opcode {first:02x} {second:02x} at offset {offset:#x}"
-                )
-            }
-            Self::Reserved {
-                offset,
-                packet,
-                byte,
-            } => {
-                write!(
-                    out,
-                    "reserved encoding {byte:02x} in {packet} at offset {offset:#x}"
-                )
-            }
-            Self::EmptyTnt { offset } => write!(out, "TNT without results at offset {offset:#x}"),
-            Self::BrokenPsb { offset } => write!(out, "PSB breaks off at offset {offset:#x}"),
-            Self::BrokenOff { offset } => {
-                write!(out, "a PSB begins within the packet at offset {offset:#x}")
-            }
-            Self::LongCyc { offset } => {
-                write!(out, "CYC of more than 9 bytes at offset {offset:#x}")
-            }
+            Self::EmptyTnt { .. } => write!(out, "TNT without results")?,
+            Self::BrokenPsb { .. } => write!(out, "PSB breaks off")?,
+            Self::BrokenOff { .. } => write!(out, "a PSB begins within the packet")?,
+            Self::LongCyc { .. } => write!(out, "CYC of more than 9 bytes")?,
         }
+        write!(out, " at offset {:#x}", self.offset())
     }
 }
 

@@ -11,21 +11,17 @@
 //! assert!(scanner.next().is_none());
 //! ```
 //!
-//! [`Scanner`] reads packets one by one and says what is none, [`Columns`] has many at once, [`find_psb`] says where to
-//! begin.
+//! [`Scanner`] reads packets one by one and reports bad bytes, [`Columns`] holds many at once, [`find_psb`] finds the
+//! first position at which to begin.
 //!
 //! `table` is generated from the Python declarations (`python -m rtit.packets.rust_table`); everything here reads
 //! headers, lengths and field positions from it.
 
 #![forbid(unsafe_code)]
 
-mod bits;
-mod classes;
 mod columns;
 mod error;
-mod kind;
 mod packet;
-mod psb;
 mod read;
 mod scan;
 pub mod table;
@@ -33,6 +29,5 @@ pub mod table;
 pub use columns::Columns;
 pub use error::PacketError;
 pub use packet::{Ip, Packet, PacketKind, Tnt};
-pub use psb::{find_psb, psb_within, PSB};
-pub use scan::Scanner;
+pub use scan::{find_psb, psb_within, Scanner, PSB};
 pub use table::Kind;

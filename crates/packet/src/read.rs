@@ -1,9 +1,8 @@
-//! One packet from bytes, by the generated table.
+//! Reads one packet from bytes, by the generated table.
 
-use crate::bits::{get, word};
 use crate::error::PacketError;
 use crate::packet::{Ip, PacketKind, Tnt};
-use crate::psb::PSB;
+use crate::scan::PSB;
 use crate::table::{self, field, Field, Kind, Row, ROWS};
 
 /// Bytes of the items of an open block.
@@ -222,7 +221,8 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
     Ok((packet, length))
 }
 
-/// A run of 02H 82H ends with its PSB (`find_psb`): whether one that begins with `psb` is longer than that and no two.
+/// Whether the run of 02H 82H that begins with `psb` is longer than one PSB and is not two. A run ends with its PSB
+/// (`find_psb`).
 fn goes_on(psb: &[u8]) -> bool {
     let more = psb.get(PSB.len()..).unwrap_or(&[]);
     let pairs = more
@@ -230,7 +230,7 @@ fn goes_on(psb: &[u8]) -> bool {
         .take(PSB.len() / 2)
         .take_while(|pair| *pair == &PSB[..2])
         .count();
-    // at the end of the data nobody knows
+    // at the end of the data this is unknown
     let after = more.get(2 * pairs..).unwrap_or(&[]);
     (1..PSB.len() / 2).contains(&pairs) && !PSB[..2].starts_with(after)
 }
@@ -392,5 +392,36 @@ fn reserved(rest: &[u8], offset: usize, at: usize) -> PacketError {
         offset,
         packet,
         byte: rest.get(at).copied().unwrap_or(0),
+    }
+}
+
+/// The low `size` (at most 8) bytes from `at` on; bytes past the end read as 0.
+#[inline]
+pub(crate) fn word(rest: &[u8], at: usize, size: usize) -> u64 {
+    let mut bytes = [0; 8];
+    if let Some(eight) = rest.get(at..at + 8) {
+        bytes.copy_from_slice(eight);
+    } else {
+        let some = rest.get(at..).unwrap_or_default();
+        bytes
+            .iter_mut()
+            .zip(some)
+            .for_each(|(to, from)| *to = *from);
+    }
+    u64::from_le_bytes(bytes) & ones(8 * size as u32)
+}
+
+/// The value of a field; the packet is in `rest` in whole.
+#[inline]
+pub(crate) fn get(rest: &[u8], field: Field) -> u64 {
+    let size = (field.bit + field.width).div_ceil(8) as usize;
+    (word(rest, field.byte, size) >> field.bit & ones(field.width)) << field.shift
+}
+
+#[inline]
+const fn ones(width: u32) -> u64 {
+    match u64::MAX.checked_shr(64 - width) {
+        Some(mask) => mask,
+        None => 0,
     }
 }

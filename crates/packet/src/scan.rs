@@ -1,8 +1,9 @@
-//! A slice of bytes as a sequence of packets.
+//! The scanner: a slice of bytes as a sequence of packets; and the search for PSBs (section 33.3.7).
+
+use memchr::memmem;
 
 use crate::error::PacketError;
 use crate::packet::{Packet, PacketKind};
-use crate::psb::{find_psb, psb_within};
 use crate::read::{read, short_tnt, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
@@ -31,7 +32,7 @@ impl<'a> Scanner<'a> {
         Self::within(data, 0, position)
     }
 
-    /// As `at`, of something longer of which `data` is what begins at offset `base`. All offsets are of the whole.
+    /// As `at`, for a window: `data` begins at offset `base` of the stream. All offsets are those of the stream.
     pub fn within(data: &'a [u8], base: usize, position: usize) -> Self {
         let rest = position.checked_sub(base).and_then(|at| data.get(at..));
         Self {
@@ -68,8 +69,8 @@ impl<'a> Scanner<'a> {
         *self = Self::within(self.data, self.base, position);
     }
 
-    /// Goes on inside or outside a block, as [`block`](Scanner::block) once told: for scanning in pieces. Sizes other
-    /// than 4 mean 8.
+    /// Continues inside or outside a block, as [`block`](Scanner::block) said: for scanning in parts. Sizes other than
+    /// 4 mean 8.
     pub fn set_block(&mut self, block: Option<u8>) {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
     }
@@ -142,5 +143,51 @@ impl Iterator for Scanner<'_> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         Scanner::next(self)
+    }
+}
+
+/// The bytes of a PSB.
+pub const PSB: [u8; 16] = [
+    0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82,
+];
+
+/// Offset of the first PSB that begins at or after `from`; `None` if there is none (or `from` is past the end).
+///
+/// The payload of a packet before a PSB may look like its beginning, so that a run of 02H 82H is longer than 16 bytes:
+/// the PSB is the end of the run.
+pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
+    let start = from + memmem::find(data.get(from..)?, &PSB)?;
+    let after = data.get(start + PSB.len()..)?;
+    let longer = after
+        .chunks_exact(2)
+        .take_while(|pair| *pair == &PSB[..2])
+        .count();
+    Some(start + 2 * longer)
+}
+
+/// Whether a PSB begins within the `length` bytes of a packet at the beginning of `data`: then these are no packet. A
+/// run of 02H 82H that continues after the packet with a whole PSB is the packet's own bytes and that PSB, unless it is
+/// long enough for another.
+pub fn psb_within(data: &[u8], length: usize) -> bool {
+    let [first, second] = [PSB[0], PSB[1]];
+    let after = data.get(length..).unwrap_or(&[]);
+    match after {
+        [one, two, ..] if [*one, *two] == [first, second] => {}
+        [one, two, ..] if [*one, *two] == [second, first] => {}
+        _ => return false,
+    }
+    let seen = data.len().min(length + PSB.len());
+    let Some(at) = data.get(1..seen).and_then(|seen| memmem::find(seen, &PSB)) else {
+        return false;
+    };
+    let run = data.get(1 + at + PSB.len()..).unwrap_or(&[]);
+    let more = run
+        .chunks_exact(2)
+        .take(PSB.len() / 2)
+        .take_while(|pair| *pair == [first, second])
+        .count();
+    match more {
+        0..8 => 1 + at + 2 * more < length,
+        _ => 1 + at < length,
     }
 }

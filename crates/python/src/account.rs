@@ -40,23 +40,14 @@ pub fn counts_dict<'py>(
     ledger: &CoverageLedger,
 ) -> PyResult<Bound<'py, PyDict>> {
     let packets = PyDict::new(py);
-    for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
-        packets.set_item(row.name, counts.of(row.kind))?;
+    for row in ROWS.iter().filter(|row| counts.packets_of(row.kind) != 0) {
+        packets.set_item(row.name, counts.packets_of(row.kind))?;
     }
     let errors = PyDict::new(py);
     for class in ErrorClass::ALL {
         if ledger.errors(class) != 0 {
             errors.set_item(class.name(), ledger.errors(class))?;
         }
-    }
-    let bytes = PyDict::new(py);
-    for trust in [
-        ByteStatus::Exact,
-        ByteStatus::Resumed,
-        ByteStatus::Lost,
-        ByteStatus::Elsewhere,
-    ] {
-        bytes.set_item(trust.name(), ledger.bytes(trust))?;
     }
     let errata = PyDict::new(py);
     for erratum in Erratum::ALL {
@@ -69,7 +60,14 @@ pub fn counts_dict<'py>(
     dict.set_item("errata", errata)?;
     dict.set_item("packets", packets)?;
     dict.set_item("errors", errors)?;
-    dict.set_item("bytes", bytes)?;
+    for status in [
+        ByteStatus::Exact,
+        ByteStatus::Resumed,
+        ByteStatus::Lost,
+        ByteStatus::Elsewhere,
+    ] {
+        dict.set_item(format!("{}_bytes", status.name()), ledger.bytes(status))?;
+    }
     dict.set_item("instructions", counts.instructions)?;
     dict.set_item("conditional", counts.conditional)?;
     dict.set_item("indirect", counts.indirect)?;
@@ -77,8 +75,9 @@ pub fn counts_dict<'py>(
     dict.set_item("compressed_returns", counts.compressed_returns)?;
     dict.set_item("asynchronous", counts.asynchronous)?;
     dict.set_item("cycles", counts.cycles)?;
-    dict.set_item("measured", counts.measured)?;
-    dict.set_item("inactive", counts.inactive)?;
+    dict.set_item("measured_cycles", counts.measured.0)?;
+    dict.set_item("measured_ticks", counts.measured.1)?;
+    dict.set_item("inactive_ticks", counts.inactive)?;
     Ok(dict)
 }
 

@@ -43,7 +43,7 @@ pub fn advance_in_turn<S: Sink + Send>(
 
 /// Whether there is enough to be taken: points wait also while no row comes.
 fn is_full<S: Sink>(flow: &mut StreamDecoder<Stream, S>) -> bool {
-    flow.sink_mut().is_full() || flow.points_waiting() > MOST_POINTS
+    flow.sink_mut().is_full() || flow.samples_waiting() > MOST_POINTS
 }
 
 fn advance_slice<S: Sink + Send>(

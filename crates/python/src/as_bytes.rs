@@ -46,18 +46,6 @@ where
     column(py, rows, |row| value(row).to_le_bytes())
 }
 
-pub fn halves<'py, R>(
-    py: Python<'py>,
-    rows: R,
-    value: impl Fn(R::Item) -> u32,
-) -> PyResult<Bound<'py, PyBytes>>
-where
-    R: IntoIterator,
-    R::IntoIter: ExactSizeIterator,
-{
-    column(py, rows, |row| value(row).to_le_bytes())
-}
-
 pub fn octets<'py, R>(
     py: Python<'py>,
     rows: R,

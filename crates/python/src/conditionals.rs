@@ -46,9 +46,9 @@ fn conditionals(
     });
     let wide = |value: fn(&Conditional) -> u64| all.iter().map(value).collect::<Column>();
     Ok((
-        all.iter().map(|each| each.stretch).collect(),
+        all.iter().map(|each| each.range).collect(),
         wide(|each| each.ip),
-        wide(|each| each.behind),
+        wide(|each| each.fall_through),
         wide(|each| each.target),
         next,
     ))

@@ -97,7 +97,7 @@ impl Decoder {
         })?;
         settings.cache_limit = most.saturating_mul(BYTES);
         if !walk {
-            settings.steps.words = WORDS;
+            settings.transitions.words = WORDS;
         }
         let persistent = ReusableDecoder::new(spaces, &settings);
         let state = State {

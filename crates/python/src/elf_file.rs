@@ -1,5 +1,6 @@
 //! `ElfFile` and `demangle`: ELF files and the names in them, for Python.
 
+use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -184,6 +185,16 @@ impl ElfFile {
         columns(py, symbols)
     }
 
+    /// Values of the symbols with these names, of any type, in `.symtab`. ImageError as for `symbols`.
+    fn symbol_values(&self, py: Python<'_>, names: Vec<String>) -> PyResult<HashMap<String, u64>> {
+        let read = py.detach(|| {
+            let file = self.handle().open()?;
+            elf::symbol_values(&file, &names).map_err(Failure::Elf)
+        });
+        let values = read.map_err(|failure| failure.raise(py, &self.path))?;
+        Ok(values.into_iter().collect())
+    }
+
     fn __repr__(&self) -> String {
         format!("ElfFile({:?})", self.path)
     }
@@ -209,19 +220,23 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Its code symbols; an error in words if it changed or is malformed.
-    pub fn symbols(&self) -> Result<Vec<Symbol>, Failure> {
+    /// Opens the file again. An error if it changed.
+    fn open(&self) -> Result<elf::ReadCache<File>, Failure> {
         let (file, identity) = open(&self.path)?;
-        if identity != self.identity {
-            return Err(Failure::Changed);
+        match identity == self.identity {
+            true => Ok(file),
+            false => Err(Failure::Changed),
         }
-        elf::symbols(&file).map_err(Failure::Elf)
     }
 
-    /// The file, of which what is asked for is read, if it is still the same and not larger than `most`.
-    pub fn data(&self, most: u64) -> Option<elf::ReadCache<File>> {
-        let (file, identity) = open(&self.path).ok()?;
-        (identity == self.identity && identity.2 <= most).then_some(file)
+    /// Returns the code symbols of the file.
+    pub fn symbols(&self) -> Result<Vec<Symbol>, Failure> {
+        elf::symbols(&self.open()?).map_err(Failure::Elf)
+    }
+
+    /// Opens the file again if it has at most `max_size` bytes.
+    pub fn data(&self, max_size: u64) -> Option<elf::ReadCache<File>> {
+        (self.identity.2 <= max_size).then(|| self.open().ok())?
     }
 
     pub fn path(&self) -> &Path {

@@ -127,9 +127,9 @@ impl Flow {
     ///
     /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32,
     /// 64), in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no turn, then
-    /// `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0). Events, as little-endian
-    /// bytes: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
-    /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
+    /// `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0). Events: event_row (number of
+    /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times
+    /// are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
@@ -187,7 +187,7 @@ impl Flow {
     ) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Instructions, |parts| {
-                let sink = InstructionSink::new(parts.2.points);
+                let sink = InstructionSink::new(parts.2.timing_samples);
                 InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_instructions)?;
@@ -211,7 +211,7 @@ impl Flow {
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
-                let sink = BranchSink::new(parts.2.points);
+                let sink = BranchSink::new(parts.2.timing_samples);
                 InTurn::new(self.decoding.parallel_config(), parts, sink)
             })?;
             let taken = flow.next(py, self.decoding.raisers(), max_branches)?;
@@ -377,11 +377,11 @@ impl Flow {
         })
     }
 
-    /// Decodes to the end and adds up what ran, whatever the order. Columns are little-endian bytes, sorted.
+    /// Decodes to the end and adds up what ran, whatever the order. Columns are sorted.
     ///
     /// Runs, instructions one after the other in memory: run_start (u64), run_instructions (u32), run_count (u64). Runs
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
-    /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
+    /// went: edge_source, edge_target (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran
     /// or were taken: uncounted_runs, uncounted_edges (by kind).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -107,7 +107,7 @@ impl<S: OrderedSink> InTurn<S> {
     /// What timing packets told since the last time.
     pub fn take_points(&mut self) -> Vec<TimingSample> {
         match self {
-            InTurn::One(flow, _) => flow.take_points(),
+            InTurn::One(flow, _) => flow.take_samples(),
             InTurn::Several(_) => Vec::new(),
             InTurn::Ended(ended) => std::mem::take(&mut ended.points),
         }

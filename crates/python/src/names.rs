@@ -8,7 +8,8 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use rtit_image::{
-    elf, joined, source_line, source_lines, Asked, Binding, Function, LineStretch, Owned, Symbol,
+    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned,
+    Symbol,
 };
 use rtit_listing::{Region, Source};
 
@@ -52,7 +53,7 @@ impl Lazy {
             // what cannot be read there costs names, not the file
             let more = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
             if let Some(more) = more {
-                symbols = joined(symbols, more);
+                symbols = join_symbols(symbols, more);
             }
             Ok(rtit_image::Functions::new(&self.segments, symbols))
         };
@@ -196,23 +197,22 @@ impl Functions {
         most: usize,
     ) -> PyResult<Lines> {
         let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
-        let mut is_cut = false;
+        let mut is_incomplete = false;
         let found = self.asked(py, |data, interrupt| {
-            let asked = Asked {
+            let query = LineQuery {
                 windows: &windows,
-                from: start,
-                most,
-                gives_up: &|| interrupt.gives_up(),
+                start,
+                max_ranges: most,
+                is_cancelled: &|| interrupt.gives_up(),
             };
-            let found = source_lines(data, &asked)?;
-            is_cut |= found.is_cut;
-            (!found.stretches.is_empty()).then_some(found)
+            let found = source_lines(data, &query)?;
+            is_incomplete |= found.is_incomplete;
+            (!found.ranges.is_empty()).then_some(found)
         })?;
         let found = found.unwrap_or_default();
-        let stretches = &found.stretches;
-        let wide = |value: fn(&LineStretch) -> u64| stretches.iter().map(value).collect::<Column>();
-        let narrow =
-            |value: fn(&LineStretch) -> u32| stretches.iter().map(value).collect::<Column>();
+        let ranges = &found.ranges;
+        let wide = |value: fn(&LineRange) -> u64| ranges.iter().map(value).collect::<Column>();
+        let narrow = |value: fn(&LineRange) -> u32| ranges.iter().map(value).collect::<Column>();
         Ok((
             wide(|each| each.start),
             wide(|each| each.end),
@@ -220,7 +220,7 @@ impl Functions {
             narrow(|each| each.line),
             found.files.into_iter().map(OsText).collect(),
             found.next,
-            is_cut,
+            is_incomplete,
         ))
     }
 

@@ -4,13 +4,11 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use rtit_flow::{
-    empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, PerfClock, PerfTime, PerfTimeKind,
-    StreamWindow, TimeSettings, WindowSource,
+    empty_buffer, BufferPoolGuard, GuestTsc, PacketClock, StreamWindow, TimeSettings, WindowSource,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
-use crate::arguments::All;
 use crate::column::Column;
 use crate::exclusive;
 use crate::points::columns;
@@ -63,32 +61,25 @@ struct State {
     position: usize,
     block: Option<u8>,
     clock: Option<PacketClock>,
-    perf: Option<PerfClock>,
     _pool: BufferPoolGuard,
 }
 
 #[pymethods]
 impl PacketScan {
     #[new]
-    #[pyo3(signature = (stream, clocks = None, points = false, perf = None))]
+    #[pyo3(signature = (stream, clocks = None, points = false))]
     fn new(
         stream: &Bound<'_, PyAny>,
         clocks: Option<Clocks>,
         points: bool,
-        perf: Option<All<u64>>,
     ) -> PyResult<PacketScan> {
-        let known = clocks.map(settings);
-        let perf = known.zip(perf);
         let stream = Stream::new(stream)?;
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream,
                 position: 0,
                 block: None,
-                clock: known
-                    .filter(|_| perf.is_none())
-                    .map(|settings| PacketClock::new(settings, points)),
-                perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends.0)),
+                clock: clocks.map(|clocks| PacketClock::new(settings(clocks), points)),
                 _pool: BufferPoolGuard::new(),
             }),
         })
@@ -105,38 +96,13 @@ impl PacketScan {
         self.reading(|state| state.next(py, limit))
     }
 
-    /// With `clocks` and `perf`, the offsets at which perf's buffers end, no times come with packets, but this has what
-    /// perf's clock says, as far as that is known: offset, time, ratio of a CBR, which tells no time, else 0 (u64), and
-    /// whether it is the time of what runs right behind the packet (u8). After the end of the stream it is all.
-    fn perf_times(&self) -> PyResult<[Column; 4]> {
-        self.reading(|state| {
-            let told = state
-                .perf
-                .as_mut()
-                .map_or_else(Vec::new, PerfClock::take_times);
-            let words = |number: fn(&PerfTime) -> u64| told.iter().map(number).collect::<Column>();
-            let place = |each: &PerfTime| u8::from(each.kind == PerfTimeKind::Position);
-            let place = told.iter().map(place).collect();
-            let ratio = |each: &PerfTime| match each.kind {
-                PerfTimeKind::Ratio(ratio) => ratio.into(),
-                _ => 0,
-            };
-            Ok([
-                words(|each| each.offset),
-                words(|each| each.time),
-                words(ratio),
-                place,
-            ])
-        })
-    }
-
     /// With `clocks` and `points`: what timing packets told since this was asked last, as `Flow.points`; the times of
     /// packets are then numbers of points.
     fn points(&self) -> PyResult<[Column; 6]> {
         self.reading(|state| {
             let clock = state.clock.as_mut();
             Ok(columns(
-                &clock.map_or_else(Vec::new, PacketClock::take_points),
+                &clock.map_or_else(Vec::new, PacketClock::take_samples),
             ))
         })
     }
@@ -193,19 +159,10 @@ impl State {
             }
         }
         if columns.is_empty() && bad.is_none() {
-            if let Some(perf) = &mut self.perf {
-                perf.end();
-            }
             return Ok(None);
-        }
-        if self.perf.is_some() {
-            py.detach(|| self.reckon(&columns));
         }
         if let (Some(clock), Some(_)) = (&mut self.clock, &bad) {
             clock.lose_packets();
-        }
-        if let (Some(perf), Some(_)) = (&mut self.perf, &bad) {
-            perf.lose_packets();
         }
         Ok(Some((
             columns.kind.into(),
@@ -216,19 +173,6 @@ impl State {
             bad,
             times.map(|it| [it.time.into(), it.cycles.into(), it.frequency.into()]),
         )))
-    }
-
-    fn reckon(&mut self, columns: &Columns) {
-        let Some(perf) = &mut self.perf else {
-            return;
-        };
-        let packets = columns.kind.iter().zip(&columns.detail);
-        let places = columns.payload.iter().zip(&columns.offset);
-        for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
-            if let Some(row) = ROWS.get(usize::from(kind)) {
-                perf.process(row.kind, detail, payload, offset);
-            }
-        }
     }
 
     /// Adds the time after each packet that has none, if there is a clock.

@@ -2,9 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{Block, RunColumns, Totals};
+use rtit_flow::{Block, PlacedEvent, RunColumns, Totals};
 
-use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
 
 /// A batch, as `Flow.next` says.
@@ -20,12 +19,14 @@ pub fn rows_dict(py: Python<'_>, rows: RunColumns) -> PyResult<Bound<'_, PyDict>
     columns.set_item("time", Column::from(rows.time))?;
     columns.set_item("offset", Column::from(rows.offset))?;
     let events = &rows.events;
-    columns.set_item("event_row", words(py, events, |at| at.row)?)?;
-    columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
-    columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;
-    columns.set_item("event_value", words(py, events, |at| at.event.value)?)?;
-    columns.set_item("event_time", words(py, events, |at| at.event.time)?)?;
-    columns.set_item("event_offset", words(py, events, |at| at.event.offset)?)?;
+    let u64s = |number: fn(&PlacedEvent) -> u64| events.iter().map(number).collect::<Column>();
+    let kinds: Column = events.iter().map(|at| at.event.kind as u8).collect();
+    columns.set_item("event_row", u64s(|at| at.row))?;
+    columns.set_item("event_kind", kinds)?;
+    columns.set_item("event_ip", u64s(|at| at.event.ip))?;
+    columns.set_item("event_value", u64s(|at| at.event.value))?;
+    columns.set_item("event_time", u64s(|at| at.event.time))?;
+    columns.set_item("event_offset", u64s(|at| at.event.offset))?;
     Ok(columns)
 }
 
@@ -48,17 +49,23 @@ pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
 pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'py, PyDict>> {
     let columns = PyDict::new(py);
     let runs = totals.run_rows();
-    columns.set_item("run_start", words(py, runs.clone(), |run| run.start)?)?;
-    let instructions = halves(py, runs.clone(), |run| run.instructions)?;
+    let starts: Column = runs.clone().map(|run| run.start).collect();
+    let instructions: Column = runs.clone().map(|run| run.instructions).collect();
+    let counts: Column = runs.map(|run| run.count).collect();
+    columns.set_item("run_start", starts)?;
     columns.set_item("run_instructions", instructions)?;
-    columns.set_item("run_count", words(py, runs, |run| run.count)?)?;
-    columns.set_item("other_runs", totals.uncounted_runs())?;
+    columns.set_item("run_count", counts)?;
+    columns.set_item("uncounted_runs", totals.uncounted_runs())?;
     totals.drop_runs();
     let edges = totals.edge_rows();
-    columns.set_item("edge_from", words(py, edges.clone(), |edge| edge.from)?)?;
-    columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
-    columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
-    columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
-    columns.set_item("other_edges", totals.uncounted_edges().as_slice())?;
+    let sources: Column = edges.clone().map(|edge| edge.from).collect();
+    let targets: Column = edges.clone().map(|edge| edge.to).collect();
+    let kinds: Column = edges.clone().map(|edge| edge.kind).collect();
+    let counts: Column = edges.map(|edge| edge.count).collect();
+    columns.set_item("edge_source", sources)?;
+    columns.set_item("edge_target", targets)?;
+    columns.set_item("edge_kind", kinds)?;
+    columns.set_item("edge_count", counts)?;
+    columns.set_item("uncounted_edges", totals.uncounted_edges().as_slice())?;
     Ok(columns)
 }

@@ -54,12 +54,12 @@ pub fn settings_of(given: Given) -> PyResult<Settings> {
         }),
         ranges,
         start: given.start.map(|start| start.0),
-        steps: match given.walk {
+        transitions: match given.walk {
             true => TransitionLimits::NONE,
             false => TransitionLimits::default(),
         },
-        points: given.points,
-        places: given.places,
+        timing_samples: given.points,
+        max_counters: given.places,
         ..Settings::default()
     })
 }

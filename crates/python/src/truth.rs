@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use rtit_truth::{
     compare, summarize, CompareOptions, Difference, DifferenceReason, Error, Identical, Outcome,
-    PathFinder, Run, RunsAfter, SelectedRuns, ThreadRuns, TruthReader,
+    PathFinder, Run, RunsAfter, SelectedRuns, TruthReader,
 };
 
 use crate::arguments::{os_text, Items, OsText};
@@ -82,7 +82,7 @@ impl TruthFile {
         let columns = py
             .detach(|| {
                 let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-                let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
+                let runs = self.reader_of(tid)?.thread_runs(tid).zip(0u64..);
                 for (run, number) in runs {
                     let run = run?; // also an error before `start` is one
                     if number < start {

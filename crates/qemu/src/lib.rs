@@ -6,17 +6,17 @@
 //!
 //! The path of an executed block, which is most of what the plugin does:
 //!
-//! 1. QEMU translates a block. `callbacks::block_translation` describes it as a `TranslationBlock`: its instructions,
+//! 1. QEMU translates a block. `callbacks::blocks` describes it as a `TranslationBlock`: its instructions,
 //!    how it ends, where it can lead. `shared::block_registry` sends the recorder code that it does not have yet.
-//! 2. The block runs. Its callback in `callbacks::block_execution` either follows the block at once, appends its number
+//! 2. The block runs. Its callback either follows the block at once, appends its number
 //!    to a ring (`shared::block_ring`) from which a second thread follows it, or counts it.
 //! 3. To follow a block is to tell the trace unit how the last block led to this one: `thread::block_transitions`. The
 //!    first block after anything else (a signal, a system call, a new thread) takes the general path,
-//!    `process::follow_block`.
-//! 4. `thread_events::output` sends packets and executed path from time to time.
+//!    `process::lifecycle`.
+//! 4. `thread_events` sends packets and executed path from time to time.
 //!
 //! Each folder uses only the ones below it: `callbacks` and `libc_overrides`; `process`; `thread_events`; `shared`;
-//! `thread`; `interface`; `fatal_error`. A test checks this order.
+//! `thread`; `interface`; `fatal_error`.
 
 mod callbacks;
 mod fatal_error;
@@ -27,14 +27,15 @@ mod shared;
 mod thread;
 mod thread_events;
 
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::{c_char, c_int, c_void, CStr};
 
-use callbacks::{block_translation, syscalls, with_data};
+use callbacks::syscalls::with_data;
+use callbacks::{blocks, syscalls};
 use fatal_error::print_error;
-use interface::{plugin_api, signals};
+use interface::plugin_api::{self, Callbacks};
+use interface::signals;
 use process::lifecycle;
-use shared::config::RecordingConfig;
-use shared::guest_environment;
+use shared::config::{self, RecordingConfig};
 
 /// The version of the plugin interface that the plugin asks for. QEMU reads it; the constructor sets it.
 #[no_mangle]
@@ -49,7 +50,7 @@ extern "C" fn constructor() {
     // SAFETY: before main, in the only thread.
     unsafe { qemu_plugin_version = plugin_api::requested_version() };
     signals::record_inherited_ignores();
-    guest_environment::take_recorder_variables();
+    config::take_recorder_variables();
 }
 
 /// The beginning of QEMU's qemu_info_t.
@@ -88,15 +89,15 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
     let api = plugin_api::PluginApi::load(info.current)
         .map_err(|name| format!("this QEMU has no {name}"))?;
     let shared = lifecycle::start_process(api, RecordingConfig::load()?)?;
-    let plain = plugin_api::CallbacksWithoutId {
-        translation: block_translation::on_translation,
-        syscall: syscalls::on_syscall,
-        syscall_return: syscalls::on_syscall_return,
+    let plain = Callbacks {
+        translation: blocks::on_translation as *const c_void,
+        syscall: syscalls::on_syscall as *const c_void,
+        syscall_return: syscalls::on_syscall_return as *const c_void,
     };
-    let with_data = plugin_api::CallbacksWithData {
-        translation: with_data::on_translation,
-        syscall: with_data::on_syscall,
-        syscall_return: with_data::on_syscall_return,
+    let with_data = Callbacks {
+        translation: with_data::on_translation as *const c_void,
+        syscall: with_data::on_syscall as *const c_void,
+        syscall_return: with_data::on_syscall_return as *const c_void,
     };
     shared.api.register(id, &plain, &with_data);
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, CStr};
 
-use crate::process::process_end;
-use crate::shared::{guest_environment, thread_table};
+use crate::process::lifecycle;
+use crate::shared::{config, shared_state};
 
 const PATH_MAX: usize = 4096;
 
@@ -14,12 +14,12 @@ const PATH_MAX: usize = 4096;
 /// As kill(2).
 #[no_mangle]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    let thread = thread_table::current_thread();
+    let thread = shared_state::current_thread();
     if !thread.is_null()
         && pid == libc::getpid()
         && !matches!(signal, 0 | libc::SIGSTOP | libc::SIGCONT)
     {
-        process_end::end_by_signal(thread, signal);
+        lifecycle::end_by_signal(thread, signal);
     }
     libc::syscall(libc::SYS_kill, pid, signal) as c_int
 }
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
 /// As getenv(3).
 #[no_mangle]
 pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
-    guest_environment::getenv_for_qemu(CStr::from_ptr(name).to_bytes())
+    config::getenv_for_qemu(CStr::from_ptr(name).to_bytes())
 }
 
 /// Resolves the path of a program without a name to the name that it had, as the kernel does. QEMU calls this to answer
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
 /// As realpath(3).
 #[no_mangle]
 pub unsafe extern "C" fn realpath(path: *const c_char, resolved: *mut c_char) -> *mut c_char {
-    match guest_environment::program_name_of_fd(CStr::from_ptr(path).to_bytes()) {
+    match config::program_name_of_fd(CStr::from_ptr(path).to_bytes()) {
         Some(name) => copy_path(&name, resolved),
         None => call_libc_realpath(path, resolved),
     }

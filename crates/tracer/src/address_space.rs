@@ -1,37 +1,39 @@
 //! One address space: its executable mappings, its decoded instructions, and the code bytes that the reader of the
 //! events has. Code that no readable file contains is reported before it runs.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use libc::pid_t;
+use rtit_events::code::{
+    filesystem_view, read_mappings, CodeChange, Mapping, MappingContents, ReportedMapping,
+    MAX_SENT_MAPPING, PAGE,
+};
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
-use crate::event::Mapping;
-use crate::{mappings, procfs, remote_memory};
+use crate::{procfs, ptrace};
 
-const PAGE: u64 = 4096;
-/// The largest mapping of which all bytes are sent. Of a larger one, the pages that run are sent, as of memory without
-/// a file.
-const LARGEST: u64 = 64 << 20;
+/// The legacy vsyscall page. Its code cannot be read; the kernel emulates it.
+pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
-/// A report that must precede an instruction.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum CodeChange {
-    /// With its contents if the reader cannot read them from the file later.
-    Mapped(Mapping, Option<MappingContents>),
-    /// Bytes at an address.
-    Code(u64, Vec<u8>),
+/// Returns the executable mappings of `pid` in address order; None if they cannot be read.
+pub(crate) fn executable_mappings(pid: pid_t) -> Option<Vec<Mapping>> {
+    let mut mappings = read_mappings(&pid.to_string())?;
+    mappings.retain(|mapping| mapping.is_executable() && mapping.start < VSYSCALL);
+    Some(mappings)
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct MappingContents {
-    /// The first bytes of the file, if they are mapped.
-    pub(crate) head: Vec<u8>,
-    /// All mapped bytes.
-    pub(crate) code: Vec<u8>,
+/// Returns when the first recording of this process began, in nanoseconds, less the lateness of file-system clocks.
+fn recording_start() -> i128 {
+    static BEGAN: OnceLock<i128> = OnceLock::new();
+    const LATE: Duration = Duration::from_secs(2);
+    *BEGAN.get_or_init(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| now.saturating_sub(LATE).as_nanos() as i128)
+    })
 }
 
 /// The instruction at an address.
@@ -66,51 +68,6 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// A mapping of a file with bytes that the reader has, except where others were reported.
-#[derive(Clone)]
-struct ReportedFile {
-    mapping: Mapping,
-    /// Hashes of the pages from the given address on, if contents were sent. None: the reader has the file.
-    sent: Option<(u64, Rc<[u64]>)>,
-}
-
-impl ReportedFile {
-    /// Returns whether the reader has these bytes at the start of a page.
-    fn has_bytes(&self, page: u64, bytes: &[u8]) -> bool {
-        if let Some((first, hashes)) = &self.sent {
-            let index = ((page - first) / PAGE) as usize;
-            return hashes.get(index) == Some(&hash_page(bytes));
-        }
-        let mut there = vec![0u8; bytes.len()];
-        let offset = self.mapping.offset + (page - self.mapping.start);
-        self.mapping.is_readable_later()
-            && self.mapping.read_file(offset, &mut there)
-            && there == bytes
-    }
-
-    /// Returns the parts of the mapping outside of the addresses.
-    fn without(self, start: u64, end: u64) -> impl Iterator<Item = ReportedFile> {
-        let Mapping {
-            start: low,
-            end: high,
-            offset,
-            ..
-        } = self.mapping;
-        [(low, high.min(start)), (low.max(end), high)]
-            .into_iter()
-            .filter(|(from, to)| from < to)
-            .map(move |(from, to)| ReportedFile {
-                mapping: Mapping {
-                    start: from,
-                    end: to,
-                    offset: offset + (from - low),
-                    ..self.mapping.clone()
-                },
-                sent: self.sent.clone(),
-            })
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct AddressSpace {
     /// In address order.
@@ -120,7 +77,7 @@ pub(crate) struct AddressSpace {
     /// Pages that were reported, with their bytes.
     reported: ByAddress<Rc<[u8]>>,
     /// The files that the reader has, without overlaps.
-    files: Vec<ReportedFile>,
+    files: Vec<ReportedMapping>,
     /// The starts of mappings that may change without a system call of the program.
     unsettled: Vec<u64>,
 }
@@ -164,7 +121,7 @@ impl AddressSpace {
 
     /// Reads the mappings again and returns reports of the changes.
     pub(crate) fn reread_mappings(&mut self, tid: pid_t) -> Vec<CodeChange> {
-        let Some(mut mappings) = mappings::executable_mappings(tid) else {
+        let Some(mut mappings) = executable_mappings(tid) else {
             return Vec::new();
         };
         // The file of an unchanged mapping may have been deleted.
@@ -199,7 +156,8 @@ impl AddressSpace {
             .retain(|&ip, instruction| !stale(ip, u64::from(instruction.length)));
         self.reported.retain(|&page, _| !stale(page, PAGE));
         self.unsettled.retain(|&start| !stale(start, 1));
-        let ours = mappings::shares_our_paths(tid);
+        let view = filesystem_view(&tid.to_string());
+        let ours = view.is_some() && view == filesystem_view("self");
         let mut changes = Vec::new();
         for mapping in new {
             self.report_new_mapping(tid, mapping, ours, &mut changes);
@@ -230,13 +188,10 @@ impl AddressSpace {
                 self.forget_file_bytes(mapping.start, mapping.end);
                 changes.push(CodeChange::Mapped(mapping, None));
             }
-        } else if ours && mapping.is_readable_later() {
+        } else if ours && mapping.is_readable_later(recording_start()) {
             let (start, end) = (mapping.start, mapping.end);
             self.forget_file_bytes(start, end);
-            self.files.push(ReportedFile {
-                mapping: mapping.clone(),
-                sent: None,
-            });
+            self.files.push(ReportedMapping::new(mapping.clone(), None));
             changes.push(CodeChange::Mapped(mapping, None));
             for page in procfs::modified_pages(tid, start, end) {
                 let bytes = read_range(tid, page, page + PAGE);
@@ -256,19 +211,15 @@ impl AddressSpace {
 
     /// Returns a report with the contents of the mapping: the reader may find another file by this path, or none.
     fn send_with_contents(&mut self, tid: pid_t, mapping: Mapping) -> CodeChange {
-        if mapping.end - mapping.start > LARGEST {
+        if mapping.end - mapping.start > MAX_SENT_MAPPING {
             let path = b"//anon".to_vec();
             return CodeChange::Mapped(Mapping { path, ..mapping }, None);
         }
-        let code = read_range(tid, mapping.start, mapping.end);
-        let hashes = code.chunks(PAGE as usize).map(hash_page).collect();
-        self.files.push(ReportedFile {
-            mapping: mapping.clone(),
-            sent: Some((mapping.start, hashes)),
-        });
-        let start = mappings::file_start_address(tid, &mapping);
-        let head = start.map_or_else(Vec::new, |start| read_range(tid, start, start + PAGE));
-        CodeChange::Mapped(mapping, Some(MappingContents { head, code }))
+        let read = |start, end| read_range(tid, start, end);
+        let contents = MappingContents::read(&mapping, &tid.to_string(), read);
+        let reported = ReportedMapping::new(mapping.clone(), Some(&contents));
+        self.files.push(reported);
+        CodeChange::Mapped(mapping, Some(contents))
     }
 
     /// Returns whether the mapping is part of one that was sent.
@@ -281,7 +232,7 @@ impl AddressSpace {
         };
         self.files
             .iter()
-            .any(|file| file.sent.is_some() && is_part(&file.mapping))
+            .any(|file| file.was_sent() && is_part(&file.mapping))
     }
 
     /// Returns whether memory without a file has the bytes of the files mapped there before, because the program has
@@ -289,18 +240,18 @@ impl AddressSpace {
     fn still_shows_files(&self, tid: pid_t, mapping: &Mapping) -> bool {
         let pages = (mapping.start..mapping.end).step_by(PAGE as usize);
         mapping.inode == 0
-            && mapping.end - mapping.start <= LARGEST
+            && mapping.end - mapping.start <= MAX_SENT_MAPPING
             && pages
                 .into_iter()
                 .all(|page| self.reader_has(page, &read_range(tid, page, page + PAGE)))
     }
 
     fn reader_has(&self, page: u64, bytes: &[u8]) -> bool {
-        let there = self
-            .files
-            .iter()
-            .find(|file| file.mapping.overlaps(page, page + PAGE));
-        there.is_some_and(|file| file.has_bytes(page, bytes))
+        let overlaps = |file: &&ReportedMapping| file.mapping.overlaps(page, page + PAGE);
+        self.files.iter().find(overlaps).is_some_and(|file| {
+            (file.was_sent() || file.mapping.is_readable_later(recording_start()))
+                && file.known_page(page, bytes).as_deref() == Some(bytes)
+        })
     }
 
     /// Forgets the files in a range, because the reader has other bytes there now.
@@ -333,7 +284,7 @@ impl AddressSpace {
             changes.extend(self.reread_mappings(tid));
         }
         let mut bytes = [0u8; MAX_LENGTH];
-        let count = remote_memory::read_bytes(tid, ip, &mut bytes);
+        let count = ptrace::read_bytes(tid, ip, &mut bytes);
         let bytes = &bytes[..count];
         let mapping = match self.mapping_at(ip) {
             Some(mapping) if !bytes.is_empty() => mapping,
@@ -385,7 +336,7 @@ impl AddressSpace {
             let known = self.reported.get(&page);
             if known.and_then(|known| known.get(offset..offset + count)) != Some(now) {
                 let mut whole = vec![0u8; PAGE as usize];
-                let readable = remote_memory::read_bytes(tid, page, &mut whole);
+                let readable = ptrace::read_bytes(tid, page, &mut whole);
                 whole.truncate(readable);
                 if known.is_some() || !self.reader_has(page, &whole) {
                     changes.extend(changed_bytes(page, known.map(Rc::as_ref), &whole));
@@ -401,15 +352,9 @@ impl AddressSpace {
 /// Reads from `start` to `end`, or to the first unreadable page.
 fn read_range(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
     let mut bytes = vec![0u8; (end - start) as usize];
-    let count = remote_memory::read_bytes(tid, start, &mut bytes);
+    let count = ptrace::read_bytes(tid, start, &mut bytes);
     bytes.truncate(count);
     bytes
-}
-
-fn hash_page(page: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(page);
-    hasher.finish()
 }
 
 /// Returns the part of a page that differs from the reported bytes.

@@ -17,10 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
+use rtit_events::{EventKind, Record};
 
-use crate::event::{EventKind, Record};
-use crate::event_stream::Batch;
-use crate::event_stream::TracerState;
+use crate::event_stream::{lock, Batch, TracerState};
 use crate::program_start::{block_signals, create_pipe};
 use crate::truth_output::TruthOutput;
 use crate::{engine, Error};
@@ -39,10 +38,7 @@ pub(crate) fn attach_processes(
     pids: &[pid_t],
     truth: TruthOutput,
 ) -> Result<(AttachedTracer, UnixStream), Error> {
-    let (control_out, control_in) = UnixStream::pair().map_err(|error| Error::System {
-        call: "socketpair",
-        error,
-    })?;
+    let (control_out, control_in) = UnixStream::pair().map_err(Error::of_call("socketpair"))?;
     let (frames_out, frames_in) = create_pipe()?;
     let pid = fork_tracing_process()?;
     if pid == 0 {
@@ -181,22 +177,14 @@ fn run_tracing_process(pids: &[pid_t], truth: TruthOutput, control: UnixStream, 
                 let _ = sender.join();
             }
         }
-        Err(error) => send_refusal(
-            &frames,
-            &Error::System {
-                call: "pthread_create",
-                error,
-            },
-        ),
+        Err(error) => send_refusal(&frames, &Error::of_call("pthread_create")(error)),
     }
     // SAFETY: it has not been waited for unless it ended; its number is not given away before that matters.
     unsafe { libc::kill(control_watcher, libc::SIGKILL) };
 }
 
 fn write_frame(frames: &Mutex<File>, frame: &Frame) {
-    let mut file = frames
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut file = lock(frames);
     // If the reader is gone, the sender notices.
     let _ = frame.write(&mut *file).and_then(|()| file.flush());
 }
@@ -214,12 +202,7 @@ fn send_batches(shared: &TracerState, frames: &Mutex<File>) {
             shared.process_count() as u64,
         ];
         let frame = Frame::Batch(counts, batch);
-        let sent = {
-            let mut file = frames
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-            frame.write(&mut *file)
-        };
+        let sent = frame.write(&mut *lock(frames));
         if sent.is_err() {
             shared.stream.abandon();
             return;

@@ -41,10 +41,12 @@ impl Error {
     }
 
     pub(crate) fn system(call: &'static str) -> Error {
-        Error::System {
-            call,
-            error: io::Error::last_os_error(),
-        }
+        Error::of_call(call)(io::Error::last_os_error())
+    }
+
+    /// Returns a conversion of the errors of a system call.
+    pub(crate) fn of_call(call: &'static str) -> impl Fn(io::Error) -> Error {
+        move |error| Error::System { call, error }
     }
 }
 

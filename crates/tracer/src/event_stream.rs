@@ -13,8 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
+use rtit_events::{Record, RECORD_SIZE};
 
-use crate::event::Record;
 use crate::ptrace;
 
 /// A batch is full when its records and blobs have this many bytes.
@@ -27,7 +27,7 @@ const MAX_OPEN_TIME: Duration = Duration::from_millis(50);
 /// Records, and the blobs that they refer to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
-    /// A multiple of [`Record::SIZE`] bytes.
+    /// A multiple of [`RECORD_SIZE`] bytes.
     pub records: Vec<u8>,
     pub blobs: Vec<Vec<u8>>,
 }
@@ -40,9 +40,16 @@ impl Batch {
     /// Returns the records in order.
     pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
         self.records
-            .chunks(Record::SIZE)
+            .chunks(RECORD_SIZE)
             .filter_map(Record::from_bytes)
     }
+}
+
+/// Locks a mutex, also after a panic in another thread.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[derive(Default)]
@@ -63,8 +70,14 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state
-            .lock()
+        lock(&self.state)
+    }
+
+    /// Waits while the queue is full.
+    fn wait_for_room<'a>(&self, state: MutexGuard<'a, QueueState>) -> MutexGuard<'a, QueueState> {
+        let full = |state: &mut QueueState| state.ready.len() >= MAX_QUEUED && !state.abandoned;
+        self.taken
+            .wait_while(state, full)
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -80,14 +93,9 @@ impl EventStream {
             state.open.blobs.push(blob);
         }
         state.open.records.extend_from_slice(&record.to_bytes());
-        state.size += Record::SIZE;
+        state.size += RECORD_SIZE;
         if state.size >= BATCH_SIZE {
-            while state.ready.len() >= MAX_QUEUED && !state.abandoned {
-                state = self
-                    .taken
-                    .wait(state)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-            }
+            state = self.wait_for_room(state);
             state.queue_open();
             self.written.notify_one();
         }
@@ -98,12 +106,7 @@ impl EventStream {
     pub(crate) fn push_batch(&self, batch: Batch) -> bool {
         let mut state = self.lock();
         state.queue_open();
-        while state.ready.len() >= MAX_QUEUED && !state.abandoned {
-            state = self
-                .taken
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
+        state = self.wait_for_room(state);
         state.ready.push_back(batch);
         self.written.notify_one();
         !state.abandoned
@@ -200,9 +203,7 @@ impl TracerState {
     }
 
     fn processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
-        self.processes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.processes)
     }
 
     /// Adds a process that has not been waited for, so that its number cannot be reused.
@@ -259,9 +260,7 @@ impl TracerState {
 
     /// Returns when the tracing thread ended.
     pub(crate) fn end_time(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.ended
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.ended)
     }
 }
 
@@ -269,7 +268,7 @@ impl TracerState {
 mod tests {
     use std::sync::Arc;
 
-    use crate::event::EventKind;
+    use rtit_events::EventKind;
 
     use super::*;
 
@@ -311,7 +310,7 @@ mod tests {
     fn a_writer_waits_for_the_reader_and_loses_nothing() {
         let stream = Arc::new(EventStream::default());
         let writer = stream.clone();
-        let total = (MAX_QUEUED + 8) * BATCH_SIZE / Record::SIZE;
+        let total = (MAX_QUEUED + 8) * BATCH_SIZE / RECORD_SIZE;
         let thread = std::thread::spawn(move || {
             for clock in 0..total as u64 {
                 writer.push_record(record(clock), None);
@@ -320,7 +319,7 @@ mod tests {
         });
         let mut expected = 0;
         while let Some(batch) = stream.next_batch(Duration::from_secs(60)) {
-            assert!(batch.records.len() < BATCH_SIZE + Record::SIZE);
+            assert!(batch.records.len() < BATCH_SIZE + RECORD_SIZE);
             for record in batch.iter() {
                 assert_eq!(record.clock, expected);
                 expected += 1;

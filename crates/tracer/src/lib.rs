@@ -6,7 +6,7 @@
 //!
 //! [`Tracer::attach`] traces programs that already run, and detaches from them at the end.
 //!
-//! Start reading at [`event`], the events, and `engine::event_loop`, which finds them out. `task` is the state of a
+//! Start reading at `engine::event_loop`, which finds out the events (crate `rtit-events`). `task` is the state of a
 //! thread between two of its stops, `event_stream` the queue between the tracing thread and the [`Tracer`].
 //!
 //! # What a traced program can see
@@ -34,20 +34,14 @@ mod address_space;
 mod attach_process;
 mod engine;
 mod error;
-pub mod event;
 mod event_stream;
-mod mappings;
-mod options;
 mod procfs;
 mod program_start;
 mod ptrace;
-mod remote_memory;
 mod task;
 mod tracer;
 mod truth_output;
 
 pub use error::Error;
-pub use event::{EventKind, Mapping, Record};
 pub use event_stream::Batch;
-pub use options::{Options, WindowEdge};
-pub use tracer::{Stats, Tracer};
+pub use tracer::{Options, Stats, Tracer, WindowEdge};

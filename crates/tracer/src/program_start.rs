@@ -292,8 +292,8 @@ impl WaitingChild {
 
     /// Lets the child call exec.
     pub(crate) fn open_gate(&self) -> Result<(), Error> {
-        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(system_error("dup"))?);
-        gate.write_all(&[1]).map_err(system_error("write"))
+        let mut gate = std::fs::File::from(self.gate.try_clone().map_err(Error::of_call("dup"))?);
+        gate.write_all(&[1]).map_err(Error::of_call("write"))
     }
 
     /// Returns why the child ended without running the program, if it reported that.
@@ -305,10 +305,6 @@ impl WaitingChild {
         let [stage, code @ ..] = message;
         Some(plan.error_of_stage(stage, i32::from_le_bytes(code)))
     }
-}
-
-fn system_error(call: &'static str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::System { call, error }
 }
 
 fn explain_refused_seize(pid: pid_t, error: &io::Error) -> String {

@@ -1,8 +1,9 @@
-//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces.
+//! The system calls of a tracer with Rust types. They act on threads that the calling thread traces, and on their
+//! memory.
 
 use std::{io, mem, ptr};
 
-use libc::{c_int, c_long, c_void, pid_t};
+use libc::{c_int, c_long, c_void, iovec, pid_t};
 
 pub(crate) type Registers = libc::user_regs_struct;
 
@@ -108,6 +109,22 @@ fn wait_with_options(tid: pid_t, options: c_int) -> io::Result<WaitResult> {
     }
 }
 
+/// Returns the result of a system call, or its error.
+fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// Fills a struct by a ptrace request.
+fn read_struct<T>(request: u32, tid: pid_t, address: usize) -> io::Result<T> {
+    // SAFETY: all are structs of integers.
+    let mut value: T = unsafe { mem::zeroed() };
+    ptrace_request(request, tid, address, ptr::from_mut(&mut value) as usize)?;
+    Ok(value)
+}
+
 fn ptrace_request(request: u32, tid: pid_t, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: only requests that take plain values, or pointers that the callers below keep alive, come here.
     let result = unsafe {
@@ -118,10 +135,7 @@ fn ptrace_request(request: u32, tid: pid_t, address: usize, data: usize) -> io::
             data as *mut c_void,
         )
     };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    check(result).map(drop)
 }
 
 const EVENTS: c_int = libc::PTRACE_O_TRACESYSGOOD
@@ -170,9 +184,7 @@ pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
             found.as_mut_ptr(),
         )
     };
-    if count < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(count)?;
     Ok(found.iter().take(count as usize).any(|info| {
         info.si_signo == libc::SIGTRAP && matches!(info.si_code, trap::STEP | trap::HARDWARE)
     }))
@@ -190,24 +202,12 @@ pub(crate) fn resume_thread(tid: pid_t, go: ResumeMode, signal: c_int) -> io::Re
 }
 
 pub(crate) fn read_registers(tid: pid_t) -> io::Result<Registers> {
-    // SAFETY: a struct of integers.
-    let mut registers: Registers = unsafe { mem::zeroed() };
-    ptrace_request(
-        libc::PTRACE_GETREGS,
-        tid,
-        0,
-        ptr::from_mut(&mut registers) as usize,
-    )?;
-    Ok(registers)
+    read_struct(libc::PTRACE_GETREGS, tid, 0)
 }
 
 pub(crate) fn write_registers(tid: pid_t, registers: &Registers) -> io::Result<()> {
-    ptrace_request(
-        libc::PTRACE_SETREGS,
-        tid,
-        0,
-        ptr::from_ref(registers) as usize,
-    )
+    let registers = ptr::from_ref(registers) as usize;
+    ptrace_request(libc::PTRACE_SETREGS, tid, 0, registers)
 }
 
 pub(crate) fn is_64_bit(registers: &Registers) -> bool {
@@ -226,35 +226,20 @@ pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
 
 /// Returns siginfo of the signal that stopped the thread.
 pub(crate) fn signal_info(tid: pid_t) -> io::Result<libc::siginfo_t> {
-    // SAFETY: a struct of integers.
-    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-    ptrace_request(
-        libc::PTRACE_GETSIGINFO,
-        tid,
-        0,
-        ptr::from_mut(&mut info) as usize,
-    )?;
-    Ok(info)
+    read_struct(libc::PTRACE_GETSIGINFO, tid, 0)
 }
 
 /// Sets the siginfo that the thread's handler gets for the current signal.
 pub(crate) fn set_signal_info(tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
-    ptrace_request(
-        libc::PTRACE_SETSIGINFO,
-        tid,
-        0,
-        ptr::from_ref(info) as usize,
-    )
+    let info = ptr::from_ref(info) as usize;
+    ptrace_request(libc::PTRACE_SETSIGINFO, tid, 0, info)
 }
 
 /// Sends a signal to one thread.
 pub(crate) fn send_signal(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    check(result).map(drop)
 }
 
 /// Sends a signal to one thread again, with as much of its siginfo as the kernel permits.
@@ -273,34 +258,19 @@ pub(crate) fn requeue_signal(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> 
             ptr::from_ref(info),
         )
     };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    check(result).map(drop)
 }
 
 /// SIGTRAP in a signal set.
 pub(crate) const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
-    let mut mask = 0u64;
-    let size = mem::size_of_val(&mask);
-    ptrace_request(
-        libc::PTRACE_GETSIGMASK,
-        tid,
-        size,
-        ptr::from_mut(&mut mask) as usize,
-    )?;
-    Ok(mask)
+    read_struct(libc::PTRACE_GETSIGMASK, tid, mem::size_of::<u64>())
 }
 
 pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
-    ptrace_request(
-        libc::PTRACE_SETSIGMASK,
-        tid,
-        mem::size_of_val(&mask),
-        ptr::from_ref(&mask) as usize,
-    )
+    let address = ptr::from_ref(&mask) as usize;
+    ptrace_request(libc::PTRACE_SETSIGMASK, tid, mem::size_of::<u64>(), address)
 }
 
 /// Removes SIGTRAP from the signals that the thread blocks; returns whether it was blocked.
@@ -322,14 +292,7 @@ pub(crate) fn block_trap(tid: pid_t) -> io::Result<()> {
 
 /// Returns the message of an event stop: the tid of a new thread, or the former tid of one that called exec.
 pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
-    let mut message: libc::c_ulong = 0;
-    ptrace_request(
-        libc::PTRACE_GETEVENTMSG,
-        tid,
-        0,
-        ptr::from_mut(&mut message) as usize,
-    )?;
-    Ok(message)
+    read_struct(libc::PTRACE_GETEVENTMSG, tid, 0)
 }
 
 /// Writes debug register `index`.
@@ -352,9 +315,7 @@ pub(crate) fn peek_word(tid: pid_t, address: u64) -> io::Result<u64> {
             ptr::from_mut(&mut word),
         )
     };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(result)?;
     Ok(word as u64)
 }
 
@@ -363,10 +324,7 @@ pub(crate) fn set_affinity(tid: pid_t, mask: &[u8]) -> io::Result<()> {
     // SAFETY: the mask is readable for its length.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len(), mask.as_ptr()) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    check(result).map(drop)
 }
 
 /// Returns the CPUs on which this thread may run, one bit each.
@@ -381,9 +339,7 @@ pub(crate) fn affinity() -> io::Result<Vec<u8>> {
             mask.as_mut_ptr(),
         )
     };
-    if size < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(size)?;
     mask.truncate(size as usize);
     Ok(mask)
 }
@@ -393,9 +349,7 @@ pub(crate) fn pidfd_open(pid: pid_t) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
     // SAFETY: no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(fd)?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
@@ -412,7 +366,78 @@ pub(crate) fn pidfd_signal(fd: &std::os::fd::OwnedFd, signal: c_int) -> io::Resu
             0,
         )
     };
-    if result < 0 {
+    check(result).map(drop)
+}
+
+const PAGE: u64 = 4096;
+
+fn io_vectors(local: *mut u8, address: u64, length: usize) -> (iovec, iovec) {
+    let local = iovec {
+        iov_base: local.cast::<c_void>(),
+        iov_len: length,
+    };
+    let remote = iovec {
+        iov_base: address as *mut c_void,
+        iov_len: length,
+    };
+    (local, remote)
+}
+
+/// Reads from `address` to the first unreadable page and returns the number of bytes.
+pub(crate) fn read_bytes(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < out.len() {
+        let at = address.wrapping_add(done as u64);
+        // Page by page: a transfer over a missing page may fail as a whole.
+        let in_page = (PAGE - at % PAGE) as usize;
+        let end = out.len().min(done + in_page);
+        let got = read_page(tid, at, &mut out[done..end]);
+        done += got;
+        if done < end {
+            break;
+        }
+    }
+    done
+}
+
+fn read_page(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
+    let (local, remote) = io_vectors(out.as_mut_ptr(), address, out.len());
+    // SAFETY: `local` describes `out`.
+    let got = unsafe { libc::process_vm_readv(tid, &local, 1, &remote, 1, 0) };
+    if got > 0 {
+        return got as usize;
+    }
+    peek_words(tid, address, out)
+}
+
+/// A tracer can read execute-only pages by words.
+fn peek_words(tid: pid_t, address: u64, out: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < out.len() {
+        let at = address.wrapping_add(done as u64);
+        let Ok(word) = peek_word(tid, at & !7) else {
+            break;
+        };
+        let skip = (at & 7) as usize;
+        let bytes = word.to_le_bytes();
+        let count = (8 - skip).min(out.len() - done);
+        out[done..done + count].copy_from_slice(&bytes[skip..skip + count]);
+        done += count;
+    }
+    done
+}
+
+pub(crate) fn read_u64(tid: pid_t, address: u64) -> Option<u64> {
+    let mut bytes = [0u8; 8];
+    (read_bytes(tid, address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
+}
+
+/// Writes to memory that the thread itself may write.
+pub(crate) fn write_bytes(tid: pid_t, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let (local, remote) = io_vectors(bytes.as_ptr().cast_mut(), address, bytes.len());
+    // SAFETY: `local` describes `bytes`, which the call only reads.
+    let put = unsafe { libc::process_vm_writev(tid, &local, 1, &remote, 1, 0) };
+    if put < 0 || put as usize != bytes.len() {
         return Err(io::Error::last_os_error());
     }
     Ok(())

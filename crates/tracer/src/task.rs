@@ -8,10 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use libc::pid_t;
+use rtit_events::ResumeReason;
 use rtit_x86::Instruction;
 
 use crate::address_space::AddressSpace;
-use crate::event::ResumeReason;
 use crate::truth_output::OpenRun;
 
 /// The instruction that the thread executes next.

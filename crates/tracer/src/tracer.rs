@@ -1,9 +1,10 @@
-//! The handle on a traced program. A thread of its own does the tracing.
+//! The program to run, and how; and the handle on a traced program. A thread of its own does the tracing.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,11 +12,67 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
-use crate::event_stream::Batch;
-use crate::event_stream::TracerState;
+use crate::event_stream::{lock, Batch, TracerState};
 use crate::program_start::LaunchPlan;
 use crate::truth_output::TruthOutput;
-use crate::{attach_process, engine, error, Error, Options};
+use crate::{attach_process, engine, error, Error};
+
+/// An edge of the recording window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WindowEdge {
+    /// Before the instruction at `offset` of file `path`.
+    Code { path: Vec<u8>, offset: u64 },
+    /// After so many instructions of all threads.
+    After(u64),
+    /// After so many instructions since the start edge.
+    AfterStart(u64),
+}
+
+/// A program and the conditions under which it is traced.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program, looked up in PATH unless it has a slash, and its arguments.
+    pub arguments: Vec<OsString>,
+    /// Entries NAME=value; None: the environment of this process.
+    pub environment: Option<Vec<OsString>>,
+    /// The directory to start in; None: that of this process.
+    pub directory: Option<PathBuf>,
+    /// Load everything at addresses that do not change between runs.
+    pub no_aslr: bool,
+    /// The truth file to write.
+    pub truth: Option<PathBuf>,
+    /// End its runs at each conditional branch, also at those not taken: a PSB, from which a decoder can start, can
+    /// follow any branch.
+    pub cut_at_branches: bool,
+    /// Run tracer and program on one CPU, which halves the cost of a step. The program does not see it.
+    pub pin: bool,
+    /// Signals that the program gets with their default action although this process ignores them. The default is what
+    /// Rust and Python programs ignore: SIGPIPE and SIGXFSZ.
+    pub default_signals: Vec<i32>,
+    /// Signals that the program starts with blocked; None: those that the calling thread blocks.
+    pub blocked_signals: Option<Vec<i32>>,
+    /// Tracing is off outside of these edges. The truth file has everything.
+    pub start: Option<WindowEdge>,
+    pub stop: Option<WindowEdge>,
+}
+
+impl Options {
+    pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Options {
+        Options {
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: None,
+            directory: None,
+            no_aslr: false,
+            truth: None,
+            cut_at_branches: false,
+            pin: true,
+            default_signals: vec![libc::SIGPIPE, libc::SIGXFSZ],
+            blocked_signals: None,
+            start: None,
+            stop: None,
+        }
+    }
+}
 
 /// The progress of the program.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,6 +95,20 @@ impl Drop for EndOfStream {
         *self.0.end_time() = Some(Instant::now());
         self.0.stream.close();
     }
+}
+
+fn spawn_thread(
+    shared: &Arc<TracerState>,
+    work: impl FnOnce(&TracerState) + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let end = EndOfStream(shared.clone());
+    std::thread::Builder::new()
+        .name("rtit-tracer".to_owned())
+        .spawn(move || {
+            let end = end;
+            work(&end.0);
+        })
+        .map_err(Error::of_call("pthread_create"))
 }
 
 /// A traced program and all that it starts. Dropping it kills them, or detaches from them if they were attached to. It
@@ -63,30 +134,31 @@ impl Tracer {
         let options = options.clone();
         let shared = Arc::new(TracerState::new(false));
         let (sender, started) = mpsc::sync_channel(1);
-        let for_thread = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("rtit-tracer".to_owned())
-            .spawn(move || {
-                let end = EndOfStream(for_thread);
-                engine::trace_program(&end.0, &plan, truth, &options, &sender);
-            })
-            .map_err(|error| Error::System {
-                call: "pthread_create",
-                error,
-            })?;
-        let pid = started.recv().unwrap_or_else(|_| {
-            Err(Error::System {
-                call: "start",
-                error: io::Error::other("the tracing thread ended"),
-            })
+        let thread = spawn_thread(&shared, move |shared| {
+            engine::trace_program(shared, &plan, truth, &options, &sender);
         })?;
-        Ok(Tracer {
+        let ended = |_| {
+            Err(Error::of_call("start")(io::Error::other(
+                "the tracing thread ended",
+            )))
+        };
+        let pid = started.recv().unwrap_or_else(ended)?;
+        Ok(Tracer::new(shared, pid, None, thread))
+    }
+
+    fn new(
+        shared: Arc<TracerState>,
+        pid: pid_t,
+        control: Option<UnixStream>,
+        thread: JoinHandle<()>,
+    ) -> Tracer {
+        Tracer {
             shared,
             pid,
-            control: Mutex::new(None),
+            control: Mutex::new(control),
             owner: std::process::id(),
             thread: Some(thread),
-        })
+        }
     }
 
     /// Starts to trace running processes, with all their threads and all that they start. `truth` is as in [`Options`].
@@ -102,21 +174,8 @@ impl Tracer {
         let truth = TruthOutput::new(truth, cut_at_branches)?;
         let (attached, control) = attach_process::attach_processes(&numbers, truth)?;
         let shared = Arc::new(TracerState::new(true));
-        let end = EndOfStream(shared.clone());
-        let thread = std::thread::Builder::new()
-            .name("rtit-tracer".to_owned())
-            .spawn(move || attached.forward_batches(&end.0))
-            .map_err(|error| Error::System {
-                call: "pthread_create",
-                error,
-            })?;
-        Ok(Tracer {
-            shared,
-            pid: numbers[0],
-            control: Mutex::new(Some(control)),
-            owner: std::process::id(),
-            thread: Some(thread),
-        })
+        let thread = spawn_thread(&shared, move |shared| attached.forward_batches(shared))?;
+        Ok(Tracer::new(shared, numbers[0], Some(control), thread))
     }
 
     /// Fails as [`Tracer::start`] would before it starts anything: if the program does not exist or may not be
@@ -160,11 +219,7 @@ impl Tracer {
     /// Kills every process, or detaches from attached ones. The remaining events still arrive.
     pub fn kill(&self) {
         self.shared.kill_all();
-        let control = self
-            .control
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .take();
+        let control = lock(&self.control).take();
         if let Some(control) = control {
             // The other end may be gone.
             let _ = control.shutdown(Shutdown::Both);

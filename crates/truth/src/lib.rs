@@ -2,7 +2,7 @@
 //!
 //! * [`hash`]: the hash over instruction addresses, of runs and of whole paths.
 //! * [`TruthWriter`]: writes a file, one [`Run`] at a time.
-//! * [`TruthReader`]: reads a file as [`TruthItem`]s in bounded memory; [`summarize`] and [`ThreadRuns`] use it.
+//! * [`TruthReader`]: reads a file as [`TruthItem`]s in bounded memory; [`summarize`] uses it.
 //! * [`compare`]: compares a decoded path with the truth and finds the first difference.
 //! * [`PathFinder`], [`RunsAfter`]: the same for a path that is part of the truth.
 //! * [`Selector`]: the part of the truth that address filters let through.
@@ -23,7 +23,6 @@ pub mod hash;
 mod loop_iterations;
 mod path_search;
 mod reader;
-mod threads;
 mod writer;
 
 pub use address_filter::{FilterRange, SelectedRuns, Selector};
@@ -31,6 +30,5 @@ pub use compare::{compare, CompareOptions, Difference, DifferenceReason, Identic
 pub use error::Error;
 pub use hash::{Chain, Run, RunHash};
 pub use path_search::{PathFinder, RunsAfter};
-pub use reader::{TruthItem, TruthReader};
-pub use threads::{summarize, ThreadRuns, ThreadSummary, TruthSummary};
+pub use reader::{summarize, ThreadSummary, TruthItem, TruthReader, TruthSummary};
 pub use writer::TruthWriter;

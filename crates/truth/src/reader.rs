@@ -1,6 +1,7 @@
-//! Reads a truth file as a stream of items, in memory bounded by the number of threads.
+//! Reads a truth file as a stream of items, in memory bounded by the number of threads; and its threads: a summary, and
+//! the runs of one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range as Extent;
@@ -123,6 +124,15 @@ impl<R: Read> TruthReader<R> {
         self.chains.get(&tid).copied()
     }
 
+    /// Returns the runs of one thread, in order.
+    pub fn thread_runs(self, tid: u32) -> impl Iterator<Item = Result<Run, Error>> {
+        self.filter_map(move |item| match item {
+            Ok(TruthItem::Run { tid: other, run }) => (other == tid).then_some(Ok(run)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     fn follows(&self, tid: u32) -> bool {
         self.only.is_none_or(|(only, _)| only == tid)
     }
@@ -210,9 +220,9 @@ impl<R: Read> TruthReader<R> {
             return Ok(None);
         }
         let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
-        let begins_anew = self.ended.remove(&tid);
+        let starts_again = self.ended.remove(&tid);
         let chain = self.chain(tid);
-        if begins_anew {
+        if starts_again {
             *chain = Chain::default();
         }
         Ok(Some(TruthItem::Thread { tid, pid }))
@@ -338,6 +348,72 @@ impl<R: Read> Iterator for TruthReader<R> {
     fn next(&mut self) -> Option<Self::Item> {
         self.next_item().transpose()
     }
+}
+
+/// The summary of one thread.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ThreadSummary {
+    pub tid: u32,
+    pub pid: u32,
+    /// Number and hash of the instructions of all its runs.
+    pub chain: Chain,
+    pub runs: u64,
+    /// Wait status; None if the file does not contain the thread's end.
+    pub status: Option<u32>,
+    /// From the start of its first record to the end of its last one (or the last item of a file that is cut off
+    /// there).
+    pub extent: Extent<u64>,
+}
+
+/// The summary of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TruthSummary {
+    /// In the order of their first THREAD records.
+    pub threads: Vec<ThreadSummary>,
+    /// The recorder finished.
+    pub complete: bool,
+}
+
+/// Reads a whole file and sums it up. All its checks hold when this returns.
+pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Error> {
+    let mut contents = TruthSummary::default();
+    let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+    loop {
+        let start = reader.offset();
+        let Some(item) = reader.next_item()? else {
+            break;
+        };
+        let tid = match item {
+            TruthItem::Thread { tid, .. }
+            | TruthItem::Run { tid, .. }
+            | TruthItem::End { tid, .. } => tid,
+            _ => continue,
+        };
+        let place = *places.entry(tid).or_insert_with(|| {
+            contents.threads.push(ThreadSummary {
+                tid,
+                extent: start..start,
+                ..ThreadSummary::default()
+            });
+            contents.threads.len() - 1
+        });
+        let Some(thread) = contents.threads.get_mut(place) else {
+            continue;
+        };
+        thread.extent.end = reader.offset();
+        match item {
+            TruthItem::Thread { pid, .. } => thread.pid = pid,
+            TruthItem::Run { run, .. } => {
+                thread.runs += 1;
+                thread.chain.push(&run);
+                thread.status = None;
+            }
+            TruthItem::End { status, .. } => thread.status = Some(status),
+            _ => {}
+        }
+    }
+    contents.complete = reader.is_complete();
+    Ok(contents)
 }
 
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {

@@ -1,6 +1,6 @@
-//! What a truth file says of address ranges and of TraceEn, of one of its threads.
+//! The runs of one thread that are traced, by its address ranges and TraceEn in a truth file.
 
-use rtit_truth::{Error, SelectedRuns, TruthReader};
+use rtit_truth::{Error, FilterRange, Run, SelectedRuns, Selector, TruthReader};
 
 type Ranges = [(u64, u64)];
 
@@ -35,8 +35,8 @@ fn executed(tid: u32, start: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where the runs begin that thread 7 is traced in; thread 8 is there, too.
-fn kept(records: &[Vec<u8>], filters: &Ranges, stops: &Ranges) -> Result<Vec<u64>, Error> {
+/// Returns the starts of the traced runs of thread 7; the file has thread 8, too.
+fn traced_starts(records: &[Vec<u8>], filters: &Ranges, stops: &Ranges) -> Result<Vec<u64>, Error> {
     let mut file = b"rtit-truth\0\0\x01\0\0\0".to_vec();
     file.extend(words(&[1, 8, 7, 7, 1, 8, 8, 7]));
     file.extend(records.concat());
@@ -54,7 +54,7 @@ const LOW: (u64, u64) = (0x1000, 0x10ff);
 const HIGH: (u64, u64) = (0x1100, 0x11ff);
 
 #[test]
-fn ranges_and_trace_en() {
+fn ranges_and_trace_en_select_runs() {
     let records = [
         tracing(7, 0),
         filter(0, LOW),
@@ -66,13 +66,16 @@ fn ranges_and_trace_en() {
         executed(7, 0x1101),
         executed(7, 0x1002), // the first range is gone
     ];
-    assert_eq!(kept(&records, &[LOW, HIGH], &[]).unwrap(), [0x1001, 0x1101]);
+    assert_eq!(
+        traced_starts(&records, &[LOW, HIGH], &[]).unwrap(),
+        [0x1001, 0x1101]
+    );
     // a range that no filter gives
-    assert!(kept(&records, &[LOW], &[]).is_err());
+    assert!(traced_starts(&records, &[LOW], &[]).is_err());
 }
 
 #[test]
-fn what_is_given_holds_until_the_file_says_otherwise() {
+fn given_ranges_apply_until_the_file_sets_others() {
     let records = [
         executed(7, 0x1000),
         executed(7, 0x2000),
@@ -80,17 +83,20 @@ fn what_is_given_holds_until_the_file_says_otherwise() {
         executed(7, 0x1001),
         executed(7, 0x1101),
     ];
-    assert_eq!(kept(&records, &[LOW, HIGH], &[]).unwrap(), [0x1000, 0x1101]);
+    assert_eq!(
+        traced_starts(&records, &[LOW, HIGH], &[]).unwrap(),
+        [0x1000, 0x1101]
+    );
     let stopped = [
         executed(7, 0x2000),
         executed(7, 0x1000),
         executed(7, 0x2000),
     ];
-    assert_eq!(kept(&stopped, &[], &[LOW]).unwrap(), [0x2000]);
+    assert_eq!(traced_starts(&stopped, &[], &[LOW]).unwrap(), [0x2000]);
 }
 
 #[test]
-fn other_threads_have_their_own() {
+fn ranges_of_other_threads_do_not_apply() {
     let records = [
         filter(0, LOW),
         range(8, 1, 0, HIGH),
@@ -101,11 +107,14 @@ fn other_threads_have_their_own() {
         executed(7, 0x1001),
         executed(7, 0x1101),
     ];
-    assert_eq!(kept(&records, &[LOW, HIGH], &[]).unwrap(), [0x1001]);
+    assert_eq!(
+        traced_starts(&records, &[LOW, HIGH], &[]).unwrap(),
+        [0x1001]
+    );
 }
 
 #[test]
-fn a_range_is_of_filters_or_of_stops() {
+fn ranges_of_filters_and_stops_are_distinct() {
     let high = (0x2000, 0x20ff);
     let records = [
         filter(0, LOW),
@@ -115,15 +124,15 @@ fn a_range_is_of_filters_or_of_stops() {
         executed(7, 0x2000),
         executed(7, 0x1000),
     ];
-    assert_eq!(kept(&records, &[LOW], &[high]).unwrap(), [0x1000]);
-    // the one is not taken for the other
-    assert!(kept(&records, &[LOW, high], &[]).is_err());
-    assert!(kept(&records, &[], &[LOW, high]).is_err());
+    assert_eq!(traced_starts(&records, &[LOW], &[high]).unwrap(), [0x1000]);
+    // of the other kind
+    assert!(traced_starts(&records, &[LOW, high], &[]).is_err());
+    assert!(traced_starts(&records, &[], &[LOW, high]).is_err());
 }
 
-/// Number 0 comes first of all, whichever kind it is of.
+/// Number 0 comes first, of either kind.
 #[test]
-fn others_than_before() {
+fn range_0_replaces_all_ranges() {
     let records = [
         filter(0, LOW),
         stop(1, (0x2000, 0x20ff)),
@@ -137,22 +146,94 @@ fn others_than_before() {
     ];
     let stops = [(0x2000, 0x20ff), HIGH];
     assert_eq!(
-        kept(&records, &[LOW], &stops).unwrap(),
+        traced_starts(&records, &[LOW], &stops).unwrap(),
         [0x1000, 0x3000, 0x2000, 0x1001]
     );
 }
 
 /// Neighbours are joined, and a filter may be nowhere in a program.
 #[test]
-fn ends_are_those_of_filters() {
+fn ends_of_ranges_must_be_ends_of_filters() {
     let joined = (LOW.0, HIGH.1);
     let both = [filter(0, joined), executed(7, 0x1000), executed(7, 0x1200)];
-    assert_eq!(kept(&both, &[LOW, HIGH], &[]).unwrap(), [0x1000]);
+    assert_eq!(traced_starts(&both, &[LOW, HIGH], &[]).unwrap(), [0x1000]);
     let nowhere = [filter(0, (0, 0)), executed(7, 0x1000), executed(7, 1)];
-    assert_eq!(kept(&nowhere, &[LOW], &[]).unwrap(), [0; 0]);
+    assert_eq!(traced_starts(&nowhere, &[LOW], &[]).unwrap(), [0; 0]);
     for ends in [(LOW.0 + 1, LOW.1), (LOW.0, LOW.1 - 1), (0, LOW.1)] {
         let other = [filter(0, ends)];
-        let wrong = kept(&other, &[LOW], &[]).unwrap_err();
+        let wrong = traced_starts(&other, &[LOW], &[]).unwrap_err();
         assert!(matches!(wrong, Error::Range { tid: 7, first, last } if (first, last) == ends));
     }
+}
+
+/// Returns whether each run that starts at one of these addresses is traced, in order.
+fn traced(selector: &mut Selector, starts: &[u64]) -> Vec<bool> {
+    let run = |&start| Run {
+        start,
+        instructions: 900,
+        hash: 0,
+    };
+    let runs = starts.iter().map(run);
+    runs.map(|run| selector.is_traced(&run)).collect()
+}
+
+#[test]
+fn run_is_traced_by_its_start() {
+    let mut selector = Selector::default();
+    assert_eq!(traced(&mut selector, &[0, u64::MAX]), [true, true]);
+    let mut selector = Selector::new(vec![(0x1000, 0x10ff), (0x3000, 0x3000)], vec![]);
+    // The first run enters the range sequentially, the third one leaves it.
+    let starts = [0xffc, 0x1000, 0x10ff, 0x1100, 0x3000, 0x3001];
+    let expected = [false, true, true, false, true, false];
+    assert_eq!(traced(&mut selector, &starts), expected);
+}
+
+#[test]
+fn trace_stop_ends_the_trace_for_good() {
+    let mut selector = Selector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
+    assert_eq!(traced(&mut selector, &[0x1000, 0x1ff0]), [true, true]);
+    assert!(!selector.is_stopped());
+    // Where the ranges overlap, TraceStop applies.
+    assert_eq!(traced(&mut selector, &[0x2080, 0x1000]), [false, false]);
+    assert!(selector.is_stopped());
+    let mut outside = Selector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
+    assert_eq!(traced(&mut outside, &[0x5000, 0x1000]), [false, false]);
+}
+
+#[test]
+fn range_that_is_set_again_replaces_it_and_those_after_it() {
+    let mut selector = Selector::default();
+    for (sets, starts, expected) in [
+        (
+            &[(0, false, 100), (1, false, 200)][..],
+            &[100][..],
+            &[true][..],
+        ),
+        (&[(1, false, 300)], &[100, 300, 200], &[true, true, false]),
+        (&[(0, false, 400)], &[400, 300], &[true, false]),
+        // Of any kind.
+        (
+            &[(1, true, 200), (1, true, 300), (1, false, 500)],
+            &[400, 500, 200, 300],
+            &[true, true, false, false],
+        ),
+        (
+            &[(1, true, 300)],
+            &[400, 500, 300, 400],
+            &[true, false, false, false],
+        ),
+    ] {
+        for &(number, stop, first) in sets {
+            let last = first + 9;
+            selector.set_range(FilterRange {
+                number,
+                stop,
+                first,
+                last,
+            });
+        }
+        assert!(!selector.is_stopped());
+        assert_eq!(traced(&mut selector, starts), expected);
+    }
+    assert!(selector.is_stopped());
 }

@@ -1,8 +1,6 @@
 //! The rule that says when a decoded path equals the truth.
 
-use rtit_truth::{
-    compare, CompareOptions, DifferenceReason, Identical, Outcome, Run, RunHash, Selector,
-};
+use rtit_truth::{compare, CompareOptions, DifferenceReason, Identical, Outcome, Run, RunHash};
 
 /// A run of instructions of four bytes each.
 fn run(start: u64, instructions: u32) -> Run {
@@ -45,14 +43,14 @@ const ANY: CompareOptions = CompareOptions {
 };
 
 #[test]
-fn the_same_runs() {
+fn equal_runs_are_identical() {
     let path = [run(0x1000, 5), run(0x2000, 1), run(0x1000, 300)];
     assert_eq!(exact(&path, &path), identical(306, 3));
     assert_eq!(exact(&[], &[]), identical(0, 0));
 }
 
 #[test]
-fn sequential_cuts_on_either_side() {
+fn sequential_cuts_on_either_side_are_identical() {
     let whole = [run(0x1000, 10), run(0x2000, 6)];
     let cut = [
         run(0x1000, 3),
@@ -73,7 +71,7 @@ fn sequential_cuts_on_either_side() {
 }
 
 #[test]
-fn another_start() {
+fn other_start_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5)];
     let Outcome::Different(difference) = exact(&truth, &[run(0x1000, 5), run(0x2004, 5)]) else {
         panic!("they differ");
@@ -90,7 +88,7 @@ fn another_start() {
 }
 
 #[test]
-fn the_same_start_and_count_by_other_addresses() {
+fn equal_start_and_count_by_other_addresses_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5), run(0x3000, 1)];
     let decoded = [
         run(0x1000, 5),
@@ -105,82 +103,63 @@ fn the_same_start_and_count_by_other_addresses() {
 }
 
 #[test]
-fn an_instruction_too_few() {
+fn missing_or_additional_instruction_is_different() {
     let truth = [run(0x1000, 5), run(0x2000, 5), run(0x3000, 5)];
     let short = [run(0x1000, 5), run(0x2000, 4), run(0x3000, 5)];
-    assert_eq!(
-        reason(exact(&truth, &short)),
-        (5, DifferenceReason::DecodedEnds { missing: 1 })
-    );
-    assert_eq!(
-        reason(exact(&short, &truth)),
-        (5, DifferenceReason::TruthEnds { extra: 1 })
-    );
-    assert_eq!(
-        reason(exact(&truth, &truth[..2])),
-        (10, DifferenceReason::DecodedEnds { missing: 5 })
-    );
-    assert_eq!(
-        reason(exact(&truth[..2], &truth)),
-        (10, DifferenceReason::TruthEnds { extra: 5 })
-    );
-    assert_eq!(
-        reason(exact(&truth, &[])),
-        (0, DifferenceReason::DecodedEnds { missing: 15 })
-    );
+    let missing = |missing| DifferenceReason::DecodedEnds { missing };
+    let extra = |extra| DifferenceReason::TruthEnds { extra };
+    for (truth, decoded, expected) in [
+        (&truth[..], &short[..], (5, missing(1))),
+        (&short, &truth, (5, extra(1))),
+        (&truth, &truth[..2], (10, missing(5))),
+        (&truth[..2], &truth, (10, extra(5))),
+        (&truth, &[], (0, missing(15))),
+    ] {
+        assert_eq!(reason(exact(truth, decoded)), expected);
+    }
 }
 
 #[test]
-fn a_killed_recording_ends_early() {
+fn killed_recording_may_end_early() {
     let truth = [run(0x1000, 5), run(0x2000, 5), run(0x3000, 5)];
-    let ends = |shortfall, unchecked, instructions, runs| {
-        Outcome::Identical(Identical {
+    let bound = |shortfall| CompareOptions {
+        shortfall,
+        excess: 0,
+    };
+    let within = [run(0x1000, 5), run(0x2000, 2)];
+    for (decoded, options, (instructions, runs, shortfall, unchecked)) in [
+        (&truth[..2], ANY, (10, 2, 5, 0)),
+        (&truth[..2], bound(5), (10, 2, 5, 0)),
+        (&[], ANY, (0, 0, 15, 0)),
+        (&within, ANY, (5, 1, 8, 2)),
+    ] {
+        let expected = Identical {
             instructions,
             runs,
             shortfall,
-            excess: 0,
-            repeated: 0,
             unchecked,
-        })
-    };
-    assert_eq!(outcome(&truth, &truth[..2], ANY), ends(5, 0, 10, 2));
-    assert_eq!(outcome(&truth, &[], ANY), ends(15, 0, 0, 0));
+            ..Identical::default()
+        };
+        let found = outcome(&truth, decoded, options);
+        assert_eq!(found, Outcome::Identical(expected));
+    }
     assert_eq!(
-        outcome(&truth, &[run(0x1000, 5), run(0x2000, 2)], ANY),
-        ends(8, 2, 5, 1)
-    );
-    let bound = CompareOptions {
-        shortfall: 4,
-        excess: 0,
-    };
-    assert_eq!(
-        reason(outcome(&truth, &truth[..2], bound)),
+        reason(outcome(&truth, &truth[..2], bound(4))),
         (10, DifferenceReason::DecodedEnds { missing: 5 })
     );
-    let bound = CompareOptions {
-        shortfall: 5,
-        excess: 0,
-    };
-    assert_eq!(outcome(&truth, &truth[..2], bound), ends(5, 0, 10, 2));
-}
-
-#[test]
-fn the_truth_may_end_early_too() {
-    let path = [run(0x1000, 5), run(0x2000, 5)];
+    // The truth may end early, too.
     let expected = Identical {
         instructions: 5,
         runs: 1,
         excess: 5,
         ..Identical::default()
     };
-    assert_eq!(
-        outcome(&path[..1], &path, ANY),
-        Outcome::Identical(expected)
-    );
+    let found = outcome(&truth[..1], &truth[..2], ANY);
+    assert_eq!(found, Outcome::Identical(expected));
 }
 
 #[test]
-fn a_prefix_that_lost_step_is_different() {
+fn prefix_without_a_common_boundary_is_different() {
     let truth = [
         run(0x1000, 5),
         run(0x2000, 5),
@@ -200,44 +179,9 @@ fn a_prefix_that_lost_step_is_different() {
 }
 
 #[test]
-fn an_error_of_either_side_ends_it() {
+fn error_of_either_side_ends_the_comparison() {
     let good = || [Ok(run(0x1000, 5)), Ok(run(0x2000, 5))].into_iter();
     let bad = || [Ok(run(0x1000, 5)), Err("torn")].into_iter();
     assert_eq!(compare(good(), bad(), ANY), Err("torn"));
     assert_eq!(compare(bad(), good(), ANY), Err("torn"));
-}
-
-#[test]
-fn no_ranges_keep_everything() {
-    let mut selector = Selector::default();
-    assert!(selector.is_traced(&run(0, 1)) && selector.is_traced(&run(u64::MAX, 1)));
-}
-
-#[test]
-fn a_run_is_kept_by_where_it_starts() {
-    let mut selector = Selector::new(vec![(0x1000, 0x10ff), (0x3000, 0x3000)], vec![]);
-    assert!(!selector.is_traced(&run(0xffc, 3))); // enters the range sequentially
-    assert!(selector.is_traced(&run(0x1000, 1)));
-    assert!(selector.is_traced(&run(0x10ff, 900))); // leaves it sequentially
-    assert!(!selector.is_traced(&run(0x1100, 1)));
-    assert!(selector.is_traced(&run(0x3000, 1)));
-    assert!(!selector.is_traced(&run(0x3001, 1)));
-}
-
-#[test]
-fn trace_stop_is_for_good() {
-    let mut selector = Selector::new(vec![(0x1000, 0x2fff)], vec![(0x2000, 0x20ff)]);
-    assert!(selector.is_traced(&run(0x1000, 1)));
-    assert!(selector.is_traced(&run(0x1ff0, 100))); // enters the stop range sequentially
-    assert!(!selector.is_stopped());
-    assert!(!selector.is_traced(&run(0x2080, 1))); // the overlap acts as stop range
-    assert!(selector.is_stopped());
-    assert!(!selector.is_traced(&run(0x1000, 1)));
-}
-
-#[test]
-fn trace_stop_outside_the_filter_ranges() {
-    let mut selector = Selector::new(vec![(0x1000, 0x1fff)], vec![(0x5000, 0x5fff)]);
-    assert!(!selector.is_traced(&run(0x5000, 1)));
-    assert!(!selector.is_traced(&run(0x1000, 1)));
 }

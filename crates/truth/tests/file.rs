@@ -3,8 +3,7 @@
 use std::io::Cursor;
 
 use rtit_truth::{
-    summarize, Chain, Error, Run, RunHash, ThreadRuns, ThreadSummary, TruthItem, TruthReader,
-    TruthWriter,
+    summarize, Chain, Error, Run, RunHash, ThreadSummary, TruthItem, TruthReader, TruthWriter,
 };
 
 /// A run of `instructions` instructions of one byte each.
@@ -18,7 +17,7 @@ fn run(start: u64, instructions: u32) -> Run {
     }
 }
 
-fn put(writer: &mut TruthWriter<&mut Vec<u8>>, tid: u32, run: Run) {
+fn add(writer: &mut TruthWriter<&mut Vec<u8>>, tid: u32, run: Run) {
     writer
         .add_run(tid, run.start, run.instructions, run.hash)
         .unwrap();
@@ -28,11 +27,11 @@ fn sample() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(10, 10).unwrap();
-    put(&mut writer, 10, run(0x40_1000, 5));
+    add(&mut writer, 10, run(0x40_1000, 5));
     writer.begin_thread(11, 10).unwrap();
-    put(&mut writer, 11, run(0x40_2000, 1));
-    put(&mut writer, 10, run(0x40_3000, 2));
-    put(&mut writer, 10, Run::default());
+    add(&mut writer, 11, run(0x40_2000, 1));
+    add(&mut writer, 10, run(0x40_3000, 2));
+    add(&mut writer, 10, Run::default());
     writer.end_thread(11, 0x100).unwrap();
     writer.end_thread(10, 9).unwrap();
     writer.finish().unwrap();
@@ -70,44 +69,35 @@ fn bytes_of_a_small_file() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_file_is_read() {
     let bytes = sample();
     let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
-    let mut first = Chain::default();
-    first.push(&run(0x40_1000, 5));
-    first.push(&run(0x40_3000, 2));
-    let mut second = Chain::default();
-    second.push(&run(0x40_2000, 1));
+    let thread = |index: usize, tid, runs: &[Run], status| {
+        let mut chain = Chain::default();
+        runs.iter().for_each(|run| chain.push(run));
+        ThreadSummary {
+            tid,
+            pid: 10,
+            chain,
+            runs: runs.len() as u64,
+            status: Some(status),
+            extent: contents.threads[index].extent.clone(),
+        }
+    };
+    let first = thread(0, 10, &[run(0x40_1000, 5), run(0x40_3000, 2)], 9);
+    let second = thread(1, 11, &[run(0x40_2000, 1)], 0x100);
     assert!(contents.complete);
-    assert_eq!(
-        contents.threads,
-        [
-            ThreadSummary {
-                tid: 10,
-                pid: 10,
-                chain: first,
-                runs: 2,
-                status: Some(9),
-                extent: contents.threads[0].extent.clone(),
-            },
-            ThreadSummary {
-                tid: 11,
-                pid: 10,
-                chain: second,
-                runs: 1,
-                status: Some(0x100),
-                extent: contents.threads[1].extent.clone(),
-            },
-        ]
-    );
-    let of_10: Result<Vec<Run>, Error> =
-        ThreadRuns::new(TruthReader::new(bytes.as_slice()).unwrap(), 10).collect();
+    assert_eq!(contents.threads, [first, second]);
+    let of_10: Result<Vec<Run>, Error> = TruthReader::new(bytes.as_slice())
+        .unwrap()
+        .thread_runs(10)
+        .collect();
     assert_eq!(of_10.unwrap(), [run(0x40_1000, 5), run(0x40_3000, 2)]);
 }
 
-/// What a whole file says of a thread is found where its records are, whatever is around and between them.
+/// Other bytes around the extent, and records of other threads in it, do not matter.
 #[test]
-fn one_thread_is_where_its_records_are() {
+fn one_thread_is_read_from_its_extent() {
     let whole = sample();
     for size in 16..=whole.len() {
         let bytes = &whole[..size];
@@ -133,7 +123,7 @@ fn one_thread_is_where_its_records_are() {
 }
 
 #[test]
-fn every_prefix_is_a_prefix() {
+fn every_prefix_has_the_first_items() {
     let bytes = sample();
     let all = items(&bytes).unwrap();
     assert_eq!(all.last(), Some(&TruthItem::Complete));
@@ -145,13 +135,13 @@ fn every_prefix_is_a_prefix() {
 }
 
 #[test]
-fn a_check_every_2_20_instructions_and_bounded_records() {
+fn check_follows_every_2_20_instructions_and_records_are_bounded() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(1, 1).unwrap();
     let one = run(0x1000, 100);
     for _ in 0..22_000 {
-        put(&mut writer, 1, one);
+        add(&mut writer, 1, one);
     }
     writer.end_thread(1, 0).unwrap();
     writer.finish().unwrap();
@@ -180,9 +170,9 @@ fn flush_leaves_a_readable_prefix() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     writer.begin_thread(1, 1).unwrap();
-    put(&mut writer, 1, run(5, 3));
+    add(&mut writer, 1, run(5, 3));
     writer.flush().unwrap();
-    put(&mut writer, 1, run(50, 3));
+    add(&mut writer, 1, run(50, 3));
     drop(writer);
     assert_eq!(
         items(&bytes).unwrap(),
@@ -197,127 +187,80 @@ fn flush_leaves_a_readable_prefix() {
 }
 
 #[test]
-fn a_thread_must_be_announced() {
+fn unannounced_thread_is_an_error() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
-    assert!(matches!(
-        writer.add_run(3, 0, 1, 0),
-        Err(Error::NotAnnounced { tid: 3 })
-    ));
-    assert!(matches!(
-        writer.end_thread(3, 0),
-        Err(Error::NotAnnounced { tid: 3 })
-    ));
-}
-
-#[test]
-fn bad_headers() {
-    assert!(matches!(
-        TruthReader::new(&b""[..]),
-        Err(Error::Magic { .. })
-    ));
-    assert!(matches!(
-        TruthReader::new(&b"rtit-truth\0\0\x01"[..]),
-        Err(Error::Magic { .. })
-    ));
-    assert!(matches!(
-        TruthReader::new(&b"PERFILE2 and more of it"[..]),
-        Err(Error::Magic { .. })
-    ));
-    let version = TruthReader::new(&b"rtit-truth\0\0\x02\0\0\0"[..]).map(|_| ());
-    assert!(matches!(version, Err(Error::Version { found: 2 })));
-}
-
-#[test]
-fn bad_records() {
-    let mut chain = vec![0u8; 24];
-    chain[0] = 1;
-    chain[8] = 9;
-    let mut stranger = vec![0u8; 24];
-    stranger[0] = 2;
-    let mut flagged = vec![0u8; 32];
-    (flagged[0], flagged[4], flagged[20]) = (1, 1, 4);
-    let mut many = vec![0u8; 32];
-    many[0] = 1;
-    many[4..8].fill(0xff);
-    let wrong = |kind, payload: &[u8]| items(&with(kind, payload)).unwrap_err();
-    assert!(matches!(
-        wrong(8, b""),
-        Error::Type {
-            offset: 32,
-            found: 8
-        }
-    ));
-    for (kind, size) in [(6, 24), (7, 8)] {
-        // Neither FilterEn nor TraceStop; neither off nor on.
-        let mut payload = vec![0u8; size];
-        (payload[0], payload[4], payload[6]) = (1, 2, 3);
-        assert!(matches!(
-            wrong(kind, &payload),
-            Error::Reserved { offset: 44, .. }
-        ));
-        assert!(matches!(wrong(kind, b"1234"), Error::Size { .. }));
+    for result in [writer.add_run(3, 0, 1, 0), writer.end_thread(3, 0)] {
+        assert!(matches!(result, Err(Error::NotAnnounced { tid: 3 })));
     }
-    // There is no IA32_RTIT_ADDR4_A.
-    let mut fifth = vec![0u8; 24];
-    (fifth[0], fifth[4], fifth[6]) = (1, 4, 1);
-    let fifth = wrong(6, &fifth);
-    assert!(matches!(fifth, Error::Reserved { offset: 44, found } if found == 0x1_0004));
-    assert!(matches!(
-        wrong(1, b"1234"),
-        Error::Size {
-            offset: 32,
-            kind: 1,
-            found: 4
-        }
-    ));
-    assert!(matches!(
-        wrong(2, b"1234"),
-        Error::Size {
-            offset: 32,
-            kind: 2,
-            found: 4
-        }
-    ));
-    assert!(matches!(
-        wrong(2, &many),
-        Error::Size {
-            offset: 32,
-            kind: 2,
-            found: 32
-        }
-    ));
-    assert!(matches!(
-        wrong(2, &[2, 0, 0, 0, 0, 0, 0, 0]),
-        Error::UnknownThread { tid: 2, .. }
-    ));
-    assert!(matches!(
-        wrong(2, &flagged),
-        Error::Reserved {
-            offset: 60,
-            found: 4
-        }
-    ));
-    assert!(matches!(
-        wrong(3, &stranger),
-        Error::UnknownThread { offset: 32, tid: 2 }
-    ));
-    assert!(matches!(
-        wrong(4, &chain),
-        Error::Chain {
-            tid: 1,
-            instructions: 9,
-            counted: 0,
-            ..
-        }
-    ));
-    let mut trailing = with(5, b"");
-    trailing.push(0);
-    assert!(matches!(
-        items(&trailing),
-        Err(Error::Trailing { offset: 40 })
-    ));
-    assert!(wrong(6, b"").to_string().ends_with("(offset 0x20)"));
+}
+
+#[test]
+fn bad_headers_are_errors() {
+    let wrong = |bytes: &[u8]| TruthReader::new(bytes).map(drop).unwrap_err();
+    for bytes in [&b""[..], b"rtit-truth\0\0\x01", b"PERFILE2 and more of it"] {
+        assert!(matches!(wrong(bytes), Error::Magic { .. }));
+    }
+    let version = wrong(b"rtit-truth\0\0\x02\0\0\0");
+    assert!(matches!(version, Error::Version { found: 2 }));
+}
+
+/// Returns `size` zero bytes, except for those given with their positions.
+fn payload(size: usize, bytes: &[(usize, u8)]) -> Vec<u8> {
+    let mut payload = vec![0; size];
+    for &(at, byte) in bytes {
+        payload[at] = byte;
+    }
+    payload
+}
+
+#[test]
+fn bad_records_are_errors() {
+    let mut many = payload(32, &[(0, 1)]);
+    many[4..8].fill(0xff);
+    let size = |kind: u32| format!("Size {{ offset: 32, kind: {kind}, found: 4 }}");
+    let flagged = payload(32, &[(0, 1), (4, 1), (20, 4)]);
+    let stranger = "UnknownThread { offset: 32, tid: 2 }";
+    for (kind, payload, expected) in [
+        (8, vec![], "Type { offset: 32, found: 8 }"),
+        // Neither FilterEn nor TraceStop; neither off nor on.
+        (
+            6,
+            payload(24, &[(0, 1), (4, 2), (6, 3)]),
+            "Reserved { offset: 44, found: 196610 }",
+        ),
+        (
+            7,
+            payload(8, &[(0, 1), (4, 2), (6, 3)]),
+            "Reserved { offset: 44, found: 196610 }",
+        ),
+        // There is no IA32_RTIT_ADDR4_A.
+        (
+            6,
+            payload(24, &[(0, 1), (4, 4), (6, 1)]),
+            "Reserved { offset: 44, found: 65540 }",
+        ),
+        (2, flagged, "Reserved { offset: 60, found: 4 }"),
+        (6, b"1234".to_vec(), &size(6)),
+        (7, b"1234".to_vec(), &size(7)),
+        (1, b"1234".to_vec(), &size(1)),
+        (2, b"1234".to_vec(), &size(2)),
+        (2, many, "Size { offset: 32, kind: 2, found: 32 }"),
+        (2, payload(8, &[(0, 2)]), stranger),
+        (3, payload(24, &[(0, 2)]), stranger),
+        (
+            4,
+            payload(24, &[(0, 1), (8, 9)]),
+            "Chain { offset: 32, tid: 1, instructions: 9, counted: 0 }",
+        ),
+    ] {
+        let error = items(&with(kind, &payload)).unwrap_err();
+        assert_eq!(format!("{error:?}"), expected);
+    }
+    let trailing = items(&[with(5, b""), vec![0]].concat()).unwrap_err();
+    assert!(matches!(trailing, Error::Trailing { offset: 40 }));
+    let text = items(&with(6, b"")).unwrap_err().to_string();
+    assert!(text.ends_with("(offset 0x20)"));
 }
 
 #[test]
@@ -331,7 +274,7 @@ fn nothing_follows_an_error() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_nothing_is_not_followed() {
+fn dangling_link_is_not_followed() {
     let folder = std::env::temp_dir().join(format!("rtit-truth-link-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (link, target) = (folder.join("link"), folder.join("target"));
@@ -345,15 +288,15 @@ fn a_link_to_nothing_is_not_followed() {
 }
 
 #[test]
-fn a_number_that_is_used_again_begins_anew() {
+fn reused_tid_starts_another_path() {
     let mut bytes = Vec::new();
     let mut writer = TruthWriter::new(&mut bytes).unwrap();
     for start in [0x1000, 0x2000] {
         writer.begin_thread(7, 5).unwrap();
-        put(&mut writer, 7, run(start, 3));
-        // Without an end before it, it goes on: an exec by another thread.
+        add(&mut writer, 7, run(start, 3));
+        // Without an end before it, the path continues: an exec by another thread.
         writer.begin_thread(7, 5).unwrap();
-        put(&mut writer, 7, run(start + 16, 1));
+        add(&mut writer, 7, run(start + 16, 1));
         writer.end_thread(7, 0).unwrap();
     }
     writer.finish().unwrap();
@@ -367,7 +310,7 @@ fn a_number_that_is_used_again_begins_anew() {
         })
         .collect();
     assert_eq!(ends, [4, 4]);
-    // What has the number is one path all the same.
+    // The summary joins all paths of a tid.
     let contents = summarize(TruthReader::new(bytes.as_slice()).unwrap()).unwrap();
     assert_eq!(contents.threads[0].chain.instructions, 8);
 }

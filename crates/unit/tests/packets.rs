@@ -1,4 +1,4 @@
-//! Bytes by the packet definitions of section 33.4.2, worked out by hand.
+//! Packets of given events, and what else callers see of a unit.
 
 use rtit_unit::{
     settings::ctl, AddressRange, CaptureEvent, Error, EventKind, Output, RangeKind, Settings, Unit,
@@ -8,17 +8,380 @@ const CODE: u64 = 0x40_1000;
 const PSB: [u8; 16] = [
     2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82,
 ];
-const CBR: [u8; 4] = [2, 3, 10, 0];
-const PSBEND: [u8; 2] = [2, 0x23];
-/// MODE.Exec for 64-bit code, TIP.PGE with 32 bits: after PSB LastIP is 0.
-const PGE: [u8; 7] = [0x99, 1, 0x51, 0x00, 0x10, 0x40, 0];
 
-/// Without packets of time.
+/// Packets by the definitions of section 33.4.2, worked out by hand.
+///
+/// A case begins with a line that names the situation. `with` changes the settings: bits and fields of IA32_RTIT_CTL in
+/// capitals, other settings by name; `default` adds timing packets. The unit has begun to trace user code at `CODE`,
+/// unless `with new` says that tracing has not been enabled. Then come lines with events and, after `=>`, the packets
+/// that the unit has emitted since the last such line. Addresses are hexadecimal, relative to `CODE`, or absolute after
+/// `=`. `3x` repeats an event; `expect` checks the state.
+const CASES: &str = "
+an enable emits PSB+ and TIP.PGE
+    with new
+    start => PSB CBR PSBEND PGE
+TSC and TMA come first in PSB+
+    # TSC 1_000_000_050 = 3B9ACA32H. 40 ticks a crystal clock: 25_000_001 of them, 017D7841H, and 10 ticks
+    with new default
+    clock 50, enable => PSB 19 32 CA 9A 3B 00 00 00 02 73 41 78 00 0A 00 CBR PSBEND
+six bits fill a short TNT
+    jcc 2 8 t, jcc 2 8 n, jcc 2 8 n, jcc 2 8 t, jcc 2 8 t =>
+    jcc 2 8 n => 11001100b
+47 bits fill a long TNT: the stop bit is bit 47, the oldest result bit 46
+    with tnt_form=long
+    jcc 0 0 t, 46x jcc 0 0 n => 02 A3 00 00 00 00 00 C0
+a RET to a remembered CALL is a TNT bit; after a CALL with displacement 0 no RET is expected
+    call 5 100, ret 5, call 5 5, ret 5 => 110b 2D 05 10
+    icall 9 =7FFF00000000, ret 9, syscall => 6D 00 00 00 00 FF 7F 110b 01
+events emit a FUP with their IP, and nothing new about the mode
+    interrupt 1, resume 2 => 3D 01 10 01 31 02 10
+filter and TraceStop ranges end the trace
+    with new
+    ranges filter 0 FF stop 800 8FF, start, discard
+    jmp 100 => 21 00 11
+    jmp 10 => 31 10 10
+    jcc 12 200 t => 01
+    jmp 800, expect stopped=1 => 02 83
+    switch 0 =>
+time alone emits MTC and CYC
+    # TSC 10^9 is ART 25_000_000 = 8 x 3_125_000: the next MTC is due 320 cycles later. CYC: 5 low bits 0 with a second
+    # byte, 10 in it. CTC: bits 10:3 of the ART, 3_125_001 AND FFH
+    with MTC_EN CYC_EN MTC_FREQ=3
+    clock 319 =>
+    clock 320 => 07 14 59 09
+a long wait in the kernel emits TSC instead of MTC
+    # TSC 1_000_100_000 = 3B9C50A0H. 40 ticks a crystal clock: 25_002_500 of them, 017D8204H, and no tick more
+    with default
+    syscall, discard, wait 100000 =>
+    start => 19 A0 50 9C 3B 00 00 00 02 73 04 82 00 00 00 CBR PGE48
+a short time in the kernel emits MTC
+    with default
+    syscall, discard, wait 320 => 59 09
+a full region cuts a packet and stops the trace
+    with stop=31
+    ijmp 4, expect stopped=1 => 2D 04
+    ijmp 8, disable =>
+an enable while stopped emits nothing
+    ranges stop 800 8FF, switch 0, jmp 800, expect stopped=1, disable, expect trace_en=0, discard
+    enable, resume 0, ijmp 4, expect trace_en=1 stopped=1 packet_en=0 =>
+an enable while enabled emits nothing
+    call 5 100, enable =>
+    ret 5, syscall => 110b 01
+a disable in user mode emits TNT, FUP and TIP.PGD
+    jcc 2 8 t, disable, expect trace_en=0 packet_en=0 plain=0 => 110b 3D 08 10 01
+    disable, ijmp 0 =>
+a disable in the kernel emits nothing
+    syscall, discard, disable =>
+    resume 0 =>
+a second enable in user mode emits no PSB, as PacketByteCnt is not 0, but knows neither mode nor LastIP
+    call 5 0, disable, discard
+    enable => CBR PGE48
+    ret 5, expect psbs=1 => 2D 05 10
+the PSB+ of an enable before TIP.PGE has no MODE.Exec and no FUP; LastIP is 0 after it
+    with psb_cyc=off psb_on_enable_order=before_pge
+    disable, discard, enable, expect psbs=2 => PSB CBR 99 20 PSBEND PGE
+the PSB+ of an enable after TIP.PGE
+    with psb_cyc=off psb_on_enable_order=after_pge
+    disable, discard, enable, expect psbs=2 => PGE48 PSB_PLUS
+an overflow in user mode emits OVF and FUP; result and CALL before it are lost
+    jcc 2 8 t, call 5 100, overflow 0 => OVF_FUP
+    ret 5, syscall => 2D 05 10 01
+an overflow in the kernel emits OVF
+    overflow kernel, expect packet_en=0 => 02 F3
+    resume 0 => PGE48
+an overflow before any MODE.Exec is followed by PSB+
+    with new
+    enable, discard, overflow 0 => OVF_FUP PSB_PLUS
+no CYC precedes OVF before its threshold
+    with CYC_EN CYC_THRESH=5
+    clock 15, overflow 0 => OVF_FUP
+a CYC precedes OVF at its threshold
+    with CYC_EN CYC_THRESH=5
+    clock 16, overflow 0 => 83 OVF_FUP
+an overflow into a TraceStop range ends the trace
+    with new
+    ranges stop 800 8FF, start, discard, overflow 8FF, expect stopped=1 => 02 F3 02 83
+    overflow 0 =>
+an overflow without tracing emits nothing; the next enable is in user mode
+    with new
+    overflow 0 =>
+    enable => PSB CBR 99 20 PSBEND PGE
+a PSB+ empties the return stack
+    with PSB_FREQ=0
+    672x ijmp 0, call 5 0, discard, ijmp 0 => 2D 00 10 PSB_PLUS
+    ret 5 => 2D 05 10
+a PSB+ that is due by the bytes of 1010 MTCs waits for the next branch
+    with MTC_EN PSB_FREQ=0
+    clock 40400, expect size=2020 plain=0, discard
+    jcc 8 0 t, expect plain=1 => 110b PSB_PLUS
+leaving user mode empties the return stack
+    call 5 0, syscall, resume 0, ret 5 => 01 31 00 10 2D 05 10
+TSC has the adjustment and TMA has not
+    with new TSC_EN MTC_EN tsc_start=80 tsc_adjust=-81
+    enable => PSB 19 FF FF FF FF FF FF FF 02 73 02 00 00 00 00 CBR PSBEND
+PSB+ has its packets in the order of the setting
+    # FUP with 48 bits, MODE.Exec, MODE.TSX, CBR, TSC 10^9
+    with TSC_EN psb_cyc=off psb_plus_order=FUP:MODE.Exec:MODE.TSX:CBR:PIP:TSC
+    with psb_on_enable_order=after_pge compress_after_psb=off
+    disable, discard, enable => PGE48 PSB FUP48 99 01 99 20 CBR 19 00 CA 9A 3B 00 00 00 PSBEND
+far transfers and events emit their packets
+    far 10 => 2D 10 10
+    exception 3 => 3D 03 10 01
+    far =0 =>
+    resume 0, int 3, resume 0, interrupt 3 => 31 00 10 3D 03 10 01 31 00 10 3D 03 10 01
+    resume 0, jcc 0 0 n, syscall => 31 00 10 100b 01
+MODE.Exec comes with each TIP.PGE where it is not suppressed
+    with modeexec_suppress=off
+    syscall, resume 2 => 01 99 01 31 02 10
+DisTNT emits no TNT
+    with DIS_TNT
+    call 5 100, ret 5, 10x jcc 0 0 t, ret 5 => 2D 05 10
+without BranchEn no branch is traced
+    with new -BRANCH_EN
+    start, ijmp 4, exception 4 => PSB CBR PSBEND
+without RET compression each RET is a TIP
+    with DIS_RETC
+    call 5 100, ret 5 => 2D 05 10
+tnt_flush sends a short TNT earlier
+    with tnt_form=short tnt_flush=3
+    3x jcc 0 0 t => 11110b
+tnt_flush sends a long TNT earlier
+    with tnt_form=long tnt_flush=3
+    3x jcc 0 0 t => 02 A3 0F 00 00 00 00 00
+tnt_flush with mixed TNTs sends a short one
+    with tnt_form=mixed tnt_flush=3
+    3x jcc 0 0 t => 11110b
+a mixed TNT is long from seven bits on
+    with tnt_form=mixed
+    7x jcc 0 0 n, syscall => 02 A3 80 00 00 00 00 00 01
+a TraceStop range hides the target of a conditional branch where the setting says so
+    with new tracestop_pgd_ip=suppressed
+    ranges stop 800 8FF, start, discard, jcc 2 800 t => 01 02 83
+a TraceStop range hides the target of an indirect jump where the setting says so
+    with new tracestop_pgd_ip=suppressed
+    ranges stop 800 8FF, start, discard, ijmp 800 => 01 02 83
+branches inside a filter range are traced
+    with new
+    ranges filter 0 FF, start 100, discard
+    jcc 0 100 n, call 5 300, icall 305 =400FFF =>
+    ret FF => 99 01 51 FF 10 40 00
+    jcc 2 8 t, jcc 2 8 n, call 5 10, ret 5, ijmp 20 => 11010b 2D 20 10
+    interrupt 20, resume 100, jmp 0 => 3D 20 10 01 31 00 10
+    far =400FFF => 21 FF 0F
+address ranges take effect at the next enable
+    ranges stop 800 8FF, jmp 800, expect stopped=0 plain=1
+    switch 0, expect plain=0, jmp 800, expect stopped=1
+CYC comes where the threshold has passed; a pending result has none
+    with CYC_EN CYC_THRESH=5
+    clock 15, ijmp 1, clock 16, ijmp 2 => 2D 01 10 83 2D 02 10
+    clock 31, jcc 0 0 t, clock 40, syscall => 110b C3 01
+CYC precedes the first pending TNT bit
+    with CYC_EN
+    clock 5, jcc 0 0 t, clock 6, jcc 0 0 n, clock 7, syscall => 2B 1100b 13 01
+the end of a trace emits a CYC
+    with CYC_EN
+    clock 5, syscall, clock 6, disable => 2B 01 0B
+    clock 1073741824 =>
+the cycle counter starts at 0 with each enable
+    with CYC_EN
+    clock 50, disable, discard, clock 70, enable => 03 CBR PGE48
+    clock 75, syscall => 2B 01
+CYC comes before the counter wraps
+    # CYC 0 goes with TIP.PGE; the result leaves, then 4095 = 1111111B and 11111B twice. 1810 = 56 x 32 + 18
+    with CYC_EN cyc_counter_bits=12
+    jcc 0 0 t, clock 4094 =>
+    clock 10000 => 110b FF FE FF FE
+    ijmp 0 => 97 70 2D 00 10
+each MTC period emits an MTC
+    with MTC_EN MTC_FREQ=3
+    jcc 0 0 t, clock 960 => 110b 59 09 59 0A 59 0B
+    clock 1279 =>
+    disable, discard, clock 1600, enable, discard, clock 1920 => 59 0E
+an MTC period of 40 TSC ticks is 28 cycles at 7/10 of the TSC rate
+    with MTC_EN core_ratio=7
+    clock 27 =>
+    clock 28 => 59 41
+an MTC period of 40 TSC ticks is 132 cycles at 33/10 of the TSC rate, 66 instructions
+    with MTC_EN core_ratio=33 cpi=2
+    clock 65 =>
+    clock 66, expect clock=66 => 59 41
+";
+
+/// Names for packets and parts of them in `CASES`.
+const NAMED_BYTES: [(&str, &str); 8] = [
+    ("PSB_PLUS", "PSB CBR 99 20 99 01 5D 00 10 40 00 PSBEND"), // at CODE in user mode
+    ("OVF_FUP", "02 F3 FUP48"),
+    ("FUP48", "7D 00 10 40 00 00 00"),
+    ("PGE48", "99 01 71 00 10 40 00 00 00"),
+    ("PGE", "99 01 51 00 10 40 00"), // MODE.Exec for 64-bit code, TIP.PGE with 32 bits: after PSB LastIP is 0
+    ("PSBEND", "02 23"),
+    ("PSB", "02 82 02 82 02 82 02 82 02 82 02 82 02 82 02 82"),
+    ("CBR", "02 03 0A 00"),
+];
+
+fn bytes(text: &str) -> Vec<u8> {
+    let byte = |word: &str| {
+        if let Some((_, named)) = NAMED_BYTES.iter().find(|(name, _)| *name == word) {
+            return bytes(named);
+        }
+        let (digits, radix) = match word.strip_suffix('b').filter(|digits| digits.len() > 1) {
+            Some(digits) => (digits, 2),
+            None => (word, 16),
+        };
+        vec![u8::from_str_radix(digits, radix).expect(word)]
+    };
+    text.split_whitespace().flat_map(byte).collect()
+}
+
+fn address(word: &str) -> u64 {
+    let (base, digits) = match word.strip_prefix('=') {
+        Some(digits) => (0, digits),
+        None => (CODE, word),
+    };
+    base + u64::from_str_radix(digits, 16).expect(word)
+}
+
+fn change_settings(settings: &mut Settings, word: &str) {
+    let bit = |name: &str| match name {
+        "CYC_EN" => ctl::CYC_EN,
+        "MTC_EN" => ctl::MTC_EN,
+        "TSC_EN" => ctl::TSC_EN,
+        "DIS_TNT" => ctl::DIS_TNT,
+        "DIS_RETC" => ctl::DIS_RETC,
+        "BRANCH_EN" => ctl::BRANCH_EN,
+        _ => panic!("{word}"),
+    };
+    let mut set_field = |shift: u32, value: &str| {
+        settings.ctl &= !(15 << shift);
+        settings.ctl |= value.parse::<u64>().expect(word) << shift;
+    };
+    match word.split_once('=') {
+        Some(("CYC_THRESH", value)) => set_field(ctl::CYC_THRESH, value),
+        Some(("MTC_FREQ", value)) => set_field(ctl::MTC_FREQ, value),
+        Some(("PSB_FREQ", value)) => set_field(ctl::PSB_FREQ, value),
+        Some((name, value)) => settings.set(name, value).expect(word),
+        None if word == "default" => settings.ctl = Settings::default().ctl,
+        None => match word.strip_prefix('-') {
+            Some(name) => settings.ctl &= !bit(name),
+            None => settings.ctl |= bit(word),
+        },
+    }
+}
+
+fn apply_event(unit: &mut Unit, event: &str) {
+    let event = event.trim();
+    let words: Vec<&str> = event.split_whitespace().collect();
+    if let Some(times) = words[0].strip_suffix('x') {
+        for _ in 0..times.parse().expect(event) {
+            apply_event(unit, event.split_once(' ').expect(event).1);
+        }
+        return;
+    }
+    match *words.as_slice() {
+        ["jcc", next, to, taken] => unit.conditional(address(next), address(to), taken == "t"),
+        ["jmp", to] => unit.jump(address(to)),
+        ["call", next, to] => unit.call(address(next), address(to)),
+        ["ijmp", to] => unit.indirect_jump(address(to)),
+        ["icall", next, to] => unit.indirect_call(address(next), address(to)),
+        ["ret", to] => unit.ret(address(to)),
+        ["far", to] => unit.far(address(to)),
+        ["syscall"] => unit.syscall(),
+        ["resume", to] => unit.resume(address(to)),
+        ["interrupt", ip] => unit.interrupt(address(ip)),
+        ["exception", ip] => unit.exception(address(ip)),
+        ["int", ip] => unit.software_interrupt(address(ip)),
+        ["start"] => unit.switch_in(CODE),
+        ["start", to] => unit.switch_in(address(to)),
+        ["switch", ip] => unit.switch_out_and_in(Some(address(ip))),
+        ["enable"] => unit.enable(),
+        ["disable"] => unit.disable(),
+        ["overflow", "kernel"] => unit.overflow(None),
+        ["overflow", ip] => unit.overflow(Some(address(ip))),
+        ["clock", clock] => unit.advance_clock(clock.parse().unwrap()).unwrap(),
+        ["wait", clock] => unit.wait_until(clock.parse().unwrap()).unwrap(),
+        ["discard"] => unit.discard_output(),
+        ["ranges", ref ranges @ ..] => {
+            let range = |words: &[&str]| AddressRange {
+                kind: match words[0] {
+                    "stop" => RangeKind::TraceStop,
+                    _ => RangeKind::FilterEn,
+                },
+                first: address(words[1]),
+                last: address(words[2]),
+            };
+            let ranges: Vec<_> = ranges.chunks(3).map(range).collect();
+            unit.set_ranges(&ranges).unwrap();
+        }
+        ["expect", ref states @ ..] => {
+            for state in states {
+                let (name, value) = state.split_once('=').expect(state);
+                let found = match name {
+                    "stopped" => unit.is_stopped().into(),
+                    "trace_en" => unit.trace_en().into(),
+                    "packet_en" => unit.packet_en().into(),
+                    "plain" => unit.has_plain_branches().into(),
+                    "psbs" => unit.psbs(),
+                    "clock" => unit.clock(),
+                    "size" => unit.output().len() as u64,
+                    _ => panic!("{event}"),
+                };
+                assert_eq!(found, value.parse().expect(state), "{event}");
+            }
+        }
+        _ => panic!("{event}"),
+    }
+}
+
+#[test]
+fn events_emit_their_packets() {
+    let mut lines = CASES
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .peekable();
+    while let Some(name) = lines.next() {
+        let (mut settings, mut is_new, mut unit) = (quiet(), false, None);
+        while let Some(line) = lines.next_if(|line| line.starts_with(' ')).map(str::trim) {
+            if line.starts_with('#') {
+                continue;
+            }
+            if let Some(changes) = line.strip_prefix("with ") {
+                for word in changes.split_whitespace() {
+                    match word {
+                        "new" => is_new = true,
+                        _ => change_settings(&mut settings, word),
+                    }
+                }
+                continue;
+            }
+            let unit = unit.get_or_insert_with(|| match is_new {
+                true => Unit::new(&settings).unwrap(),
+                false => started(&settings),
+            });
+            let (events, expected) = match line.split_once("=>") {
+                Some((events, expected)) => (events, Some(bytes(expected))),
+                None => (line, None),
+            };
+            events.split(',').for_each(|event| apply_event(unit, event));
+            if let Some(expected) = expected {
+                assert_eq!(unit.take_output(), expected, "{name}: {line}");
+            }
+        }
+    }
+}
+
+/// Without timing packets.
 fn quiet() -> Settings {
     Settings {
         ctl: ctl::USER | ctl::BRANCH_EN | 3 << ctl::PSB_FREQ,
         ..Settings::default()
     }
+}
+
+/// `quiet` with what `change` does.
+fn with(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = quiet();
+    change(&mut settings);
+    settings
 }
 
 /// A unit that has begun to trace user code at `CODE`, its output empty.
@@ -29,153 +392,19 @@ fn started(settings: &Settings) -> Unit {
     unit
 }
 
-#[test]
-fn enable_emits_psb_plus_and_pge() {
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.switch_in(CODE);
-    let expected = [&PSB[..], &CBR, &PSBEND, &PGE].concat();
-    assert_eq!(unit.take_output(), expected);
-}
-
-#[test]
-fn tsc_and_tma_come_first_in_psb() {
-    let mut unit = Unit::new(&Settings::default()).unwrap();
-    unit.advance_clock(50).unwrap();
-    unit.enable();
-    // TSC 1_000_000_050 = 3B9ACA32H. 40 ticks a crystal clock: 25_000_001 of them, 017D7841H, and 10 ticks.
-    let tsc = [0x19, 0x32, 0xCA, 0x9A, 0x3B, 0, 0, 0];
-    let tma = [0x02, 0x73, 0x41, 0x78, 0, 10, 0];
-    let expected = [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat();
-    assert_eq!(unit.take_output(), expected);
-}
-
-#[test]
-fn six_bits_fill_a_short_tnt() {
-    let mut unit = started(&quiet());
-    for taken in [true, false, false, true, true, false] {
-        assert!(unit.output().is_empty());
-        unit.conditional(CODE + 2, CODE + 8, taken);
+fn stop_range(first: u64) -> AddressRange {
+    AddressRange {
+        kind: RangeKind::TraceStop,
+        first,
+        last: first + 0xFF,
     }
-    assert_eq!(unit.take_output(), [0b1100_1100]);
 }
 
 #[test]
-fn forty_seven_bits_fill_a_long_tnt() {
-    let mut settings = quiet();
-    settings.set("tnt_form", "long").unwrap();
-    let mut unit = started(&settings);
-    (0..47).for_each(|index| unit.conditional(CODE, CODE, index == 0));
-    // The stop bit is bit 47, the oldest result bit 46.
-    assert_eq!(unit.take_output(), [0x02, 0xA3, 0, 0, 0, 0, 0, 0xC0]);
-}
-
-#[test]
-fn returns_to_remembered_calls_are_tnt_bits() {
-    let mut unit = started(&quiet());
-    unit.call(CODE + 5, CODE + 0x100);
-    unit.ret(CODE + 5);
-    unit.call(CODE + 5, CODE + 5); // displacement 0: no return is expected
-    unit.ret(CODE + 5);
-    // TNT(T), then TIP with 16 bits.
-    assert_eq!(unit.take_output(), [0b110, 0x2D, 0x05, 0x10]);
-    unit.indirect_call(CODE + 9, 0x7FFF_0000_0000);
-    unit.ret(CODE + 9);
-    unit.syscall();
-    assert_eq!(
-        unit.take_output(),
-        [0x6D, 0, 0, 0, 0, 0xFF, 0x7F, 0b110, 0x01]
-    );
-}
-
-#[test]
-fn events_emit_fup_with_their_ip() {
-    let mut unit = started(&quiet());
-    unit.interrupt(CODE + 1);
-    unit.resume(CODE + 2);
-    // FUP and TIP.PGE with 16 bits; nothing new about the mode.
-    assert_eq!(
-        unit.take_output(),
-        [0x3D, 0x01, 0x10, 0x01, 0x31, 0x02, 0x10]
-    );
-}
-
-#[test]
-fn filter_and_tracestop_ranges_end_the_trace() {
-    let ranges = [
-        AddressRange {
-            kind: RangeKind::FilterEn,
-            first: CODE,
-            last: CODE + 0xFF,
-        },
-        AddressRange {
-            kind: RangeKind::TraceStop,
-            first: CODE + 0x800,
-            last: CODE + 0x8FF,
-        },
-    ];
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.set_ranges(&ranges).unwrap();
-    unit.switch_in(CODE);
-    unit.discard_output();
-    unit.jump(CODE + 0x100); // TIP.PGD with its target, 16 bits
-    unit.jump(CODE + 0x10); // TIP.PGE
-    unit.conditional(CODE + 0x12, CODE + 0x200, true); // TIP.PGD without IP
-    unit.jump(CODE + 0x800); // TraceStop
-    let expected = [0x21, 0x00, 0x11, 0x31, 0x10, 0x10, 0x01, 0x02, 0x83];
-    assert_eq!(unit.take_output(), expected);
-    assert!(unit.is_stopped());
-    unit.switch_out_and_in(Some(CODE));
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn time_alone_emits_mtc_and_cyc() {
-    let mut settings = quiet();
-    settings.ctl |= ctl::MTC_EN | ctl::CYC_EN | 3 << ctl::MTC_FREQ;
-    let mut unit = started(&settings);
-    // TSC 10^9 is ART 25_000_000 = 8 x 3_125_000: the next MTC is due 320 cycles later.
-    unit.advance_clock(319).unwrap();
-    assert!(unit.output().is_empty());
-    unit.advance_clock(320).unwrap();
-    // 320 cycles: 5 low bits 0 with a second byte, 10 in it. CTC: bits 10:3 of the ART, 3_125_001 AND FFH.
-    assert_eq!(unit.take_output(), [0x07, 10 << 1, 0x59, 0x09]);
-}
-
-#[test]
-fn long_wait_in_the_kernel_emits_tsc_instead_of_mtc() {
-    let mut unit = started(&Settings::default());
-    unit.syscall();
-    unit.discard_output();
-    unit.wait_until(100_000).unwrap();
-    assert!(unit.output().is_empty());
-    unit.switch_in(CODE);
-    // TSC 1_000_100_000 = 3B9C50A0H. 40 ticks a crystal clock: 25_002_500 of them, 017D8204H, and no tick more.
-    let tsc = [0x19, 0xA0, 0x50, 0x9C, 0x3B, 0, 0, 0];
-    let tma = [0x02, 0x73, 0x04, 0x82, 0, 0, 0];
-    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
-    assert_eq!(unit.take_output(), [&tsc[..], &tma, &CBR, &pge].concat());
-}
-
-#[test]
-fn short_time_in_the_kernel_emits_mtc() {
-    let mut unit = started(&Settings::default());
-    unit.syscall();
-    unit.discard_output();
-    unit.wait_until(320).unwrap();
-    assert_eq!(unit.take_output(), [0x59, 0x09]);
-}
-
-#[test]
-fn full_region_cuts_a_packet_and_stops() {
-    let mut settings = quiet();
-    settings.output = Output::Stop(16 + 4 + 2 + 7 + 2);
-    let mut unit = started(&settings);
-    unit.indirect_jump(CODE + 4);
-    assert_eq!(unit.take_output(), [0x2D, 0x04]);
-    assert!(unit.is_stopped());
-    unit.indirect_jump(CODE + 8);
-    unit.disable();
-    assert!(unit.output().is_empty());
+fn fifth_address_range_is_refused() {
+    let five = [stop_range(CODE); 5];
+    let result = started(&quiet()).set_ranges(&five);
+    assert_eq!(result, Err(Error::TooManyRanges(5)));
 }
 
 #[test]
@@ -270,189 +499,6 @@ fn settings_by_name() {
     }
 }
 
-/// `quiet` with what `change` does.
-fn with(change: impl FnOnce(&mut Settings)) -> Settings {
-    let mut settings = quiet();
-    change(&mut settings);
-    settings
-}
-
-fn stop_range(first: u64) -> AddressRange {
-    AddressRange {
-        kind: RangeKind::TraceStop,
-        first,
-        last: first + 0xFF,
-    }
-}
-
-/// OVF, then FUP with 48 bits: nothing is compressed against what was lost.
-const OVF_FUP: [u8; 9] = [0x02, 0xF3, 0x7D, 0x00, 0x10, 0x40, 0, 0, 0];
-/// PSB+ at `CODE` in user mode: MODE.TSX, MODE.Exec, FUP with 32 bits.
-fn psb_plus_at_code() -> Vec<u8> {
-    let context = [0x99, 0x20, 0x99, 0x01, 0x5D, 0x00, 0x10, 0x40, 0];
-    [&PSB[..], &CBR, &context, &PSBEND].concat()
-}
-
-#[test]
-fn enable_while_stopped_sends_nothing() {
-    let mut unit = started(&quiet());
-    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.switch_out_and_in(Some(CODE));
-    unit.jump(CODE + 0x800);
-    assert!(unit.is_stopped());
-    unit.disable();
-    assert!(!unit.trace_en());
-    unit.discard_output();
-    unit.enable();
-    unit.resume(CODE);
-    unit.indirect_jump(CODE + 4);
-    assert!(unit.trace_en() && unit.is_stopped() && !unit.packet_en());
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn enable_while_enabled_sends_nothing() {
-    let mut unit = started(&quiet());
-    unit.call(CODE + 5, CODE + 0x100);
-    unit.enable();
-    assert!(unit.output().is_empty());
-    unit.ret(CODE + 5);
-    unit.syscall();
-    assert_eq!(unit.take_output(), [0b110, 0x01]);
-}
-
-#[test]
-fn disable_in_user_mode_sends_results_fup_and_pgd() {
-    let mut unit = started(&quiet());
-    unit.conditional(CODE + 2, CODE + 8, true);
-    unit.disable();
-    assert_eq!(unit.take_output(), [0b110, 0x3D, 0x08, 0x10, 0x01]);
-    assert!(!unit.trace_en() && !unit.packet_en() && !unit.has_plain_branches());
-    unit.disable();
-    unit.indirect_jump(CODE);
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn disable_in_the_kernel_sends_nothing() {
-    let mut unit = started(&quiet());
-    unit.syscall();
-    unit.discard_output();
-    unit.disable();
-    assert!(unit.output().is_empty());
-    unit.resume(CODE);
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn second_enable_in_user_mode_emits_no_psb() {
-    let mut unit = started(&quiet());
-    unit.call(CODE + 5, CODE);
-    unit.disable();
-    unit.discard_output();
-    unit.enable();
-    // PacketByteCnt is not 0. Nothing is known of mode and LastIP: MODE.Exec, TIP.PGE with 48 bits.
-    let expected = [&CBR[..], &[0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]].concat();
-    assert_eq!(unit.take_output(), expected);
-    unit.ret(CODE + 5);
-    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
-    assert_eq!(unit.psbs(), 1);
-}
-
-#[test]
-fn psb_of_an_enable_comes_before_or_after_pge() {
-    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
-    for (order, expected) in [
-        (
-            "before_pge",
-            // Before PacketEn is 1 PSB+ has no MODE.Exec and no FUP; LastIP is 0 after it.
-            [&PSB[..], &CBR, &[0x99, 0x20], &PSBEND, &PGE].concat(),
-        ),
-        ("after_pge", [&pge[..], &psb_plus_at_code()].concat()),
-    ] {
-        let mut unit = started(&with(|settings| {
-            settings.psb_cyc = false;
-            settings.set("psb_on_enable_order", order).unwrap();
-        }));
-        unit.disable();
-        unit.discard_output();
-        unit.enable();
-        assert_eq!(unit.take_output(), expected, "{order}");
-        assert_eq!(unit.psbs(), 2);
-    }
-}
-
-#[test]
-fn overflow_in_user_mode_sends_ovf_and_fup() {
-    let mut unit = started(&quiet());
-    unit.conditional(CODE + 2, CODE + 8, true);
-    unit.call(CODE + 5, CODE + 0x100);
-    unit.overflow(Some(CODE));
-    assert_eq!(unit.take_output(), OVF_FUP);
-    // Neither the result nor the CALL are known to a decoder.
-    unit.ret(CODE + 5);
-    unit.syscall();
-    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10, 0x01]);
-}
-
-#[test]
-fn overflow_in_the_kernel_sends_ovf() {
-    let mut unit = started(&quiet());
-    unit.overflow(None);
-    assert_eq!(unit.take_output(), [0x02, 0xF3]);
-    assert!(!unit.packet_en());
-    unit.resume(CODE);
-    assert_eq!(
-        unit.take_output(),
-        [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]
-    );
-}
-
-#[test]
-fn overflow_before_any_mode_exec_is_followed_by_psb() {
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.enable();
-    unit.discard_output();
-    unit.overflow(Some(CODE));
-    let expected = [&OVF_FUP[..], &psb_plus_at_code()].concat();
-    assert_eq!(unit.take_output(), expected);
-}
-
-#[test]
-fn cyc_precedes_overflow() {
-    let settings = with(|settings| settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH);
-    for (cycles, cyc) in [(15, vec![]), (16, vec![16 << 3 | 3])] {
-        let mut unit = started(&settings);
-        unit.advance_clock(cycles).unwrap();
-        unit.overflow(Some(CODE));
-        assert_eq!(unit.take_output(), [&cyc[..], &OVF_FUP].concat());
-    }
-}
-
-#[test]
-fn overflow_into_a_stop_range_ends_the_trace() {
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.switch_in(CODE);
-    unit.discard_output();
-    unit.overflow(Some(CODE + 0x8FF));
-    assert_eq!(unit.take_output(), [0x02, 0xF3, 0x02, 0x83]);
-    assert!(unit.is_stopped());
-    unit.overflow(Some(CODE));
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn overflow_without_tracing_emits_nothing() {
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.overflow(Some(CODE));
-    assert!(unit.output().is_empty());
-    unit.enable();
-    // The processor is in user mode at CODE: MODE.TSX in PSB+, and TIP.PGE.
-    let expected = [&PSB[..], &CBR, &[0x99, 0x20], &PSBEND, &PGE].concat();
-    assert_eq!(unit.take_output(), expected);
-}
-
 /// Offsets of the PSBs among TIPs of 3 bytes.
 fn psb_offsets(settings: &Settings) -> Vec<u64> {
     let mut unit = Unit::new(settings).unwrap();
@@ -476,151 +522,17 @@ fn psb_comes_each_time_the_period_is_crossed() {
     // 29 bytes, then 673 TIPs; PSB+ has 31 bytes, then 673 and 672 TIPs come to the next multiples of 2048.
     let expected = [0, 2048, 2048 + 31 + 673 * 3, 2048 + 2 * 31 + 1345 * 3];
     assert_eq!(psb_offsets(&every_2048), expected);
-}
-
-#[test]
-fn psb_that_does_not_count_itself_comes_later() {
-    let settings = with(|settings| {
-        settings.ctl &= !(15 << ctl::PSB_FREQ);
-        settings.parameters.psb_counts_itself = false;
-    });
+    let mut settings = every_2048.clone();
+    settings.parameters.psb_counts_itself = false;
     // 7 bytes of MODE.Exec and TIP.PGE count; 681 TIPs reach 2050, 682 more 4096, 683 more 6145.
     let second = 29 + 681 * 3;
     let third = second + 31 + 682 * 3;
-    assert_eq!(
-        psb_offsets(&settings),
-        [0, second, third, third + 31 + 683 * 3]
-    );
-}
-
-#[test]
-fn psb_delay_postpones_the_psb() {
-    let settings = with(|settings| {
-        settings.ctl &= !(15 << ctl::PSB_FREQ);
-        settings.parameters.psb_delay = 20;
-    });
+    let expected = [0, second, third, third + 31 + 683 * 3];
+    assert_eq!(psb_offsets(&settings), expected);
+    let mut settings = every_2048;
+    settings.parameters.psb_delay = 20;
     // 7 more TIPs: 21 bytes.
     assert_eq!(psb_offsets(&settings).get(1), Some(&(2048 + 21)));
-}
-
-#[test]
-fn psb_empties_the_return_stack() {
-    let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
-    let mut unit = started(&every_2048);
-    (0..672).for_each(|_| unit.indirect_jump(CODE));
-    unit.call(CODE + 5, CODE);
-    unit.discard_output();
-    unit.indirect_jump(CODE); // the last byte of 2048, and PSB+
-    assert_eq!(
-        unit.take_output(),
-        [&[0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat()
-    );
-    unit.ret(CODE + 5);
-    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
-}
-
-#[test]
-fn psb_due_by_time_waits_for_the_next_branch() {
-    let mut unit = started(&with(|settings| {
-        settings.ctl = ctl::USER | ctl::BRANCH_EN | ctl::MTC_EN;
-    }));
-    // 29 bytes, and MTCs every 40 cycles.
-    unit.advance_clock(40 * 1010).unwrap();
-    assert_eq!(unit.take_output().len(), 2 * 1010);
-    assert!(!unit.has_plain_branches());
-    unit.conditional(CODE + 8, CODE, true);
-    assert_eq!(
-        unit.take_output(),
-        [&[0b110], &psb_plus_at_code()[..]].concat()
-    );
-    assert!(unit.has_plain_branches());
-}
-
-#[test]
-fn leaving_user_mode_empties_the_return_stack() {
-    let mut unit = started(&quiet());
-    unit.call(CODE + 5, CODE);
-    unit.syscall();
-    unit.resume(CODE);
-    unit.ret(CODE + 5);
-    assert_eq!(
-        unit.take_output(),
-        [0x01, 0x31, 0x00, 0x10, 0x2D, 0x05, 0x10]
-    );
-}
-
-#[test]
-fn tsc_has_the_adjustment_and_tma_has_not() {
-    let mut settings = quiet();
-    settings.ctl |= ctl::TSC_EN | ctl::MTC_EN;
-    settings.time.tsc_start = 80;
-    settings.time.tsc_adjust = -81;
-    let mut unit = Unit::new(&settings).unwrap();
-    unit.enable();
-    let tsc = [0x19, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
-    let tma = [0x02, 0x73, 2, 0, 0, 0, 0];
-    assert_eq!(
-        unit.take_output(),
-        [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat()
-    );
-}
-
-#[test]
-fn psb_plus_has_its_packets_in_the_order_of_the_setting() {
-    let settings = with(|settings| {
-        settings.psb_cyc = false;
-        settings.ctl |= ctl::TSC_EN;
-        let order = "FUP:MODE.Exec:MODE.TSX:CBR:PIP:TSC";
-        settings.set("psb_plus_order", order).unwrap();
-        settings.set("psb_on_enable_order", "after_pge").unwrap();
-        settings.parameters.compress_after_psb = false;
-    });
-    let mut unit = started(&settings);
-    unit.disable();
-    unit.enable();
-    let bytes = unit.take_output();
-    // FUP with 48 bits, MODE.Exec, MODE.TSX; TSC 10^9.
-    let fup = [0x7D, 0x00, 0x10, 0x40, 0, 0, 0, 0x99, 1, 0x99, 0x20];
-    let tsc = [0x19, 0x00, 0xCA, 0x9A, 0x3B, 0, 0, 0];
-    assert!(bytes.ends_with(&[&PSB[..], &fup, &CBR, &tsc, &PSBEND].concat()));
-}
-
-#[test]
-fn far_transfers_and_events_emit_their_packets() {
-    let mut unit = started(&quiet());
-    unit.far(CODE + 0x10);
-    assert_eq!(unit.take_output(), [0x2D, 0x10, 0x10]);
-    for event in [Unit::exception, Unit::software_interrupt, Unit::interrupt] {
-        event(&mut unit, CODE + 3);
-        assert_eq!(unit.take_output(), [0x3D, 0x03, 0x10, 0x01]);
-        unit.far(0); // in the kernel
-        assert!(unit.output().is_empty());
-        unit.resume(CODE);
-        assert_eq!(unit.take_output(), [0x31, 0x00, 0x10]);
-    }
-    unit.conditional(CODE, CODE, false);
-    unit.syscall();
-    assert_eq!(unit.take_output(), [0b100, 0x01]);
-}
-
-#[test]
-fn mode_exec_comes_with_each_pge_where_it_is_not_suppressed() {
-    let mut unit = started(&with(|settings| {
-        settings.parameters.modeexec_suppress = false;
-    }));
-    unit.syscall();
-    unit.resume(CODE + 2);
-    assert_eq!(unit.take_output(), [0x01, 0x99, 1, 0x31, 0x02, 0x10]);
-}
-
-#[test]
-fn dis_tnt_emits_no_tnt() {
-    let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_TNT));
-    unit.call(CODE + 5, CODE + 0x100);
-    unit.ret(CODE + 5);
-    (0..10).for_each(|_| unit.conditional(CODE, CODE, true));
-    unit.ret(CODE + 5);
-    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
 }
 
 #[test]
@@ -634,246 +546,6 @@ fn sixty_four_bits_at_once_are_ten_packets_and_four_bits() {
         unit.take_output(),
         [&[0x80; 10][..], &[0b10_0000, 0x01]].concat()
     );
-}
-
-#[test]
-fn without_branch_en_no_branch_is_traced() {
-    let mut unit = Unit::new(&with(|settings| settings.ctl &= !ctl::BRANCH_EN)).unwrap();
-    unit.switch_in(CODE);
-    unit.indirect_jump(CODE + 4);
-    unit.exception(CODE + 4);
-    assert_eq!(unit.take_output(), [&PSB[..], &CBR, &PSBEND].concat());
-}
-
-#[test]
-fn without_ret_compression_each_ret_is_a_tip() {
-    let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_RETC));
-    unit.call(CODE + 5, CODE + 0x100);
-    unit.ret(CODE + 5);
-    assert_eq!(unit.take_output(), [0x2D, 0x05, 0x10]);
-}
-
-#[test]
-fn tnt_flush_sends_short_and_long_packets_earlier() {
-    for (form, expected) in [
-        ("short", vec![0b1_1110]),
-        ("long", vec![0x02, 0xA3, 0b1111, 0, 0, 0, 0, 0]),
-        ("mixed", vec![0b1_1110]),
-    ] {
-        let mut unit = started(&with(|settings| {
-            settings.set("tnt_form", form).unwrap();
-            settings.parameters.tnt_flush = 3;
-        }));
-        (0..3).for_each(|_| unit.conditional(CODE, CODE, true));
-        assert_eq!(unit.take_output(), expected, "{form}");
-    }
-}
-
-#[test]
-fn mixed_tnt_is_long_from_seven_bits_on() {
-    let mut unit = started(&with(|settings| settings.set("tnt_form", "mixed").unwrap()));
-    (0..7).for_each(|_| unit.conditional(CODE, CODE, false));
-    unit.syscall();
-    assert_eq!(unit.take_output(), [0x02, 0xA3, 0x80, 0, 0, 0, 0, 0, 0x01]);
-}
-
-#[test]
-fn stop_range_hides_the_target_where_the_setting_says_so() {
-    for taken in [false, true] {
-        let mut unit = Unit::new(&with(|settings| {
-            settings.set("tracestop_pgd_ip", "suppressed").unwrap();
-        }))
-        .unwrap();
-        unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-        unit.switch_in(CODE);
-        unit.discard_output();
-        match taken {
-            true => unit.conditional(CODE + 2, CODE + 0x800, true),
-            false => unit.indirect_jump(CODE + 0x800),
-        }
-        assert_eq!(unit.take_output(), [0x01, 0x02, 0x83]);
-    }
-}
-
-#[test]
-fn branches_inside_a_filter_range_are_traced() {
-    let inside = AddressRange {
-        kind: RangeKind::FilterEn,
-        first: CODE,
-        last: CODE + 0xFF,
-    };
-    let mut unit = Unit::new(&quiet()).unwrap();
-    unit.set_ranges(&[inside]).unwrap();
-    unit.switch_in(CODE + 0x100); // outside
-    unit.discard_output();
-    unit.conditional(CODE, CODE + 0x100, false);
-    unit.call(CODE + 5, CODE + 0x300);
-    unit.indirect_call(CODE + 0x305, CODE - 1);
-    assert!(unit.output().is_empty());
-    unit.ret(CODE + 0xFF); // TIP.PGE at the last byte
-    assert_eq!(unit.take_output(), [0x99, 1, 0x51, 0xFF, 0x10, 0x40, 0]);
-    unit.conditional(CODE + 2, CODE + 8, true);
-    unit.conditional(CODE + 2, CODE + 8, false);
-    unit.call(CODE + 5, CODE + 0x10);
-    unit.ret(CODE + 5);
-    unit.indirect_jump(CODE + 0x20); // TNT(TNT), TIP
-    assert_eq!(unit.take_output(), [0b1_1010, 0x2D, 0x20, 0x10]);
-    unit.interrupt(CODE + 0x20);
-    unit.resume(CODE + 0x100); // back outside: TIP.PGE only at the next branch inside
-    unit.jump(CODE);
-    assert_eq!(
-        unit.take_output(),
-        [0x3D, 0x20, 0x10, 0x01, 0x31, 0x00, 0x10]
-    );
-    unit.far(CODE - 1);
-    assert_eq!(unit.take_output(), [0x21, 0xFF, 0x0F]);
-}
-
-#[test]
-fn set_ranges_take_effect_at_the_next_enable() {
-    let mut unit = started(&quiet());
-    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
-    unit.jump(CODE + 0x800);
-    assert!(!unit.is_stopped());
-    assert!(unit.has_plain_branches());
-    unit.switch_out_and_in(Some(CODE));
-    assert!(!unit.has_plain_branches());
-    unit.jump(CODE + 0x800);
-    assert!(unit.is_stopped());
-    let five = [stop_range(CODE); 5];
-    assert_eq!(unit.set_ranges(&five), Err(Error::TooManyRanges(5)));
-}
-
-#[test]
-fn cyc_comes_where_the_threshold_has_passed() {
-    let mut unit = started(&with(|settings| {
-        settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH;
-    }));
-    unit.advance_clock(15).unwrap();
-    unit.indirect_jump(CODE + 1);
-    unit.advance_clock(16).unwrap();
-    unit.indirect_jump(CODE + 2);
-    unit.advance_clock(31).unwrap();
-    unit.conditional(CODE, CODE, true); // the result waits, and so would its CYC
-    unit.advance_clock(40).unwrap();
-    unit.syscall();
-    let cyc = |cycles: u8| cycles << 3 | 3;
-    let expected = [
-        0x2D,
-        0x01,
-        0x10,
-        cyc(16),
-        0x2D,
-        0x02,
-        0x10,
-        0b110,
-        cyc(24),
-        0x01,
-    ];
-    assert_eq!(unit.take_output(), expected);
-}
-
-#[test]
-fn cyc_precedes_the_first_pending_tnt_bit() {
-    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.advance_clock(5).unwrap();
-    unit.conditional(CODE, CODE, true);
-    unit.advance_clock(6).unwrap();
-    unit.conditional(CODE, CODE, false);
-    unit.advance_clock(7).unwrap();
-    unit.syscall();
-    assert_eq!(unit.take_output(), [5 << 3 | 3, 0b1100, 2 << 3 | 3, 0x01]);
-}
-
-#[test]
-fn end_of_trace_emits_a_cyc() {
-    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.advance_clock(5).unwrap();
-    unit.syscall();
-    unit.advance_clock(6).unwrap();
-    unit.disable();
-    assert_eq!(unit.take_output(), [5 << 3 | 3, 0x01, 1 << 3 | 3]);
-    unit.advance_clock(1 << 30).unwrap();
-    assert!(unit.output().is_empty());
-}
-
-#[test]
-fn the_cycle_counter_starts_at_zero_with_each_enable() {
-    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
-    unit.advance_clock(50).unwrap();
-    unit.disable();
-    unit.discard_output();
-    unit.advance_clock(70).unwrap();
-    unit.enable();
-    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
-    assert_eq!(unit.take_output(), [&[3], &CBR[..], &pge].concat());
-    unit.advance_clock(75).unwrap();
-    unit.syscall();
-    assert_eq!(unit.take_output(), [5 << 3 | 3, 0x01]);
-}
-
-#[test]
-fn cyc_comes_before_the_counter_wraps() {
-    let mut unit = started(&with(|settings| {
-        settings.ctl |= ctl::CYC_EN;
-        settings.parameters.cyc_counter_bits = 12;
-    }));
-    unit.conditional(CODE, CODE, true);
-    unit.advance_clock(4094).unwrap();
-    assert_eq!(unit.take_output(), []);
-    unit.advance_clock(10_000).unwrap();
-    // CYC 0 goes with TIP.PGE; the result leaves, then 4095 = 1111111B and 11111B twice.
-    assert_eq!(unit.take_output(), [0b110, 0xFF, 0xFE, 0xFF, 0xFE]);
-    unit.indirect_jump(CODE);
-    // 1810 = 56 x 32 + 18.
-    assert_eq!(unit.take_output(), [18 << 3 | 7, 56 << 1, 0x2D, 0x00, 0x10]);
-}
-
-#[test]
-fn each_mtc_period_emits_an_mtc() {
-    let mut unit = started(&with(|settings| {
-        settings.ctl |= ctl::MTC_EN | 3 << ctl::MTC_FREQ;
-    }));
-    unit.conditional(CODE, CODE, true);
-    unit.advance_clock(3 * 320).unwrap();
-    assert_eq!(
-        unit.take_output(),
-        [0b110, 0x59, 0x09, 0x59, 0x0A, 0x59, 0x0B]
-    );
-    unit.advance_clock(4 * 320 - 1).unwrap();
-    assert!(unit.output().is_empty());
-    unit.disable();
-    unit.discard_output();
-    unit.advance_clock(5 * 320).unwrap();
-    unit.enable();
-    unit.discard_output();
-    unit.advance_clock(6 * 320).unwrap();
-    assert_eq!(unit.take_output(), [0x59, 0x0E]);
-}
-
-#[test]
-fn mtc_periods_that_are_no_whole_cycles() {
-    let mut unit = started(&with(|settings| {
-        settings.ctl |= ctl::MTC_EN;
-        settings.time.core_ratio = 7;
-    }));
-    // A crystal clock is 40 ticks of the TSC, which are 28 cycles at 7/10 of its rate.
-    unit.advance_clock(27).unwrap();
-    assert!(unit.output().is_empty());
-    unit.advance_clock(28).unwrap();
-    // 25_000_001 AND FFH.
-    assert_eq!(unit.take_output(), [0x59, 0x41]);
-    let mut unit = started(&with(|settings| {
-        settings.ctl |= ctl::MTC_EN;
-        settings.time.core_ratio = 33;
-        settings.time.cpi = 2;
-    }));
-    // 40 ticks are 132 cycles, 66 instructions.
-    unit.advance_clock(65).unwrap();
-    assert!(unit.output().is_empty());
-    unit.advance_clock(66).unwrap();
-    assert_eq!(unit.take_output(), [0x59, 0x41]);
-    assert_eq!(unit.clock(), 66);
 }
 
 #[test]
@@ -941,8 +613,7 @@ fn restored_unit_keeps_return_stack_and_psb_count() {
     assert_eq!(other.bytes_written(), 29 + 672 * 3);
     other.ret(CODE + 69);
     other.indirect_jump(CODE); // TNT and TIP come to 2049 bytes
-    let expected = [&[0b110, 0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat();
-    assert_eq!(other.take_output(), expected);
+    assert_eq!(other.take_output(), bytes("110b 2D 00 10 PSB_PLUS"));
 }
 
 #[test]
@@ -1027,11 +698,9 @@ fn records_equal_their_events() {
     unit.feed_records(&records).unwrap();
     let tip = |header: u8, low: u8| [header | 0x20, low, 0x10];
     let pge_48 = |low: u8| [0x99, 1, 0x71, low, 0x10, 0x40, 0, 0, 0];
+    let (started, cbr) = (bytes("PSB CBR PSBEND PGE"), bytes("CBR"));
     let expected = [
-        &PSB[..],
-        &CBR,
-        &PSBEND,
-        &PGE,
+        &started[..],
         // TNT(TNT), TIP; TIP; TNT(T), TIP
         &[0b1_1010],
         &tip(0x0D, 64),
@@ -1040,7 +709,7 @@ fn records_equal_their_events() {
         &tip(0x0D, 96),
         // SYSCALL; the switch in the kernel has CBR
         &[0x01],
-        &CBR,
+        &cbr,
         &pge_48(98),
         &tip(0x1D, 99),
         &[0x01],
@@ -1048,7 +717,7 @@ fn records_equal_their_events() {
         // The switch in user mode: an interrupt, CBR, and back
         &tip(0x1D, 100),
         &[0x01],
-        &CBR,
+        &cbr,
         &pge_48(100),
         &tip(0x1D, 100),
         &[0x01],
@@ -1056,12 +725,6 @@ fn records_equal_their_events() {
     .concat();
     assert_eq!(unit.take_output(), expected);
     assert_eq!(unit.clock(), 16);
-}
-
-#[test]
-fn the_default_settings_are_those_of_perf() {
-    // tsc, mtc, mtc_period=3, psb_period=3, pt, branch, and user mode alone.
-    assert_eq!(Settings::default().ctl, 0x0300_E608);
 }
 
 #[test]
@@ -1095,7 +758,9 @@ fn settings_accept_their_limits_only() {
 
 /// One instruction is one tick of a TSC of 1 GHz, 40 of them one of the crystal's 25 MHz.
 #[test]
-fn default_clock_has_a_tsc_of_1_ghz_and_a_crystal_of_25_mhz() {
+fn default_settings_are_those_of_perf_with_a_tsc_of_1_ghz() {
+    // tsc, mtc, mtc_period=3, psb_period=3, pt, branch, and user mode alone.
+    assert_eq!(Settings::default().ctl, 0x0300_E608);
     let time = Settings::default().time;
     assert_eq!((time.cpi, time.tsc_start), (1, 1_000_000_000));
     assert_eq!(

@@ -63,19 +63,9 @@ fn jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> 
     if bytes.len() < length {
         return Err(Undecodable::Truncated);
     }
-    Ok(Instruction {
-        ip,
-        length: length as u8,
-        // Direct, but traced by a TIP as an indirect jump is: the target in the bytes is not needed.
-        class: Class::IndirectJump,
-        target: 0,
-        repeats: false,
-        shadows: false,
-        pushes_flags: false,
-        pops_flags: false,
-        narrow: false,
-        mode: Mode::Bits64,
-    })
+    // Direct, but traced by a TIP as an indirect jump is: the target in the bytes is not needed.
+    let class = Class::IndirectJump;
+    Ok(Instruction::plain(ip, length as u8, class, Mode::Bits64))
 }
 
 #[inline(always)]

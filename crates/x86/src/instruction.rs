@@ -55,6 +55,23 @@ pub struct Instruction {
 }
 
 impl Instruction {
+    /// Returns an instruction without target and flags.
+    #[inline(always)]
+    pub(crate) const fn plain(ip: u64, length: u8, class: Class, mode: Mode) -> Instruction {
+        Instruction {
+            ip,
+            length,
+            class,
+            target: 0,
+            repeats: false,
+            shadows: false,
+            pushes_flags: false,
+            pops_flags: false,
+            narrow: false,
+            mode,
+        }
+    }
+
     /// Returns the address of the next instruction in memory.
     pub const fn next(&self) -> u64 {
         self.mode.truncate(self.ip.wrapping_add(self.length as u64))

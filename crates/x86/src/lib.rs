@@ -26,7 +26,7 @@ pub use instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
 /// Decodes the instruction at `ip` from the start of `bytes` (15 are always enough).
 #[inline]
 pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
-    if let Some(instruction) = table_decoder::near_branches::decode(bytes, ip, mode) {
+    if let Some(instruction) = table_decoder::decode_near_branch(bytes, ip, mode) {
         return Ok(instruction);
     }
     decode_uncommon(bytes, ip, mode)

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from rtit.capture.events import EventLog
     from rtit.capture.perf.availability import PerfInstallation as FoundPerf
     from rtit.capture.qemu.installation import QemuInstallation, QemuStartError
-    from rtit.capture.recording import Recording
-    from rtit.capture.request import RecordRequest
-    from rtit.capture.session import RecordingSession
-    from rtit.capture.store.size_limits import SizeLimits
+    from rtit.capture.request import RecordRequest, SizeLimits
+    from rtit.capture.session import Recording, RecordingSession
     from rtit.unit.time_model import TimeModel
 
 
@@ -182,7 +180,7 @@ def record(
     * `start_at`, `stop_at`: where tracing begins and ends: the first execution of a function
       (`NAME[@FILE]`), or a number of retired instructions (`N`; `+N` after the start).
     * `size_limits`: a snapshot or a maximum size (None: the whole trace is kept).
-    * `time`: the clocks (`rtit.capture.clocks.make_time_model`; None: one nanosecond per retired
+    * `time`: the clocks (`rtit.capture.options.make_time_model`; None: one nanosecond per retired
       instruction).
     * `truth`: a file for the executed instructions, for `rtit verify`; `truth_form`: `hashes` or
       `runs`.

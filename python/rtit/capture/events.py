@@ -14,7 +14,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.capture.private_files import create_private_file
+from rtit.capture.output_files import create_private_file
 from rtit.errors import InputError
 
 EVENT_RECORD = struct.Struct("<BBHIQQQQ")

@@ -1,24 +1,267 @@
-"""The request for a recording, and the plan that a back end makes of it."""
+"""The request for a recording, and the plan that a back end makes of it.
+
+The parts, in order: the program; the traced part of a run, `--start-at` and `--stop-at`; limits on
+the size of a recording; request and plan.
+
+    FUNCTION[@FILE] | N | +N
+
+An edge of the traced part is the first execution of a function, or the N'th retired instruction of
+all threads together. +N, for the stop only, counts from the start. Outside of the window TraceEn is
+0, so the trace has nothing of it. There is one window, and each edge is passed once.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
-from rtit.capture.private_files import refuse_dangling_link
-from rtit.capture.program import check_arguments, find_program
-from rtit.capture.record_window import RecordWindow, parse_window
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.output_files import refuse_dangling_link
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
 
 if TYPE_CHECKING:
     from rtit.perfdata.filters import AddressFilter
+
+
+StrPath = str | os.PathLike[str]
+
+
+def check_program(
+    argv: Sequence[StrPath],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: StrPath | None = None,
+) -> None:
+    """Raise the error that starting the program would raise, without starting it.
+
+    UsageError for impossible arguments, RecordError if the program cannot be started: `exit_code`
+    127 not found, 126 not executable, 125 anything else.
+    """
+    native_tracer_module().check_program(check_arguments(argv), env=check_environment(env), cwd=cwd)
+
+
+def find_program(program: str, env: Mapping[str, str] | None) -> str:
+    """Return the path of a program, searched in PATH; its name if it is not found."""
+    path = (env or os.environ).get("PATH")
+    found = program if "/" in program else find_executable(program, path)
+    return found or program
+
+
+def find_executable(name: str, path: str | None = None) -> str | None:
+    """Return the executable file of this name in `path` (None: PATH); None if there is none.
+
+    Like `shutil.which`, without its slow imports.
+    """
+    if path is None:
+        path = os.environ.get("PATH", os.defpath)
+    for folder in path.split(os.pathsep) if path else ():
+        found = os.path.join(folder, name)  # noqa: PTH118 - "" is the current folder
+        if os.access(found, os.X_OK) and not os.path.isdir(found):  # noqa: PTH112
+            return found
+    return None
+
+
+def check_arguments(argv: Sequence[StrPath]) -> list[str]:
+    """Return `argv` as a list of strings. Raises UsageError for impossible arguments."""
+    if isinstance(argv, str) or not argv:
+        raise UsageError(f"argv must be a list of the program and its arguments, not {argv!r}")
+    words = [os.fspath(argument) for argument in argv]
+    for word in words:
+        if "\0" in word:
+            raise UsageError(f"an argument has a NUL byte: {word!r}")
+    return words
+
+
+def check_environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of `env` (None: our environment). Raises UsageError for invalid entries."""
+    if env is None:
+        # Not the environment of the C library, which may differ from `os.environ`.
+        env = os.environ
+    for name, value in env.items():
+        if "=" in name or "\0" in name + value:
+            raise UsageError(f"not an environment variable: {name!r}={value!r}")
+    return dict(env)
+
+
+def native_tracer_module() -> ModuleType:
+    """Return the native module. Raises RecordError if it has no tracer."""
+    try:
+        from rtit import _core
+    except ImportError as error:
+        raise RecordError(f"the native module does not load: {error}") from error
+    if not hasattr(_core, "Tracer"):
+        raise RecordError("recording by ptrace needs Linux on x86-64")
+    return _core
+
+
+_COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")
+_EDGE_FORM = re.compile(r"#(?:[gG]|[0-9]+)$")
+_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEdge:
+    """Where the window begins or ends.
+
+    A function: `path` is its file's real path, `offset` and `size` are in bytes of the file. Else
+    `count` instructions, since the start if `relative`. `text` is what the user wrote.
+    """
+
+    text: str
+    path: str | None = None
+    offset: int = 0
+    size: int = 0
+    count: int = 0
+    relative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWindow:
+    """Both edges. Without a start tracing begins, and without a stop it ends, with the program."""
+
+    start: WindowEdge | None = None
+    stop: WindowEdge | None = None
+
+    def __bool__(self) -> bool:
+        return self.start is not None or self.stop is not None
+
+    def describe_missed(self, passed: int) -> list[str]:
+        """Return warnings for the edges that were not reached; `passed`: how many were."""
+        warnings = []
+        if self.start is not None and passed < 1:
+            warnings.append(f"{self.start.text} (--start-at) was not reached: nothing is traced")
+        elif self.stop is not None and passed < 2:
+            warnings.append(f"{self.stop.text} (--stop-at) was not reached: the trace has no end")
+        return warnings
+
+
+def parse_window(
+    start: str | None, stop: str | None, *, program: str | PathLike[str] | None = None
+) -> RecordWindow:
+    """Return the window of these options; `program` is the file of functions without a file.
+
+    Raises UsageError for syntax errors, for missing or ambiguous functions, and for a stop that is
+    not after the start; ImageError for a file that cannot be read.
+    """
+    first = _parse_edge("--start-at", start, program) if start is not None else None
+    last = _parse_edge("--stop-at", stop, program) if stop is not None else None
+    if first is not None and first.relative:
+        raise UsageError(
+            f"--start-at {start}: +N counts from the start, so only --stop-at takes it"
+        )
+    if last is not None and last.path is None:
+        least = first.count if first is not None and not last.relative else 0
+        if last.count <= least:
+            raise UsageError(f"--stop-at {stop} leaves nothing to trace: it must be over {least}")
+    return RecordWindow(first, last)
+
+
+def _parse_edge(option: str, text: str, program: str | PathLike[str] | None) -> WindowEdge:
+    number = _COUNT.fullmatch(text.strip())
+    if number is not None:
+        count = int(number[2].replace("_", ""))
+        if count >= _LIMIT:
+            raise UsageError(f"{option} {text}: no program executes so many instructions")
+        return WindowEdge(text, count=count, relative=bool(number[1]))
+    name, at, file = (part.strip() for part in text.rpartition("@"))
+    if not at or file == "plt":
+        name, at, file = text.strip(), "", ""
+    if not name or name[0] in "+-0123456789":
+        raise UsageError(
+            f"{option} {text}: neither a number of instructions nor a function (FUNCTION[@FILE])"
+        )
+    from rtit.capture.filters import parse_filters
+
+    try:
+        number = _EDGE_FORM.search(name)
+        selection = number[0] if number else ""
+        bare = name.removesuffix(selection).rstrip()
+        filter_text = f'filter "{bare}" {selection}' + (f" @ {file}" if at else "")
+        [found] = parse_filters(filter_text, program=program)
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {_shorten_filter_error(error)}") from error
+    return WindowEdge(text, path=found.path, offset=found.offset, size=found.size)
+
+
+def _shorten_filter_error(error: UsageError) -> str:
+    """Return the error without the filter's text and syntax."""
+    text = str(error)
+    if text.startswith("filter "):
+        text = text.partition(": ")[2].partition("; form: ")[0]
+    return text
+
+
+_SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)([BKMG]?)", re.IGNORECASE)
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MAX_SIZE = 1 << 62
+
+
+def parse_size(text: str, what: str = "a size") -> int:
+    """Bytes from `4096`, `512K`, `4M` or `1G`; `what` is the option, for the error.
+
+    Units are powers of 1024, in upper or lower case, as in perf. Raises UsageError for anything
+    else, for 0, and for 2**62 bytes or more.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{what} is a number and B, K, M or G, for example 4M, not {text!r}")
+    size = int(match[1], 16 if match[1][:2] in ("0x", "0X") else 10) * _UNITS[match[2].upper()]
+    if not 0 < size < _MAX_SIZE:
+        raise UsageError(f"{what} is more than nothing and less than 4 EiB, not {text!r}")
+    return size
+
+
+def format_size(size: int) -> str:
+    """The shortest text that `parse_size` turns back into `size`."""
+    for unit in ("G", "M", "K"):
+        if size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)
+
+
+_MAX_PSB_PERIOD = 256
+_MIN_FILE_SIZE = 1 << 14
+_MAX_RING_SIZE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """Limits in bytes. `snapshot`: keep the last bytes of each thread; `max_size`: stop when the
+    file reaches this size.
+    """
+
+    snapshot: int | None = None
+    max_size: int | None = None
+
+    def check(self, options: PtOptions) -> None:
+        """Raise UsageError for limits that leave nothing to decode, and for both together."""
+        if self.snapshot is not None and self.max_size is not None:
+            raise UsageError("--snapshot and --max-size exclude each other: a snapshot has a size")
+        if self.max_size is not None and self.max_size < _MIN_FILE_SIZE:
+            raise UsageError(
+                f"--max-size {format_size(self.max_size)} is less than a recording without trace "
+                f"takes: {format_size(_MIN_FILE_SIZE)} at least"
+            )
+        if self.snapshot is None:
+            return
+        period = 1 << (options.psb_period + 11)
+        if self.snapshot < period + _MAX_PSB_PERIOD:
+            raise UsageError(
+                f"--snapshot {format_size(self.snapshot)} may hold no PSB to begin to decode at: "
+                f"one comes every {format_size(period)}, so take {format_size(2 * period)} or "
+                "a smaller psb_period"
+            )
+        if self.snapshot > _MAX_RING_SIZE:
+            raise UsageError(f"--snapshot keeps {format_size(_MAX_RING_SIZE)} a thread at most")
+
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
@@ -46,7 +289,7 @@ class RecordRequest:
     * `output`: the perf.data file to write. An existing file becomes `output.old`.
     * `event`, `filters`: what is traced, in perf's syntax.
     * `start_at`, `stop_at`: a function or a number of instructions (see
-      `rtit.capture.record_window`).
+      `rtit.capture.request`).
     * `size_limits`: a snapshot or a maximum size (None: the whole trace is kept).
     * `time`: the clocks (None: one nanosecond per retired instruction).
     * `truth`: a file for the executed instructions; `truth_form`: `hashes` or `runs` (None: chosen

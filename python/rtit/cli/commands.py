@@ -24,12 +24,10 @@ GROUPS = {
         "record": Command("Run a program and record it to perf.data", "look.record"),
         "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
         "instructions": Command("List every executed instruction", "look.instructions"),
-        "branches": Command("List every branch: source and target", "look.branches"),
-        "blocks": Command("List every contiguous run of instructions", "look.blocks"),
-        "edges": Command("Count how often each branch went where", "look.edges"),
-        "events": Command(
-            "List interrupts, transactions, PTWRITEs and power events", "look.events"
-        ),
+        "branches": Command("List every branch: source and target", "look.rows"),
+        "blocks": Command("List every contiguous run of instructions", "look.rows"),
+        "edges": Command("Count how often each branch went where", "look.rows"),
+        "events": Command("List interrupts, transactions, PTWRITEs and power events", "look.rows"),
         "info": Command("Show the machine, settings and files of a recording", "look.info"),
     },
     "Measure and compare": {
@@ -84,6 +82,8 @@ def command_parser(name: str) -> CommandParser:
 
 def configure(parser: CommandParser, name: str) -> None:
     """Declare the options of a command."""
+    parser.usage = f"rtit {name} [options] [FILE]"
+    parser.set_defaults(command=name)
     parser.description = f"{COMMANDS[name].summary}."
     load_command(name).add_arguments(parser)
 

@@ -55,7 +55,7 @@ def print_script(words: Sequence[str]) -> int:
 
 
 def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Offer files and directories for the arguments that are some."""
+    """Complete arguments FILE and DIR with files and directories."""
     import shtab
 
     kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}

@@ -69,7 +69,6 @@ FIELDS = {
     "cycles": "core cycles counted so far",
     "freq": "core frequency in MHz; cycles per TSC tick if the recording has no clock",
     "ipc": "instructions per cycle",
-    "perf_time": "the time that perf prints",
     "guest_pid": "process in the virtual machine",
     "guest_tid": "thread in the virtual machine",
     "guest_comm": "name of the thread in the virtual machine",

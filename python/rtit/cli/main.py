@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_other(name: str, rest: Sequence[str]) -> int:
-    """Run what is no command: help, the version, completion; report a command that is unknown."""
+    """Print help, the version or a completion script, or report an unknown command."""
     if name in ("-V", "--version"):
         from rtit import __version__
 
@@ -136,7 +136,7 @@ def _run(name: str, arguments: argparse.Namespace) -> int:
 
 
 def _next_step(error: RtitError, parser: CommandParser) -> str:
-    """Return the line below an error: what to do, or how the command is used."""
+    """Return the line below an error: a remedy, or the usage of the command."""
     if isinstance(error, MissingRecordingError):
         return "record one first:  rtit record -- PROGRAM"
     if isinstance(error, NotPerfDataError) and "--raw" in parser.option_names():

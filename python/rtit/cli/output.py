@@ -1,13 +1,16 @@
-"""The one place that writes to standard output and standard error: text with its control characters
-escaped, JSON, and bytes.
+"""Writes all output: text with control characters escaped, JSON, bytes, and files that appear whole
+or not at all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from typing import TextIO
+from io import BufferedWriter
+from pathlib import Path
+from typing import BinaryIO, TextIO
 
 from rtit.readable import escape_control_characters, format_json, iterate_json
 
@@ -71,7 +74,7 @@ def write_bytes(parts: Iterable[bytes]) -> None:
 
 
 def flush() -> None:
-    """Write what is buffered, so that it comes before the output of others."""
+    """Write buffered output, so that it precedes the output of other processes."""
     sys.stdout.flush()
 
 
@@ -81,3 +84,47 @@ def discard() -> None:
         flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write(name: str | None, parts: Iterable[bytes]) -> None:
+    """Write a file as a whole, or to standard output for None or "-". Raises OSError."""
+    if name is None or name == "-":
+        write_bytes(parts)
+        return
+    with atomic_file(name) as file:
+        file.writelines(parts)
+
+
+@contextlib.contextmanager
+def atomic_file(name: str, *, private: bool = False) -> Iterator[BinaryIO]:
+    """Open a file to write; an existing file stays as it is until all has been written.
+
+    `private`: only the owner may read a new file. Raises OSError.
+    """
+    import shutil
+
+    from rtit.capture.output_files import NamedFile
+
+    path = Path(name).resolve()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    # /dev/stdout may be a file that another process has open
+    if name.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
+        number = os.open(name, flags | os.O_TRUNC, 0o666)
+        with BufferedWriter(NamedFile(number, name)) as file:
+            yield file
+        return
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        number = os.open(beside, flags | os.O_EXCL, 0o600 if private else 0o666)
+    except OSError as error:
+        error.filename = name
+        raise
+    try:
+        with BufferedWriter(NamedFile(number, name)) as file:
+            yield file
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -136,7 +136,7 @@ class CommandParser(argparse.ArgumentParser):
 class ProgramParser(CommandParser):
     """The options of a command that reads a recording or runs a program: `stat`.
 
-    A program is what follows `--`, or begins with a word that is executable. It becomes `program`,
+    The words after `--`, or from the first executable word on, are a program: `program`, which is
     None for a recording.
     """
 
@@ -161,7 +161,7 @@ class ProgramParser(CommandParser):
 
 
 def _is_program(word: str) -> bool:
-    """Whether a word names an executable file; a file that is there and is not executable is a
+    """Return whether a word names a program; an existing file that is not executable is a
     recording, even if PATH has a program of its name.
     """
     import shutil

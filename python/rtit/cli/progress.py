@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -73,10 +73,18 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
     if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield
         return
-    counter = _ByteCounter(command, sum(stream.size for stream in streams), line)
+    total, count = sum(stream.size for stream in streams), 0
+
+    def add_bytes(size: int) -> None:
+        nonlocal count
+        count += size
+        if line.is_due():
+            share = count / total if total else 1
+            line.show(f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {line.seconds:.0f} s")
+
     sources = [stream.source for stream in streams]
     for stream in streams:
-        stream.source = _CountedSource(stream.source, counter)
+        stream.source = _CountedSource(stream.source, add_bytes)
     try:
         yield
     finally:
@@ -85,31 +93,12 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         line.clear()
 
 
-class _ByteCounter:
-    """Bytes read of all streams. Bytes that are read again count once."""
-
-    def __init__(self, command: str, total: int, line: StatusLine) -> None:
-        self._command = command
-        self._total = total
-        self._line = line
-        self._count = 0
-
-    def add(self, size: int) -> None:
-        self._count += size
-        if self._line.is_due():
-            share = self._count / self._total if self._total else 1
-            self._line.show(
-                f"rtit {self._command}: {share:.0%} of {self._total:,} bytes of PT, "
-                f"{self._line.seconds:.0f} s"
-            )
-
-
 class _CountedSource:
-    """A source that counts the bytes read from it."""
+    """A source that reports the bytes read from it; bytes that are read again count once."""
 
-    def __init__(self, source: ByteSource, counter: _ByteCounter) -> None:
+    def __init__(self, source: ByteSource, report: Callable[[int], None]) -> None:
         self._source = source
-        self._counter = counter
+        self._report = report
         self._furthest = 0
 
     @property
@@ -122,6 +111,6 @@ class _CountedSource:
             for start in range(0, len(part), _STEP):
                 step = part[start : start + _STEP]
                 at += len(step)
-                self._counter.add(max(0, at - self._furthest))
+                self._report(max(0, at - self._furthest))
                 self._furthest = max(self._furthest, at)
                 yield step

@@ -1,5 +1,7 @@
-"""Signals that end a command: it removes its temporary files, writes what it has printed, and dies
-of the signal.
+"""Signals that end a command, and signals for a program that rtit runs.
+
+A command that a signal ends removes its temporary files, flushes its output, and dies of the
+signal. A command that runs a program forwards the first signal to it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rtit.cli import output
+
+if TYPE_CHECKING:
+    from rtit.capture.session import RecordingSession
 
 _CLEAN_UP = (signal.SIGTERM, signal.SIGHUP)
 
@@ -58,7 +63,7 @@ def handle_signals() -> Iterator[None]:
 
 
 def _ignore_later(number: int, _: FrameType | None) -> None:
-    """Take a signal that comes after another."""
+    """Ignore a signal after the first."""
 
 
 def _install(
@@ -95,3 +100,40 @@ def _flush_without_waiting() -> None:
         ready.register(sys.stdout.fileno(), select.POLLOUT)
         if any(event & select.POLLOUT for _, event in ready.poll(0)):
             sys.stdout.flush()
+
+
+def ending_signals() -> set[signal.Signals]:
+    """Return SIGINT, SIGTERM, and SIGHUP unless it is ignored, as under nohup."""
+    signals = {signal.SIGINT, signal.SIGTERM}
+    return (
+        signals if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else {*signals, signal.SIGHUP}
+    )
+
+
+def wait_for_program(
+    session: RecordingSession,
+    signals: set[signal.Signals],
+    *,
+    patient: bool,
+    update: Callable[[RecordingSession], None] = lambda session: None,
+) -> bool:
+    """Run the session to its end; return whether SIGINT, SIGTERM or SIGHUP came.
+
+    `signals` are blocked; this function handles them. The second of the three ends the session, or
+    the first unless `patient`. The first is forwarded to the program, except for a Ctrl-C, which
+    the terminal sends to the program itself. SIGUSR2 writes a snapshot.
+    """
+    received = 0
+    while session.step(timeout=0.1):
+        update(session)
+        # sigtimedwait returns who sent the signal
+        while (info := signal.sigtimedwait(signals, 0)) is not None:
+            if info.si_signo == signal.SIGUSR2:
+                session.snapshot()
+                continue
+            received += 1
+            if received > 1 or not patient:
+                session.kill()
+            elif info.si_code <= 0:
+                session.signal(info.si_signo)
+    return received > 0

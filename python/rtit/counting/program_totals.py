@@ -11,14 +11,14 @@ import struct
 
 from rtit.errors import InputError
 
-# The layout of crates/qemu/src/shared/tally.rs; the words after the tables are its `Ended`.
+# The layout of crates/qemu/src/shared/block_counters.rs; after the tables: its `EndedTotals`.
 MAGIC = int.from_bytes(b"rtitcnt1", "little")
 THREAD_TABLE_OFFSET = 1 << 12
 EXITS = 13
 MAX_TABLES = 1 << 10
 _HEADER = struct.Struct(f"<{6 + 2 * EXITS}Q")
 
-# How a block is left: `Exit` of crates/qemu/src/thread/block.rs.
+# How a block is left: `BlockExit` of crates/qemu/src/thread/translation_block.rs.
 CONDITIONAL, JUMP, CALL, INDIRECT_JUMP, INDIRECT_CALL, RETURN, FAR = range(2, 9)
 REPEAT = 11
 

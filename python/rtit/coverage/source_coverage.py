@@ -282,8 +282,8 @@ def _branches(
         *columns, after = conditionals(
             code.space, starts.tobytes(), sizes.tobytes(), code.symbols.elf.bits
         )
-        row, here, behind, target = map(np.asarray, columns)
-        not_taken = np.where(target == behind, np.uint64(0), code.transfers(here, behind))
+        row, here, following, target = map(np.asarray, columns)
+        not_taken = np.where(target == following, np.uint64(0), code.transfers(here, following))
         taken, address = code.transfers(here, target), code.symbols.addresses(here)
         yield key[part][row], address, taken, not_taken
         if after is None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rtit.profile.tables import Binary, Profile
     from rtit.trace import Stream, Trace
 
-
 Function = tuple[str, str]
 """Name of the function ("" for none), and name of the file without its folder."""
 

@@ -19,10 +19,10 @@ from rtit.diff.difference import (
     DEFAULT_STEPS,
     AfterDivergence,
     Difference,
-    DivergencePlace,
+    RepeatedDivergence,
     ThreadDifference,
+    format_difference,
 )
-from rtit.diff.output import format_difference
 from rtit.diff.paths import DivergenceLog, DivergenceSide, ExecutionPath, compare_paths
 from rtit.profile.builder import build_profile
 from rtit.trace import Trace
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MIN_MATCH = 4
 """Equal steps at which paths have reconverged, if steps are runs of instructions."""
-_MAX_PLACES = 10
+_MAX_DIVERGENCES = 10
 
 
 def diff_traces(
@@ -119,23 +119,23 @@ def _after_divergence(
     log: DivergenceLog, sides: tuple[DivergenceSide, DivergenceSide]
 ) -> AfterDivergence:
     """Return the log with names in place of addresses, for the most frequent points."""
-    places = []
-    for point in sorted(log.points, key=lambda each: -log.points[each])[:_MAX_PLACES]:
+    divergences = []
+    for point in sorted(log.points, key=lambda each: -log.points[each])[:_MAX_DIVERGENCES]:
         times, ips = log.times[point], (point.left, point.right)
         targets = []
         for number, (side, ip, time) in enumerate(zip(sides, ips, times, strict=True)):
             if ip is None:
                 targets.append("")
                 continue
-            target = side.next_ip(ip, time) if number == point.behind else ip
+            target = side.next_ip(ip, time) if number == point.sequential else ip
             targets.append(side.describe(target, time).symbol)
         symbol = source = ""
         if point.last is not None:
             last = sides[0].describe(point.last, times[0])
             symbol, source = last.symbol, last.source
-        places.append(DivergencePlace(log.points[point], symbol, source, *targets))
+        divergences.append(RepeatedDivergence(log.points[point], symbol, source, *targets))
     total = sum(log.points.values())
-    return AfterDivergence(log.instructions, log.alone, total, tuple(places), log.whole)
+    return AfterDivergence(log.instructions, log.alone, total, tuple(divergences), log.whole)
 
 
 def _compare_counts(

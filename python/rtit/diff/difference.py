@@ -1,13 +1,13 @@
-"""The result of comparing two recordings. `rtit diff --json` prints these fields."""
+"""The difference of two recordings: its values, its text, and a JSON object of its fields."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtit.diff.counts import CountChange
-    from rtit.diff.paths import ListedInstruction
+    from rtit.diff.counts import CountChange, Function
 
 DEFAULT_STEPS = 8
 """Instructions that are listed on each side of a divergence."""
@@ -16,8 +16,18 @@ DEFAULT_TOP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DivergencePlace:
-    """A place where two paths diverge `times` times.
+class ListedInstruction:
+    """An executed instruction: `function+0x12`, `file.c:12` or "", Intel syntax."""
+
+    ip: int
+    symbol: str
+    source: str
+    assembly: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDivergence:
+    """An instruction after which two paths diverge `times` times.
 
     `symbol` (`function+0x12`) and `source` (`file.c:12`) are of the last equal instruction; `left`
     and `right` are where each path continues, "" at its end.
@@ -32,7 +42,7 @@ class DivergencePlace:
 
 @dataclass(frozen=True, slots=True)
 class AfterDivergence:
-    """What follows the first divergence of two paths.
+    """The comparison after the first divergence of two paths.
 
     `instructions` are equal again, `alone` are those that only one path has, of each. The paths
     diverge `times` times; `places` are the most frequent. `whole`: the comparison went to the end
@@ -42,7 +52,7 @@ class AfterDivergence:
     instructions: int
     alone: tuple[int, int]
     times: int
-    places: tuple[DivergencePlace, ...]
+    places: tuple[RepeatedDivergence, ...]
     whole: bool
 
 
@@ -92,3 +102,116 @@ class Difference:
     def instructions(self) -> int:
         """Equal instructions of all threads, up to the first divergence of each."""
         return sum(each.instructions for each in self.threads)
+
+
+_MAX_PLACES = 5
+_MAX_FUNCTIONS = 4
+"""Functions of a calling context that are shown, the innermost."""
+
+
+def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str]:
+    """Return the lines of a difference, with the `top` changed counts of each kind."""
+    yield from found.builds
+    for thread in found.threads:
+        yield from _format_thread(thread)
+    for what, changes in (
+        ("instructions", found.functions),
+        ("calls", found.calls),
+        ("instructions, by who called whom", found.contexts),
+    ):
+        yield from _format_changes(
+            f"{what}: in one alone", [each for each in changes if each.is_one_sided], top
+        )
+        yield from _format_changes(what, [each for each in changes if not each.is_one_sided], top)
+    yield from found.too_deep
+    if found.functions or found.calls or found.contexts:
+        yield ""
+    for gap in found.gaps:
+        yield f"not compared: {gap}"
+    count = len(found.threads)
+    if found.identical:
+        how = ", of two builds by function" if found.builds else ""
+        yield f"identical{how}: {found.instructions:,} instructions of {count} threads"
+    else:
+        parted = sum(not each.identical for each in found.threads)
+        yield f"DIFFERENT: {parted} of {count} threads"
+
+
+def difference_json(found: Difference) -> dict[str, Any]:
+    """Return all of a difference as a JSON object."""
+    return {
+        "identical": found.identical,
+        "instructions": found.instructions,
+        **asdict(found),
+    }
+
+
+def _format_thread(thread: ThreadDifference) -> Iterator[str]:
+    if thread.left is None or thread.right is None:
+        which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
+        yield f"{title}: in the {which} alone"
+        return
+    titles = thread.left if thread.left == thread.right else f"{thread.left}, {thread.right}"
+    if thread.identical:
+        yield f"{titles}: identical: {thread.instructions:,} instructions"
+        return
+    last = thread.before[-1] if thread.before else None
+    position = "at the beginning"
+    if last is not None:
+        source = f" ({last.source})" if last.source else ""
+        position = f"after {thread.instructions:,} equal instructions, at {last.symbol}{source}"
+    yield f"{titles}: they part {position}: {last.assembly if last else ''}".rstrip(": ")
+    for line in _format_instructions(thread.before):
+        yield f"    {line}"
+    for mark, steps in zip("-+", thread.after, strict=True):
+        for line in _format_instructions(steps) or ["the thread has ended"]:
+            yield f"  {mark} {line}"
+    if thread.later is not None:
+        yield from _format_after_divergence(thread.later)
+
+
+def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
+    one, other = later.alone
+    if later.whole or later.times > 1:
+        yield (
+            f"  then {later.instructions:,} more instructions are equal, {one:,} of the first and "
+            f"{other:,} of the second are not, in {later.times:,} place{'s' * (later.times > 1)}"
+        )
+    if not later.whole:
+        yield "  compared no further: they do not meet again soon, or part too often"
+    if later.times == 1:
+        return
+    for place in later.places[:_MAX_PLACES]:
+        source = f" ({place.source})" if place.source else ""
+        targets = " | ".join(each or "the end" for each in (place.left, place.right))
+        yield f"  {place.times:8,} at {place.symbol or 'the beginning'}{source}: {targets}"
+
+
+def _format_changes(what: str, changes: Sequence[CountChange], top: int) -> Iterator[str]:
+    if not changes:
+        return
+    yield ""
+    yield f"{'first':>14} {'second':>14} {'change':>14}  {what}"
+    for each in changes[:top]:
+        shown = each.what[-_MAX_FUNCTIONS:]
+        names = ["..."] if len(each.what) > _MAX_FUNCTIONS else []
+        for function, following in zip(shown, [*shown[1:], None], strict=True):
+            # the last of consecutive functions of one file shows its name
+            same = following is not None and following[1] == function[1]
+            names.append(function[0] if same and function[0] else _function_label(function))
+        yield (
+            f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {' -> '.join(names)}"
+        )
+    if len(changes) > top:
+        yield f"{'':46}... and {len(changes) - top:,} more"
+
+
+def _format_instructions(steps: Sequence[ListedInstruction]) -> list[str]:
+    return [f"{each.symbol:32} {each.assembly:40} {each.source}".rstrip() for each in steps]
+
+
+def _function_label(function: Function) -> str:
+    name, file = function
+    if not file:
+        return "elsewhere"
+    return f"{name} ({file})" if name else file

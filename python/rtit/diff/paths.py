@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
+from rtit.diff.difference import ListedInstruction
 from rtit.image import MappingLookup
 from rtit.trace import End
 
 if TYPE_CHECKING:
     from rtit.diff.builds import BuildMatching
     from rtit.trace import Rows, Stream, Trace
-
 
 _MAX_INSTRUCTION_BYTES = 15
 """Bytes of an instruction."""
@@ -130,14 +130,14 @@ class ExecutionPath:
         if self._builds:
             position = position.copy()
         for row, side in self._builds.items():
-            own = at == row
-            if not own.any():
+            selected = at == row
+            if not selected.any():
                 continue
             if side is None:
-                position[own], precision[own] = 0, BY_FILE
+                position[selected], precision[selected] = 0, BY_FILE
             else:
-                position[own], exact = side.positions(position[own])
-                precision[own] = np.where(exact, EXACT, BY_FUNCTION)
+                position[selected], exact = side.positions(position[selected])
+                precision[selected] = np.where(exact, EXACT, BY_FUNCTION)
         return _RunColumns(
             self._file_keys[at], position, precision, instructions,
             rows.start, rows.last, rows.time, rows.end,
@@ -202,16 +202,18 @@ def _to_runs(columns: _RunEnds, start: int, end: int) -> list[InstructionRun]:
 
 def _is_continued(rows: _RunColumns) -> Any:
     """Return for each row but the last whether the next row continues its step."""
-    behind = rows.start[1:] - rows.last[:-1]
+    distance = rows.start[1:] - rows.last[:-1]
     end, precision = rows.end[:-1], rows.precision
-    interrupted = (end == End.EVENT) & (behind > 0) & (behind <= np.uint64(_MAX_INSTRUCTION_BYTES))
-    goes_on = (end == End.CUT) | interrupted
+    interrupted = (
+        (end == End.EVENT) & (distance > 0) & (distance <= np.uint64(_MAX_INSTRUCTION_BYTES))
+    )
+    continued = (end == End.CUT) | interrupted
     if precision.any():
         same = (rows.file[1:] == rows.file[:-1]) & (rows.position[1:] == rows.position[:-1])
         stays = (precision[:-1] == BY_FILE) | ~np.isin(end, _LEAVING_ENDS)
-        apart = (precision[1:] != EXACT) | (precision[:-1] != EXACT)
-        goes_on = np.where(apart, same & stays & (precision[1:] == precision[:-1]), goes_on)
-    return goes_on
+        inexact = (precision[1:] != EXACT) | (precision[:-1] != EXACT)
+        continued = np.where(inexact, same & stays & (precision[1:] == precision[:-1]), continued)
+    return continued
 
 
 def _shorten_step(rows: _RunColumns) -> _RunColumns:
@@ -315,13 +317,13 @@ class Divergence:
 class DivergencePoint(NamedTuple):
     """A divergence as addresses: the last equal IP, and the next IP of each path (None at its end).
 
-    On side `behind`, the next IP is that of the instruction after the given one in memory.
+    On side `sequential`, the next IP is that of the instruction after the given one in memory.
     """
 
     last: int | None
     left: int | None
     right: int | None
-    behind: int | None = None
+    sequential: int | None = None
 
 
 @dataclass(slots=True)
@@ -460,16 +462,6 @@ def _common_instructions(left: ExecutionPath, right: ExecutionPath) -> int:
     return min(ours[2], theirs[2]) if ours[:2] == theirs[:2] else 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListedInstruction:
-    """An executed instruction: `function+0x12`, `file.c:12` or "", Intel syntax."""
-
-    ip: int
-    symbol: str
-    source: str
-    assembly: str
-
-
 class DivergenceSide:
     """Describes instructions of one recording around a divergence."""
 
@@ -536,8 +528,3 @@ class DivergenceSide:
 
     def _code(self, ip: int, time: int) -> bytes:
         return self._stream.image.native.read(time, ip, _MAX_INSTRUCTION_BYTES)
-
-
-def format_instructions(steps: Sequence[ListedInstruction]) -> list[str]:
-    """Return a line for each instruction."""
-    return [f"{each.symbol:32} {each.assembly:40} {each.source}".rstrip() for each in steps]

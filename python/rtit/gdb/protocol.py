@@ -160,7 +160,7 @@ class GdbSession:
         return b"T%02xthread:%x;" % (self._target.signal(tid), tid)
 
     def _reply_end_of_replay(self, _: bytes) -> bytes:
-        """The end of the recording is also the end of execution."""
+        """Reply that execution is at the end of the recording."""
         return b"T05thread:%x;replaylog:end;" % self._thread
 
     def _select_thread(self, arguments: bytes) -> bytes:
@@ -204,7 +204,7 @@ class GdbSession:
         return found.hex().encode() if found or not size else _ERROR_MEMORY
 
     def _refuse_write(self, _: bytes) -> bytes:
-        """Registers and memory of a recording cannot be changed."""
+        """Refuse to change registers or memory of a recording."""
         return b"E01"
 
     def _accept(self, _: bytes) -> bytes:

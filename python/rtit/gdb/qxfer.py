@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rtit.gdb.thread_path import ThreadPath
     from rtit.trace.recording.settings import Cpu
 
-
 _GENERAL_REGISTERS = (
     "rax",
     "rbx",

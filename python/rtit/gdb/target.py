@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
 from rtit.gdb import qxfer
-from rtit.gdb.open_calls import next_ip, open_call_returns
 from rtit.gdb.program import Program
-from rtit.gdb.thread_path import ThreadPath
+from rtit.gdb.thread_path import ThreadPath, next_ip, open_call_returns
 from rtit.readable import escape_control_characters
 from rtit.views.trace_tail import Crash, find_crashes
 

@@ -47,24 +47,24 @@ def has_reused_addresses(mappings: Iterable[Mapping]) -> bool:
 class MappingLookup:
     """The mappings of a process by address and time.
 
-    If addresses are reused, time is divided into epochs without changes; the table of an epoch is
-    built when it is needed.
+    If addresses are reused, or with `by_time`, time is divided into epochs without changes. Else a
+    mapping is found at all times.
     """
 
-    def __init__(self, mappings: Iterable[Mapping]) -> None:
+    def __init__(self, mappings: Iterable[Mapping], *, by_time: bool = False) -> None:
         import numpy as np
 
         self.mappings = sorted(mappings, key=lambda each: each.start)
         self._borders = np.zeros(1, np.uint64)
-        if has_reused_addresses(self.mappings):
+        if by_time or has_reused_addresses(self.mappings):
             times = {0}.union(*((each.since, each.until) for each in self.mappings))
             self._borders = np.array(sorted(times), np.uint64)
-        self._tables: dict[int, Any] = {}
+        self._last_table: tuple[int, Any] = -1, ()
 
     def find(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return, for addresses at times (TSC, ascending), the row in `mappings` and the offset.
+        """Return, for addresses at times (TSC), the row in `mappings` and the offset.
 
         Without a mapping the row is NO_MAPPING and the offset is the address.
         """
@@ -82,9 +82,9 @@ class MappingLookup:
     def _in_epoch(self, epoch: int, ips: Any) -> tuple[Any, Any]:
         import numpy as np
 
-        if epoch not in self._tables:
-            self._tables[epoch] = self._table(epoch)
-        rows, starts, ends, shifts = self._tables[epoch]
+        if self._last_table[0] != epoch:
+            self._last_table = epoch, self._table(epoch)
+        rows, starts, ends, shifts = self._last_table[1]
         if not len(rows):
             return np.full(len(ips), NO_MAPPING), ips
         at = np.maximum(np.searchsorted(starts, ips, "right") - 1, 0)

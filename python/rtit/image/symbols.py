@@ -1,8 +1,7 @@
 """Symbol names for addresses at a time.
 
 An address is found in the mappings of its process at the time; the file of the mapping has the
-function. `lookup_many` does this for columns: times are divided into spans without changes of
-mappings, and each distinct address of a span is looked up once.
+function. `lookup_many` does this for columns.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.image.file_symbols import FileSymbols
+from rtit.image.image import NO_MAPPING, MappingLookup
 from rtit.image.images import Images
 from rtit.image.kernel import KERNEL_PID
 from rtit.image.mappings import FOREVER, KERNEL_START, Mapping
@@ -43,24 +43,6 @@ class Location:
         return f"{base}+{self.offset:#x}" if self.offset or not self.name else base
 
 
-class _TimedMappings:
-    """Mappings by start address, with the times of each as columns."""
-
-    def __init__(self, mappings: list[Mapping]) -> None:
-        import numpy as np
-
-        self.mappings = sorted(mappings, key=lambda each: each.start)
-        self._since = np.array([each.since for each in self.mappings], np.uint64)
-        self._until = np.array([each.until for each in self.mappings], np.uint64)
-
-    def at(self, time: int) -> list[Mapping]:
-        """Return the mappings at `time`; they do not overlap."""
-        import numpy as np
-
-        rows = np.flatnonzero((self._since <= np.uint64(time)) & (self._until > np.uint64(time)))
-        return [self.mappings[row] for row in rows]
-
-
 class Symbols:
     """Names for addresses in `images`, which must have had all events.
 
@@ -74,7 +56,7 @@ class Symbols:
         self._demangle = demangle
         self.table: list[tuple[str, str]] = [("", "")]
         self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
-        self._spans: dict[int, tuple[Any, _TimedMappings]] = {}
+        self._lookups: dict[int, MappingLookup] = {}
         self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
 
@@ -111,23 +93,17 @@ class Symbols:
             for owner, half in ((KERNEL_PID, upper), (tid, ~upper)):
                 numbers[half], offsets[half] = self.lookup_many(owner, when[half], addresses[half])
             return numbers, offsets
-        span_starts, timed = self._times(tid)
-        spans = np.searchsorted(span_starts, when, "right") - 1
-        # Addresses repeat a lot: each is looked up once for each span.
-        order = np.lexsort((addresses, spans))
-        spans, addresses = spans[order], addresses[order]
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = (spans[1:] != spans[:-1]) | (addresses[1:] != addresses[:-1])
-        spans, addresses = spans[first], addresses[first]
-        numbers = np.zeros(len(addresses), dtype=np.uint32)
-        offsets = addresses.copy()
-        for span in np.unique(spans):
-            rows = slice(*np.searchsorted(spans, (span, span + 1)))
-            mappings = timed.at(int(span_starts[span]))
-            self._name_span(mappings, addresses[rows], numbers[rows], offsets[rows])
-        inverse = np.empty(len(order), dtype=np.intp)
-        inverse[order] = np.cumsum(first) - 1
-        return numbers[inverse], offsets[inverse]
+        pid = self._images.pid(tid)
+        if pid not in self._lookups:
+            mappings = self._images.mappings(tid)
+            self._lookups[pid] = MappingLookup(mappings, by_time=True)
+        lookup = self._lookups[pid]
+        rows, offsets = lookup.find(addresses, when)
+        numbers = np.zeros(len(rows), dtype=np.uint32)
+        for row in np.unique(rows[rows != NO_MAPPING]).tolist():
+            here = rows == row
+            numbers[here], offsets[here] = self._name_module(lookup.mappings[row], offsets[here])
+        return numbers, offsets
 
     def text(self, number: int, offset: int) -> str:
         """Return the text of a `Location` for a result of `lookup_many`."""
@@ -158,19 +134,8 @@ class Symbols:
             self._names[pid] = Names(rows)
         return self._names[pid]
 
-    def _name_span(self, mappings: list[Mapping], ips: Any, numbers: Any, offsets: Any) -> None:
-        """Look up sorted addresses at one time; `numbers` and `offsets` are filled in place."""
-        import numpy as np
-
-        starts = np.searchsorted(ips, np.array([each.start for each in mappings], np.uint64))
-        ends = np.searchsorted(ips, np.array([each.end for each in mappings], np.uint64))
-        for index in np.flatnonzero(starts < ends):
-            mapping = mappings[index]
-            rows = slice(starts[index], ends[index])
-            at = ips[rows] - np.uint64(mapping.start) + np.uint64(mapping.offset & FOREVER)
-            numbers[rows], offsets[rows] = self._name_module(mapping, at)
-
     def _name_module(self, mapping: Mapping, at: Any) -> tuple[Any, Any]:
+        """Return numbers and offsets for file offsets in a mapping."""
         import numpy as np
 
         module = self._number("", mapping.path)
@@ -199,17 +164,6 @@ class Symbols:
         for owner in np.unique(owners[named[owners] == 0]).tolist():
             named[owner] = self._number(self._name(symbols.name(owner)), mapping.path)
         return named, offsets
-
-    def _times(self, tid: int) -> tuple[Any, _TimedMappings]:
-        """Return the times at which mappings of the process change, from 0 on, and all mappings."""
-        import numpy as np
-
-        pid = self._images.pid(tid)
-        if pid not in self._spans:
-            timed = _TimedMappings(list(self._images.mappings(tid)))
-            starts = {0}.union(*((each.since, each.until) for each in timed.mappings))
-            self._spans[pid] = np.array(sorted(starts), np.uint64), timed
-        return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
         in_kernel = (

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rtit.linter.packet_rules import PACKET_RULES
-from rtit.linter.position_rules import POSITION_RULES
-from rtit.linter.rules import Finding, PacketRule, Rule
-from rtit.linter.sequence_rules import (
+from rtit.linter.rules import (
     COMPOUND_EVENTS,
     FUP_ALONE,
+    PACKET_RULES,
+    POSITION_RULES,
     SEQUENCE_RULES,
+    Finding,
     PendingObligations,
+    Rule,
 )
 from rtit.linter.stream_state import StreamState
 from rtit.packets import BadBytes, Packet, scan_chunks
@@ -32,8 +33,8 @@ RULES = (
 """Every rule."""
 
 _CHUNK_SIZE = 1 << 20
-_RULES_BY_PACKET: dict[str, tuple[PacketRule, ...]] = {
-    row.name: tuple(check for check in (*PACKET_RULES, *POSITION_RULES) if row.name in check.names)
+_RULES_BY_PACKET = {
+    row.name: [check for check in (*PACKET_RULES, *POSITION_RULES) if row.name in check.names]
     for row in DECLARATIONS
 }
 

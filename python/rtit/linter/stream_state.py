@@ -1,4 +1,4 @@
-"""The state of a stream as far as the rules need it; None means unknown."""
+"""The state of a stream that the rules use; None means unknown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from rtit.packets import FORBIDDEN_IN_BLOCK, Packet
 
 IP_PACKETS = frozenset({"TIP", "TIP.PGE", "TIP.PGD", "FUP"})
 TIMING_PACKETS = frozenset({"TSC", "TMA", "MTC", "CYC", "CBR"})
-"""Timing packets; they may stand anywhere (section 33.4.1)."""
+"""Timing packets; they may occur anywhere (section 33.4.1)."""
 CONTEXT_FREE = TIMING_PACKETS | {"PAD", "MNT"}
-"""Packets that interrupt nothing: timing, and those that mean nothing."""
+"""Packets that may stand within any sequence: timing and padding."""
 PSB_PLUS_PACKETS = frozenset({"TSC", "TMA", "PIP", "VMCS", "CBR", "MODE.TSX", "MODE.Exec", "FUP"})
 """Packets that report the state in a PSB+ (section 33.3.7)."""
 
@@ -26,10 +26,10 @@ class StreamState:
 
     psb_period: bytes between PSBs, None if not known. psb: offset of the last PSB. tracing:
     PacketEn. psb_plus: the packets of the open PSB+, None outside. block: BBP.Type of the open
-    block, None outside. last_ip: LastIP. overflowed: since an OVF only timing has come. in_tx: in
+    block, None outside. last_ip: LastIP. overflowed: only timing packets since an OVF. in_tx: in
     a transaction. in_event: a FUP has begun an event that has not ended. asleep: between PWRE and
-    PWRX. mtc: payload of the last MTC, if the time has not stopped since. tsc: a TSC waits for its
-    TMA. previous: the last packet that is no PAD and no MNT, "" at the beginning.
+    PWRX. mtc: payload of the last MTC, if the time has not stopped since. tsc: a TMA can follow the
+    last TSC. previous: the last packet other than PAD and MNT, "" at the beginning.
     """
 
     psb_period: int | None = None
@@ -47,7 +47,7 @@ class StreamState:
     previous: str = ""
 
     def ip(self, packet: Packet) -> int | None:
-        """The IP of a packet, joined with LastIP (Table 33-18); None if suppressed or unknown."""
+        """Return the IP of a packet, joined with LastIP (Table 33-18); None if unknown."""
         if packet.fields["payload"] is None:
             return None
         ip_bytes, payload = int_field(packet, "ip_bytes"), int_field(packet, "payload")
@@ -58,23 +58,23 @@ class StreamState:
         return None if self.last_ip is None else self.last_ip >> low << low | payload
 
     def update(self, packet: Packet, *, begins_event: bool) -> None:
-        """Take note of a packet. begins_event: it is a FUP that no packet before it binds."""
+        """Update the state after a packet; `begins_event`: it is a FUP that no packet binds."""
         name = packet.name
         if name in IP_PACKETS and (ip := self.ip(packet)) is not None:
             self.last_ip = ip
         if name in CONTEXT_FREE:
-            self._time(packet)
+            self._update_time(packet)
         elif self.psb_plus is not None and name in PSB_PLUS_PACKETS:
             if name == "MODE.TSX":
                 self.in_tx = bool(packet.fields["in_tx"])
         else:
-            self._event(packet, begins_event=begins_event)
+            self._update_tracing(packet, begins_event=begins_event)
         if self.psb_plus is not None and name != "PSB":
             self.psb_plus.add(name)
         if name not in ("PAD", "MNT"):
             self.previous = name
 
-    def _time(self, packet: Packet) -> None:
+    def _update_time(self, packet: Packet) -> None:
         if packet.name == "MTC":
             self.mtc = int_field(packet, "ctc")
         elif packet.name in ("CBR", "TSC"):
@@ -82,7 +82,7 @@ class StreamState:
         if packet.name in ("TSC", "TMA"):
             self.tsc = packet.name == "TSC"
 
-    def _event(self, packet: Packet, *, begins_event: bool) -> None:
+    def _update_tracing(self, packet: Packet, *, begins_event: bool) -> None:
         name = packet.name
         if name == "PSBEND" and self.psb_plus is not None:
             self.tracing = "FUP" in self.psb_plus
@@ -119,6 +119,6 @@ class StreamState:
 
 
 def int_field(packet: Packet, name: str) -> int:
-    """A field that is a number."""
+    """Return an integer field."""
     value = packet.fields[name]
     return value if isinstance(value, int) else 0

@@ -35,7 +35,7 @@ class Truncated(PacketError):  # noqa: N818 - an end of stream, not a mistake
 
 
 def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> Packet:
-    """The packet that begins at `offset` (bytes).
+    """Return the packet that begins at `offset` (bytes).
 
     in_block: between BBP and BEP the size of the items, else None; it decides between BIP and TNT.
 
@@ -141,7 +141,7 @@ def _decode_cyc(data: Data, offset: int) -> tuple[int, int]:
 def _compile_field_decoder(
     row: Declaration,
 ) -> Callable[[bytes, ItemSize | None], dict[str, Value]]:
-    """A function from a packet's bytes to its fields."""
+    """Return a function from a packet's bytes to its fields."""
     places = [
         (f.name, f.byte * 8 + f.bit, (1 << f.width) - 1, f.shift, f.width, f.context)
         for f in row.fields

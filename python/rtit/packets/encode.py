@@ -22,7 +22,7 @@ _CYC_LIMIT = 5 + 7 * (CYC_MAX_BYTES - 1)
 
 
 def encode(name: str, /, **fields: Value | Iterable[object]) -> bytes:
-    """The bytes of one packet.
+    """Return the bytes of one packet.
 
     name: one of `NAMES`. fields: all fields of its declaration; `payload` may be left out (or
     None) where `ip_bytes` is 0. TNT and TNT.64 take `bits`, a string of T and N, oldest first, or
@@ -48,7 +48,7 @@ def encode(name: str, /, **fields: Value | Iterable[object]) -> bytes:
 
 @cache
 def encoder(name: str) -> Callable[..., bytes]:
-    """A function that takes the fields of packet `name` in declared order and returns its bytes.
+    """Return a function from the fields of packet `name`, in declared order, to its bytes.
 
     Raises ValueError (now) for an unknown name; the function raises it for values as `encode` does.
     """
@@ -65,7 +65,7 @@ def encoder(name: str) -> Callable[..., bytes]:
 
 
 def encode_tnt(count: int, bits: int, long: bool = False) -> bytes:
-    """A short TNT (1..6 results) or, with `long`, a long one (1..47).
+    """Return a short TNT (1..6 results) or, with `long`, a long one (1..47).
 
     Result i of `bits` is bit count-1-i, 0 being the oldest; 1 = taken.
 
@@ -80,7 +80,7 @@ def encode_tnt(count: int, bits: int, long: bool = False) -> bytes:
 
 
 def encode_cyc(cycles: int) -> bytes:
-    """A CYC in its shortest form: 1 byte below 32 cycles, then 7 bits more a byte, 9 bytes at most.
+    """Return a CYC in its shortest form: 1 byte below 32 cycles, then 7 bits more a byte, up to 9.
 
     Raises ValueError for a negative count or one of more than 61 bits. Table 33-33.
     """
@@ -95,7 +95,7 @@ def encode_cyc(cycles: int) -> bytes:
 
 
 def stretch_cyc(cycles: int, size: int) -> bytes:
-    """A CYC of exactly `size` bytes, which may be more than the count needs."""
+    """Return a CYC of exactly `size` bytes, which may be more than the count needs."""
     raw = bytearray((cycles << 3 & 0xF8 | (size > 1) << 2 | 3,))
     rest = cycles >> 5
     for left in range(size - 2, -1, -1):
@@ -138,7 +138,7 @@ def _encode_tnt_fields(row: Declaration, bits: object) -> bytes:
 
 
 def _position_bits(row: Declaration, field: Field, value: int) -> int:
-    """The field's bits at their place in the packet, as an integer over the whole packet."""
+    """Return the field's bits at their position, as an integer over the whole packet."""
     low = value >> field.shift
     if low >> field.width or low << field.shift != value:
         raise _out_of_range_error(row.name, field.name, value)

@@ -34,7 +34,7 @@ class Packet:
 
 
 def reencode(packet: Packet) -> bytes:
-    """The bytes for the packet's fields, with its reserved bits and the length of its CYC kept.
+    """Return the bytes for the packet's fields; reserved bits and the length of a CYC stay.
 
     Equals `packet.raw` for a packet that came from `decode`. Raises ValueError as `encode` does.
     """
@@ -54,7 +54,7 @@ def reencode(packet: Packet) -> bytes:
 
 
 def reserved_mask(row: Declaration, size: int) -> bytes:
-    """The bits of a packet of `size` bytes that are neither header nor field (1 = reserved)."""
+    """Return the bits of a packet of `size` bytes that are neither header nor field."""
     used = int.from_bytes(row.mask, "little")
     for field in row.fields:
         if not field.context:
@@ -64,13 +64,13 @@ def reserved_mask(row: Declaration, size: int) -> bytes:
 
 
 def has_reserved_bits(packet: Packet) -> bool:
-    """Whether a reserved bit of the packet is 1."""
+    """Return whether a reserved bit of the packet is 1."""
     mask = reserved_mask(DECLARATION_BY_NAME[packet.name], packet.size)
     return any(byte & reserved for byte, reserved in zip(packet.raw, mask, strict=True))
 
 
 def describe(packet: Packet) -> str:
-    """One line: the name, then `field=value`; a value that has a name shows it in parentheses.
+    """Return a line: the name, then `field=value`, with the name of a value in parentheses.
 
     A TMA with reserved bits that are set is marked: its values may be wrong (erratum SKZ84).
     """
@@ -93,7 +93,7 @@ def describe(packet: Packet) -> str:
 
 
 def to_json(packet: Packet) -> dict[str, object]:
-    """A dict for `json.dumps`: offset, size, name, fields (plain numbers), raw (hexadecimal)."""
+    """Return a dict for JSON: offset, size, name, fields (plain numbers), raw (hexadecimal)."""
     return {
         "offset": packet.offset,
         "size": packet.size,

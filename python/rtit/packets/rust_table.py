@@ -89,12 +89,12 @@ const fn row(
 
 
 def variant(name: str) -> str:
-    """The name of a packet's variant in the Rust enums."""
+    """Return the name of a packet's variant in the Rust enums."""
     return _VARIANTS.get(name, name.capitalize())
 
 
 def render() -> str:
-    """The text of table.rs."""
+    """Return the text of table.rs."""
     out = [_HEAD]
     out += [f"    {variant(row.name)},\n" for row in DECLARATIONS]
     out += ["}\n\n", _TYPES, "\n"]
@@ -143,7 +143,7 @@ def _row(row: Declaration) -> str:
 
 
 def _sizes(row: Declaration) -> str:
-    """Payload bytes by selector; the IP packets share one table, which TIP declares."""
+    """Return payload bytes by selector; the IP packets share the table of TIP."""
     payload = row.payload
     if payload is None or (payload is DECLARATION_BY_NAME["TIP"].payload and row.name != "TIP"):
         return ""

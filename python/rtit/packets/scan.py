@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PSB = encode("PSB")
 _OVF = encode("OVF")
 _PSB_RUN = len(PSB) + 2
-"""Only if something else follows a PSB is it known to be the last of a run."""
+"""Bytes that show whether a PSB is the last of a run."""
 _MAX_PSB_RUN_OVERLAP = (PSB[:2], PSB[1:3])
 _MARGIN = 64
 """The longest packet, and the PSB after it that may show that the bytes are no packet."""
@@ -40,7 +40,7 @@ class BadBytes:
 
 
 class BlockContext:
-    """Knows whether a stream is between BBP and BEP.
+    """Tracks whether a stream is between BBP and BEP.
 
     `item_size` is None outside a block, else the bytes of its items. Feed it every packet, in
     order.
@@ -52,7 +52,7 @@ class BlockContext:
         self.item_size: ItemSize | None = None
 
     def update(self, packet: Packet) -> bool:
-        """Take note of a packet. False if Table 33-15 forbids it here; that ends the block."""
+        """Update after a packet; return False if Table 33-15 forbids it, which ends the block."""
         name = packet.name
         if name == "BBP":
             self.item_size = 4 if packet.fields["sz"] else 8
@@ -66,7 +66,7 @@ class BlockContext:
 
 
 def iterate_packets(data: Data, start: int = 0) -> Iterator[Packet]:
-    """The packets from byte `start` on, which must be a packet boundary outside a block.
+    """Iterate over packets from byte `start` on, which must be a packet boundary outside a block.
 
     Ends quietly where the data ends inside a packet. Raises PacketError, once, at bytes that are
     no packet.
@@ -151,9 +151,9 @@ def scan_chunks(
             context.item_size = None
             offset += 1
             continue
-        if errata and (spoiled := _erratum_damage(window, packet, errata)) is not None:
-            yield BadBytes(base + offset, *spoiled)
-            offset += spoiled[0]
+        if errata and (corrupted := _erratum_damage(window, packet, errata)) is not None:
+            yield BadBytes(base + offset, *corrupted)
+            offset += corrupted[0]
             continue
         context.update(packet)
         yield replace(packet, offset=base + packet.offset) if base else packet
@@ -161,7 +161,7 @@ def scan_chunks(
 
 
 def _erratum_damage(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, str] | None:
-    """How many bytes an erratum has spoiled, and how, if it has."""
+    """Return how many bytes an erratum has corrupted, and a description; else None."""
     after = packet.offset + packet.size
     if packet.name == "CYC" and "SKD007" in errata:
         if packet.size == 2 and data[after - 1 : after + 1] == _OVF:
@@ -173,7 +173,7 @@ def _erratum_damage(data: Data, packet: Packet, errata: Collection[str]) -> tupl
 
 
 def _decode_whole_packet(data: Data, offset: int, item_size: ItemSize | None) -> Packet:
-    """The packet at `offset`. Raises what `decode` does, and PacketError if a PSB begins within."""
+    """Return the packet at `offset`. Raises as `decode`, and PacketError if a PSB begins within."""
     packet = decode(data, offset, in_block=item_size)
     end = offset + packet.size
     if data[end : end + 2] in _MAX_PSB_RUN_OVERLAP and packet.size > 1 and packet.name != "PSB":
@@ -189,7 +189,7 @@ def _decode_whole_packet(data: Data, offset: int, item_size: ItemSize | None) ->
 
 
 def find_psb(data: Data, start: int = 0) -> int | None:
-    """Offset of the first PSB at or after `start`, None if there is none.
+    """Return the offset of the first PSB at or after `start`, None if there is none.
 
     A payload before a PSB may look like its beginning, so that a run of 02H 82H is longer than 16
     bytes: the PSB is the end of the run.

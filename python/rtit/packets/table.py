@@ -26,7 +26,7 @@ _LBR_ITEM_PARTS = ("FROM_IP", "TO_IP", "INFO")
 
 
 def item_name(block_type: int, item_id: int) -> str | None:
-    """The name of item `item_id` (0..31) of a block of type BBP.Type; None if it is reserved.
+    """Return the name of item `item_id` (0..31) of a block type (BBP.Type); None if reserved.
 
     The LBR blocks number 96 items in a row, three to an entry, from the top of the stack down.
     """
@@ -438,7 +438,7 @@ NAMES: tuple[str, ...] = tuple(row.name for row in DECLARATIONS if row.defined)
 def _declarations_by_byte(
     rows: list[Declaration], byte: int
 ) -> tuple[tuple[Declaration, ...], ...]:
-    """For each value of byte `byte` the rows that it may begin: those of the most specific mask."""
+    """Return, for each value of byte `byte`, the rows with the most specific mask that match it."""
     table = []
     for value in range(256):
         found = [row for row in rows if value & row.mask[byte] == row.header[byte]]

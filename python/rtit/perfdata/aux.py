@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import NamedTuple
 
 from rtit.errors import PerfDataError
 from rtit.perfdata import records
-from rtit.perfdata.attr import SampleType, config_mask
+from rtit.perfdata.attr import SampleType
 from rtit.perfdata.clock import TimeConversion
 from rtit.perfdata.features import Event
 from rtit.perfdata.file_scan import PageReleaser
@@ -32,6 +29,7 @@ INTEL_PT = 1
 """AUXTRACE_INFO.kind of Intel PT."""
 
 _WORDS = 17
+_MAX_IDS = 1 << 20
 _U64 = struct.Struct("<Q")
 
 
@@ -63,45 +61,6 @@ class IntelPtInfo:
     max_nonturbo_ratio: int = 0
     filter: str | None = None
     cap_event_trace: int = 0
-
-    @classmethod
-    def for_recording(
-        cls,
-        *,
-        pmu_type: int,
-        time: TimeConversion,
-        tsc_ctc: tuple[int, int],
-        max_nonturbo_ratio: int,
-        mtc_freq_bits: int,
-        filter: str | None,  # noqa: A002 - perf's name for it
-        cap_event_trace: bool,
-        snapshot: bool = False,
-        have_sched_switch: int = 0,
-    ) -> IntelPtInfo:
-        """Return the values of a recording that rtit makes.
-
-        There is one buffer for each thread, or for each CPU if the file has switch records.
-        """
-        return cls(
-            pmu_type=pmu_type,
-            time_shift=time.shift,
-            time_mult=time.mult,
-            time_zero=time.zero,
-            cap_user_time_zero=1,
-            tsc_bit=config_mask("tsc"),
-            noretcomp_bit=config_mask("noretcomp"),
-            have_sched_switch=have_sched_switch,
-            snapshot_mode=int(snapshot),
-            per_cpu_mmaps=int(have_sched_switch != 0),
-            mtc_bit=config_mask("mtc"),
-            mtc_freq_bits=mtc_freq_bits,
-            tsc_ctc_n=tsc_ctc[0],
-            tsc_ctc_d=tsc_ctc[1],
-            cyc_bit=config_mask("cyc"),
-            max_nonturbo_ratio=max_nonturbo_ratio,
-            filter=filter or None,
-            cap_event_trace=int(cap_event_trace),
-        )
 
     @classmethod
     def decode(cls, at: Cursor) -> IntelPtInfo:
@@ -257,7 +216,7 @@ def read_sample_chunks(
     layouts: SampleLayouts,
     source: str,
     events: Sequence[Event],
-    ids: EventIdIndex,
+    ids: Mapping[int, tuple[int, int]],
     conversion: TimeConversion | None,
 ) -> AuxChunks:
     """Return the AUX data in samples, in file order.
@@ -278,7 +237,7 @@ def read_sample_chunks(
             if data is None:
                 continue
             sample_id = record.sample_id
-            cpu, tid = ids.lookup(sample_id.id or 0, (sample_id.cpu, sample_id.tid))
+            cpu, tid = ids.get(sample_id.id or 0, (sample_id.cpu, sample_id.tid))
             buffer = AuxBuffer(cpu, -1) if cpu is not None and cpu >= 0 else AuxBuffer(-1, tid or 0)
             time = sample_id.time
             reference = conversion.to_tsc(time) if conversion is not None and time else 0
@@ -298,30 +257,17 @@ def read_sample_chunks(
     return chunks
 
 
-class EventIdIndex:
-    """The CPU and the thread of each event id, from ID_INDEX records; -1: any.
+def index_event_ids(index: Iterable[IdIndex], source: str) -> dict[int, tuple[int, int]]:
+    """Return (cpu, tid) of each event id, from its last entry that names one; -1: any.
 
-    Kept in sorted columns: a file can have millions of ids.
+    Raises PerfDataError if there are more ids than any recording has.
     """
-
-    def __init__(self, index: Iterable[IdIndex] = ()) -> None:
-        self._ids, self._cpus, self._tids = array("Q"), array("q"), array("q")
-        for record in index:
-            for event_id, _, cpu, tid in record.entries:
-                if cpu >= 0 or tid >= 0:
-                    self._ids.append(event_id)
-                    self._cpus.append(cpu)
-                    self._tids.append(tid)
-        if any(before > after for before, after in pairwise(self._ids)):
-            order = sorted(range(len(self._ids)), key=self._ids.__getitem__)
-            for column in (self._ids, self._cpus, self._tids):
-                column[:] = array(column.typecode, [column[at] for at in order])
-
-    def lookup(
-        self, event_id: int, default: tuple[int | None, int | None]
-    ) -> tuple[int | None, int | None]:
-        """Return (cpu, tid) of an id, from its last entry, or `default`."""
-        at = bisect_right(self._ids, event_id) - 1
-        if at < 0 or self._ids[at] != event_id:
-            return default
-        return self._cpus[at], self._tids[at]
+    found: dict[int, tuple[int, int]] = {}
+    for record in index:
+        for event_id, _, cpu, tid in record.entries:
+            if cpu >= 0 or tid >= 0:
+                found[event_id] = cpu, tid
+        if len(found) > _MAX_IDS:
+            message = f"ID_INDEX has more than {_MAX_IDS:,} ids"
+            raise PerfDataError(message, source=source, offset=record.offset, value=len(found))
+    return found

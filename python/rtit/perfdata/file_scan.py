@@ -67,6 +67,10 @@ class FileHeader:
         Raises PerfDataError if it is not a perf.data file or contradicts the file's size,
         UnsupportedError for files of big-endian machines or of perf before 2010.
         """
+
+        def error(message: str, offset: int, value: int) -> PerfDataError:
+            return PerfDataError(message, source=source, offset=offset, value=value)
+
         magic = bytes(file[: len(MAGIC)])
         if magic == MAGIC[::-1]:
             raise UnsupportedError(f"{source}: perf.data of a big-endian machine is not supported")
@@ -75,41 +79,27 @@ class FileHeader:
         if magic != MAGIC:
             raise NotPerfDataError(source, magic)
         if len(file) < PIPE_HEADER.size:
-            raise PerfDataError(
-                "ends within the header", source=source, offset=len(file), value=len(file)
-            )
+            raise error("ends within the header", len(file), len(file))
         size: int = PIPE_HEADER.unpack_from(file)[1]
         if size == PIPE_HEADER.size:
             return cls(None, 0, FileSection(size, len(file) - size), ())
         if size < FILE_HEADER.size:
-            raise PerfDataError("bad size of the header", source=source, offset=8, value=size)
+            raise error("bad size of the header", 8, size)
         if len(file) < FILE_HEADER.size:
-            raise PerfDataError(
-                "ends within the header", source=source, offset=len(file), value=len(file)
-            )
+            raise error("ends within the header", len(file), len(file))
         _, _, entry_size, attrs_offset, attrs_size, data_offset, data_size, _, _, *flags = (
             FILE_HEADER.unpack_from(file)
         )
         attrs = FileSection(attrs_offset, attrs_size)
         if entry_size < MIN_ATTR_SIZE + SECTION_ENTRY.size or entry_size > len(file):
-            raise PerfDataError(
-                "bad size of an attr's entry", source=source, offset=16, value=entry_size
-            )
+            raise error("bad size of an attr's entry", 16, entry_size)
         if attrs.end > len(file):
-            raise PerfDataError(
-                "the attrs lie outside of the file", source=source, offset=24, value=attrs_offset
-            )
+            raise error("the attrs lie outside of the file", 24, attrs_offset)
         if attrs_size % entry_size:
-            raise PerfDataError(
-                "the size of the attrs is not a multiple of their entries' size",
-                source=source,
-                offset=32,
-                value=attrs_size,
-            )
+            message = "the size of the attrs is not a multiple of their entries' size"
+            raise error(message, 32, attrs_size)
         if data_offset < FILE_HEADER.size:
-            raise PerfDataError(
-                "the records overlap the header", source=source, offset=40, value=data_offset
-            )
+            raise error("the records overlap the header", 40, data_offset)
         bits = sum(word << 64 * i for i, word in enumerate(flags))
         features = tuple(number for number in range(256) if bits >> number & 1)
         return cls(attrs, entry_size, FileSection(data_offset, data_size), features)
@@ -137,6 +127,10 @@ class RecordHeader(NamedTuple):
     type: int
     misc: int
     size: int
+
+    def error(self, message: str, source: str) -> PerfDataError:
+        """Return an error with the position and the size of the record."""
+        return PerfDataError(message, source=source, offset=self.offset, value=self.size)
 
 
 def check_not_truncated(mapped: mmap.mmap, size: int, source: str) -> None:
@@ -258,12 +252,7 @@ class RecordScan:
         """Bytes after the record that belong to it but are not counted in its size."""
         fixed = records.RECORD_CLASSES[header.type].layout.fixed
         if header.size < RECORD_HEADER.size + fixed.size:
-            raise PerfDataError(
-                "a record is too short",
-                source=self._source,
-                offset=header.offset,
-                value=header.size,
-            )
+            raise header.error("a record is too short", self._source)
         length: int = fixed.unpack_from(self._file, header.offset + RECORD_HEADER.size)[0]
         return length if header.type == _AUXTRACE else (length + 7) & ~7
 

@@ -135,21 +135,12 @@ def _payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
     start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
     if header.type == _COMPRESSED2:
         if end - start < _U64.size:
-            raise PerfDataError(
-                "a COMPRESSED2 record is too short",
-                source=source,
-                offset=header.offset,
-                value=header.size,
-            )
+            raise header.error("a COMPRESSED2 record is too short", source)
         (size,) = _U64.unpack_from(view, start)
         start += _U64.size
         if size > end - start:
-            raise PerfDataError(
-                "COMPRESSED2 says it has more bytes than its record",
-                source=source,
-                offset=header.offset,
-                value=size,
-            )
+            message = "COMPRESSED2 says it has more bytes than its record"
+            raise PerfDataError(message, source=source, offset=header.offset, value=size)
         end = start + size
     return view[start:end]
 

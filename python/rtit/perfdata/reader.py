@@ -182,12 +182,7 @@ class PerfData:
         view = self._files[file_index].view
         header = RecordHeader(offset, *RECORD_HEADER.unpack_from(view, offset))
         if not RECORD_HEADER.size <= header.size <= len(view) - offset:
-            raise PerfDataError(
-                "the file changed while it was read",
-                source=self.path,
-                offset=offset,
-                value=header.size,
-            )
+            raise header.error("the file changed while it was read", self.path)
         return RecordDecoder(view, self._layouts, self.path).decode(header)
 
     def auxtrace_buffers(self) -> dict[AuxBuffer, list[AuxChunk]]:
@@ -230,7 +225,7 @@ class PerfData:
             self._layouts,
             self.path,
             self.events,
-            aux.EventIdIndex(self._indexed(records.IdIndex)),
+            aux.index_event_ids(self._indexed(records.IdIndex), self.path),
             self.time_conversion,
         )
         self._dropped_bytes["samples"] = chunks.dropped_bytes

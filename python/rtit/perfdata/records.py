@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntFlag
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from rtit.errors import PerfDataError
 
@@ -333,12 +333,16 @@ COMPRESSED_TYPES = (81, 83)
 _R = TypeVar("_R", bound=Record)
 
 
+@dataclass_transform(eq_default=False)
 def record_type(
     number: int, name: str, fixed: str, tail: Tail = Tail.NONE
 ) -> Callable[[type[_R]], type[_R]]:
-    """Declare the layout of a class. Its fields are the values of `fixed`, then the tail."""
+    """Declare the layout of a record. The fields of the class are the values of `fixed`, then the
+    tail.
+    """
 
     def declare(cls: type[_R]) -> type[_R]:
+        cls = dataclass(slots=True, eq=False, repr=False)(cls)
         cls.layout = RecordLayout(number, name, struct.Struct("<" + fixed), tail)
         RECORD_CLASSES[number] = cls
         TYPE_NAMES[number] = name
@@ -388,7 +392,6 @@ def encode(
 
 
 @record_type(1, "MMAP", "ii QQQ", Tail.STRING)
-@dataclass(slots=True, eq=False, repr=False)
 class Mmap(Record):
     """An executable mapping, in the old form. `length` and `pgoff` are bytes."""
 
@@ -401,7 +404,6 @@ class Mmap(Record):
 
 
 @record_type(2, "LOST", "QQ")
-@dataclass(slots=True, eq=False, repr=False)
 class Lost(Record):
     """`lost` records of event `id` did not fit the buffer."""
 
@@ -410,7 +412,6 @@ class Lost(Record):
 
 
 @record_type(3, "COMM", "ii", Tail.STRING)
-@dataclass(slots=True, eq=False, repr=False)
 class Comm(Record):
     """The name of a thread; `by_exec`: an exec set it."""
 
@@ -425,7 +426,6 @@ class Comm(Record):
 
 
 @record_type(4, "EXIT", "iiii Q", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class Exit(Record):
     """A thread ended. `rest` is empty in perf's own files."""
 
@@ -448,7 +448,6 @@ class Exit(Record):
 
 
 @record_type(7, "FORK", "iiii Q")
-@dataclass(slots=True, eq=False, repr=False)
 class Fork(Record):
     """A thread started: `tid` of process `pid`, created by thread `ptid` of process `ppid`."""
 
@@ -460,7 +459,6 @@ class Fork(Record):
 
 
 @record_type(10, "MMAP2", "ii QQQ 24s II", Tail.STRING)
-@dataclass(slots=True, eq=False, repr=False)
 class Mmap2(Record):
     """An executable mapping. `length` and `pgoff` are bytes.
 
@@ -508,7 +506,6 @@ class Mmap2(Record):
 
 
 @record_type(11, "AUX", "QQQ")
-@dataclass(slots=True, eq=False, repr=False)
 class Aux(Record):
     """`length` bytes of AUX data from `aux_offset` on became readable. `flags`: see AuxFlag."""
 
@@ -518,7 +515,6 @@ class Aux(Record):
 
 
 @record_type(12, "ITRACE_START", "ii")
-@dataclass(slots=True, eq=False, repr=False)
 class ItraceStart(Record):
     """Tracing began while this thread ran."""
 
@@ -527,7 +523,6 @@ class ItraceStart(Record):
 
 
 @record_type(13, "LOST_SAMPLES", "Q")
-@dataclass(slots=True, eq=False, repr=False)
 class LostSamples(Record):
     """`lost` samples could not be written."""
 
@@ -535,7 +530,6 @@ class LostSamples(Record):
 
 
 @record_type(14, "SWITCH", "")
-@dataclass(slots=True, eq=False, repr=False)
 class Switch(Record):
     """The thread of the sample_id was switched in, or out (`is_out`)."""
 
@@ -546,7 +540,6 @@ class Switch(Record):
 
 
 @record_type(15, "SWITCH_CPU_WIDE", "ii")
-@dataclass(slots=True, eq=False, repr=False)
 class SwitchCpuWide(Record):
     """The thread of the sample_id was switched in or out on its CPU.
 
@@ -563,7 +556,6 @@ class SwitchCpuWide(Record):
 
 
 @record_type(17, "KSYMBOL", "QIHH", Tail.STRING)
-@dataclass(slots=True, eq=False, repr=False)
 class Ksymbol(Record):
     """Kernel code was added or, with bit 0 of `flags`, removed. `kind`: 1 BPF, 2 out of line."""
 
@@ -575,7 +567,6 @@ class Ksymbol(Record):
 
 
 @record_type(20, "TEXT_POKE", "QHH", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class TextPoke(Record):
     """Code at `address` changed from `old` to `new`. Empty `old`: there was no code; empty `new`:
     there is none any more.
@@ -604,7 +595,6 @@ class TextPoke(Record):
 
 
 @record_type(21, "AUX_OUTPUT_HW_ID", "Q")
-@dataclass(slots=True, eq=False, repr=False)
 class AuxOutputHwId(Record):
     """Which hardware counter writes its samples (PEBS) into the trace."""
 
@@ -612,7 +602,6 @@ class AuxOutputHwId(Record):
 
 
 @record_type(64, "HEADER_ATTR", "", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class HeaderAttr(Record):
     """Pipe mode: an attr (its own size field gives its length) and the ids of its event."""
 
@@ -620,7 +609,6 @@ class HeaderAttr(Record):
 
 
 @record_type(66, "HEADER_TRACING_DATA", "I", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class TracingData(Record):
     """Pipe mode: `length` bytes follow the record, rounded up to 8; not counted in its size."""
 
@@ -629,7 +617,6 @@ class TracingData(Record):
 
 
 @record_type(67, "HEADER_BUILD_ID", "i24s", Tail.STRING)
-@dataclass(slots=True, eq=False, repr=False)
 class BuildId(Record):
     """The build id of a file. Records before Linux 5.11 have no size; it is then 20."""
 
@@ -644,13 +631,11 @@ class BuildId(Record):
 
 
 @record_type(68, "FINISHED_ROUND", "")
-@dataclass(slots=True, eq=False, repr=False)
 class FinishedRound(Record):
     """No later record has a time before the latest of the round before this one."""
 
 
 @record_type(69, "ID_INDEX", "Q", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class IdIndex(Record):
     """The CPU and the thread of each event id and, if `perf inject` added records of virtual
     machines, the machine.
@@ -691,7 +676,6 @@ class IdIndex(Record):
 
 
 @record_type(70, "AUXTRACE_INFO", "II", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class AuxtraceInfo(Record):
     """How the AUX data was made. For `kind` 1 (Intel PT), `aux.IntelPtInfo` decodes `data`."""
 
@@ -701,7 +685,6 @@ class AuxtraceInfo(Record):
 
 
 @record_type(71, "AUXTRACE", "QQQIiiI")
-@dataclass(slots=True, eq=False, repr=False)
 class Auxtrace(Record):
     """`length` bytes of AUX data follow the record, not counted in its size.
 
@@ -719,7 +702,6 @@ class Auxtrace(Record):
 
 
 @record_type(79, "TIME_CONV", "QQQ", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class TimeConv(Record):
     """The conversion between TSC and perf clock; newer perf adds `rest`: time_cycles, time_mask,
     and the two bytes cap_user_time_zero and cap_user_time_short.
@@ -742,7 +724,6 @@ class TimeConv(Record):
 
 
 @record_type(80, "HEADER_FEATURE", "Q", Tail.BYTES)
-@dataclass(slots=True, eq=False, repr=False)
 class HeaderFeature(Record):
     """A header feature as a record, as in pipe mode. `data` is padded."""
 

@@ -139,62 +139,50 @@ _FieldSize = Callable[[Attr, memoryview], int]
 """
 
 
+def _u64(data: memoryview) -> int:
+    return int(_U64.unpack_from(data)[0])
+
+
 def _read_size(attr: Attr, data: memoryview) -> int:
     shape = attr.read_format
     times = bool(shape & _ENABLED) + bool(shape & _RUNNING)
     words_per_event = 1 + bool(shape & _ID) + bool(shape & _LOST)
-    count = _U64.unpack_from(data)[0] if shape & _GROUP else 1
+    count = _u64(data) if shape & _GROUP else 1
     return 8 * (bool(shape & _GROUP) + times + count * words_per_event)
 
 
-def _callchain_size(_: Attr, data: memoryview) -> int:
-    return 8 + 8 * int(_U64.unpack_from(data)[0])
-
-
-def _raw_size(_: Attr, data: memoryview) -> int:
-    return 4 + int(_U32.unpack_from(data)[0])
-
-
 def _branch_stack_size(attr: Attr, data: memoryview) -> int:
-    count = int(_U64.unpack_from(data)[0])
+    count = _u64(data)
     hw_index = 8 * bool(attr.branch_sample_type & _HW_INDEX)
     counters = 8 * count if attr.branch_sample_type & _COUNTERS else 0
     return 8 + hw_index + _BRANCH_ENTRY * count + counters
 
 
 def _registers_size(mask: int, data: memoryview) -> int:
-    return 8 + 8 * mask.bit_count() * bool(_U64.unpack_from(data)[0])
+    return 8 + 8 * mask.bit_count() * bool(_u64(data))
 
 
 def _stack_size(_: Attr, data: memoryview) -> int:
-    size = int(_U64.unpack_from(data)[0])
+    size = _u64(data)
     return 16 + size if size else 8
-
-
-def _word_size(_: Attr, _data: memoryview) -> int:
-    return 8
-
-
-def _aux_size(_: Attr, data: memoryview) -> int:
-    return 8 + int(_U64.unpack_from(data)[0])
 
 
 _VARIABLE_FIELDS: tuple[tuple[int, _FieldSize], ...] = (
     (SampleType.READ, _read_size),
-    (SampleType.CALLCHAIN, _callchain_size),
-    (SampleType.RAW, _raw_size),
+    (SampleType.CALLCHAIN, lambda _, data: 8 + 8 * _u64(data)),
+    (SampleType.RAW, lambda _, data: 4 + int(_U32.unpack_from(data)[0])),
     (SampleType.BRANCH_STACK, _branch_stack_size),
     (SampleType.REGS_USER, lambda attr, data: _registers_size(attr.sample_regs_user, data)),
     (SampleType.STACK_USER, _stack_size),
-    (SampleType.WEIGHT | SampleType.WEIGHT_STRUCT, _word_size),
-    (SampleType.DATA_SRC, _word_size),
-    (SampleType.TRANSACTION, _word_size),
+    (SampleType.WEIGHT | SampleType.WEIGHT_STRUCT, lambda _, _data: 8),
+    (SampleType.DATA_SRC, lambda _, _data: 8),
+    (SampleType.TRANSACTION, lambda _, _data: 8),
     (SampleType.REGS_INTR, lambda attr, data: _registers_size(attr.sample_regs_intr, data)),
-    (SampleType.PHYS_ADDR, _word_size),
-    (SampleType.CGROUP, _word_size),
-    (SampleType.DATA_PAGE_SIZE, _word_size),
-    (SampleType.CODE_PAGE_SIZE, _word_size),
-    (SampleType.AUX, _aux_size),
+    (SampleType.PHYS_ADDR, lambda _, _data: 8),
+    (SampleType.CGROUP, lambda _, _data: 8),
+    (SampleType.DATA_PAGE_SIZE, lambda _, _data: 8),
+    (SampleType.CODE_PAGE_SIZE, lambda _, _data: 8),
+    (SampleType.AUX, lambda _, data: 8 + _u64(data)),
 )
 
 
@@ -283,9 +271,7 @@ class RecordDecoder:
         record = cls(*header, sample_id, *values)
         problem = record.problem()
         if problem:
-            raise PerfDataError(
-                problem, source=self._source, offset=header.offset, value=header.size
-            )
+            raise header.error(problem, self._source)
         return record
 
     def _sample(self, header: RecordHeader) -> Record:
@@ -316,9 +302,4 @@ class RecordDecoder:
 
     def _too_short(self, header: RecordHeader) -> PerfDataError:
         name = records.TYPE_NAMES.get(header.type, f"TYPE_{header.type}")
-        return PerfDataError(
-            f"a {name} record is too short",
-            source=self._source,
-            offset=header.offset,
-            value=header.size,
-        )
+        return header.error(f"a {name} record is too short", self._source)

@@ -271,16 +271,25 @@ class Writer:
         self.pt_bytes = 0
         """Bytes of all chunks, with padding."""
         self._buffers: dict[tuple[int, int], tuple[int, int]] = {}
-        info = IntelPtInfo.for_recording(
+        info = IntelPtInfo(
             pmu_type=pmu_type,
-            time=time,
-            tsc_ctc=tsc_ctc,
-            max_nonturbo_ratio=max_nonturbo_ratio,
-            mtc_freq_bits=mtc_freq_bits,
-            filter=filter,
-            cap_event_trace=cap_event_trace,
-            snapshot=snapshot,
+            time_shift=time.shift,
+            time_mult=time.mult,
+            time_zero=time.zero,
+            cap_user_time_zero=1,
+            tsc_bit=config_mask("tsc"),
+            noretcomp_bit=config_mask("noretcomp"),
             have_sched_switch=switches,
+            snapshot_mode=int(snapshot),
+            per_cpu_mmaps=int(per_cpu),
+            mtc_bit=config_mask("mtc"),
+            mtc_freq_bits=mtc_freq_bits,
+            tsc_ctc_n=tsc_ctc[0],
+            tsc_ctc_d=tsc_ctc[1],
+            cyc_bit=config_mask("cyc"),
+            max_nonturbo_ratio=max_nonturbo_ratio,
+            filter=filter or None,
+            cap_event_trace=int(cap_event_trace),
         )
         initial_features = self._features()
         self._file = OutputFile(path)
@@ -459,9 +468,8 @@ class Writer:
         index, expected = self._buffers.get(buffer, (len(self._buffers), 0))
         start = expected if offset is None else offset
         values = (len(view) + padding, start, reference_tsc, index, tid, cpu, 0)
-        record = self._encode(records.Auxtrace, *values)
         record_offset = self._file.offset
-        self._file.append(record, view, bytes(padding))
+        self._append(records.Auxtrace, *values, data=(view, bytes(padding)))
         self._index.append(record_offset)
         self._buffers[buffer] = (index, start + len(view) + padding)
         self.pt_bytes += len(view) + padding
@@ -563,22 +571,15 @@ class Writer:
         tail: bytes = b"",
         misc: int = 0,
         sample_id: bytes = b"",
+        data: Sequence[bytes | memoryview] = (),
     ) -> None:
-        self._file.append(self._encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id))
-
-    def _encode(
-        self,
-        cls: type[records.Record],
-        *values: object,
-        tail: bytes = b"",
-        misc: int = 0,
-        sample_id: bytes = b"",
-    ) -> bytes:
+        """Write a record, and the `data` after it that its size does not count."""
         self._check()
         try:
-            return records.encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
+            record = records.encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
         except struct.error as error:
             raise ValueError(f"{cls.layout.name}: {error}") from error
+        self._file.append(record, *data)
 
     def _check(self) -> None:
         if self._file.closed or self._file.failed:

@@ -1,13 +1,21 @@
-"""The value that every event of a processor works on: its trace unit, which holds the state."""
+"""Base of the processor model: the value that every event works on, the checks of events, and the
+fields of the architectural state that an event can change.
+
+An instruction must be at the current IP, or after it in straight code; its target must be an
+existing address; its CPL must permit it. All checks raise IllegalEvent before anything changes. A
+processor that is not `checked` refuses only values that are no addresses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypedDict
 
-from rtit.registers import FULL, Profile
+from rtit.registers import FULL, Profile, is_canonical
 from rtit.unit.arch_state import ArchState
-from rtit.unit.illegal_events import require
+from rtit.unit.enables import linear_address
+from rtit.unit.illegal_events import require, require_addresses
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.snapshots import Snapshot
@@ -46,8 +54,8 @@ class Cpu:
     def arch(self) -> ArchState:
         """The architectural state as far as tracing sees it.
 
-        It can be set while TraceEn is 0, to begin elsewhere; IllegalEvent while it is 1, for then
-        events change it. To go back to an earlier point of a run, `restore` its `snapshot`.
+        It can be set while TraceEn is 0, to start elsewhere. Raises IllegalEvent while TraceEn is
+        1, because then events change it. `restore` a `snapshot` to return to an earlier state.
         """
         return self.unit.state.arch
 
@@ -63,16 +71,16 @@ class Cpu:
         return self.unit.state.ip
 
     def snapshot(self) -> Snapshot:
-        """Processor and trace unit by value, between two events. Memory is no part of it."""
+        """Return the state of processor and trace unit, between two events, without memory."""
         return self.unit.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on as the processor that the snapshot was taken from, also while TraceEn is 1."""
+        """Replace the state by that of a snapshot, also while TraceEn is 1."""
         self.unit.restore(snapshot)
 
 
 def _with_clock_leaf(profile: Profile, time: TimeModel) -> Profile:
-    """`profile` with the clock of `time` in CPUID.15H, if it has that leaf."""
+    """Return `profile` with the clock of `time` in CPUID.15H, if it has that leaf."""
     ratio = time.tsc_numerator, time.tsc_denominator
     if (profile.tsc_numerator, profile.tsc_denominator) in (ratio, (0, 0)):
         return profile
@@ -83,3 +91,107 @@ def _with_clock_leaf(profile: Profile, time: TimeModel) -> Profile:
         tsc_denominator=denominator,
         crystal_hz=time.crystal_hz,
     )
+
+
+def require_reachable_ip(cpu: Cpu, ip: int) -> None:
+    """Require that straight code leads from the current IP to `ip`.
+
+    While ContextEn is 0 the current IP is unknown, because code outside the context needs no event.
+    """
+    require_addresses(ip)
+    state = cpu.unit.state
+    if cpu.checked and state.trigger_en and state.context_en:
+        here = linear_address(cpu.unit, ip)
+        follows = _follows_in_straight_code(state.arch, state.ip, here)
+        require(follows, f"{here:#x} is not the next instruction, which is at {state.ip:#x}")
+
+
+def require_valid_target(cpu: Cpu, target: int, arch: ArchState | None = None) -> None:
+    """Require that `target` is an address in the state `arch`, that after the branch or event."""
+    require_addresses(target)
+    if not cpu.checked:
+        return
+    if (cpu.arch if arch is None else arch).bits == 64:
+        width = cpu.unit.profile.linear_width
+        require(is_canonical(target, width), f"the target {target:#x} is not canonical")
+    else:
+        require(not target >> 32, f"the target {target:#x} is beyond 32 bits")
+
+
+def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
+    """Require that an instruction at `ip`, followed by one at `next_ip`, is possible."""
+    require_reachable_ip(cpu, ip)
+    if next_ip is not None:
+        require_addresses(next_ip)
+        follows = next_ip != ip and _follows_in_straight_code(cpu.arch, ip, next_ip)
+        require(follows or not cpu.checked, f"the instruction after {ip:#x} is at {next_ip:#x}")
+
+
+def require_cpl(cpu: Cpu, cpl: int, what: str) -> None:
+    """Require the CPL at which `what` may be executed."""
+    privilege = cpu.arch.privilege
+    require(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
+
+
+def _follows_in_straight_code(arch: ArchState, before: int, after: int) -> bool:
+    """Return whether straight code leads from one IP to another; addresses wrap around."""
+    width = 64 if arch.bits == 64 else 32
+    return not (after - before) >> (width - 1) & 1
+
+
+class StateChanges(TypedDict, total=False):
+    """Fields of `ArchState` that a far transfer, an event or a VMX transition changes.
+
+    A field that is not given has the value that the event implies, or stays as it was. State that
+    only other events change is not an argument: transactions, enclaves, VMX operation and SMM.
+    """
+
+    cpl: int
+    cs_l: bool
+    cs_d: bool
+    lma: bool
+    real_mode: bool
+    v86: bool
+    cs_base: int
+    cr3: int
+    pae_paging: bool
+    opted_out_enclave: bool
+    interrupt_flag: bool
+
+
+class ModeChanges(TypedDict, total=False):
+    """The fields that an instruction other than a branch or MOV CR3 can change."""
+
+    cs_l: bool
+    cs_d: bool
+    lma: bool
+    real_mode: bool
+    pae_paging: bool
+    interrupt_flag: bool
+
+
+_CHANGEABLE = frozenset(StateChanges.__annotations__)
+
+
+def apply_changes(arch: ArchState, changes: StateChanges) -> ArchState:
+    """Return `arch` with the changes.
+
+    Raises TypeError for a field that is not in `StateChanges`, UsageError for an impossible state.
+    """
+    if wrong := changes.keys() - _CHANGEABLE:
+        raise TypeError(f"an event cannot change {min(wrong)!r} of the state")
+    return replace(arch, **changes) if changes else arch
+
+
+def kernel_entry_changes(arch: ArchState) -> StateChanges:
+    """Return what SYSCALL, SYSENTER and delivery through an interrupt gate change.
+
+    CPL 0, 64-bit code in long mode, RFLAGS.IF=0.
+    """
+    if arch.real_mode:
+        return {"interrupt_flag": False}
+    if arch.lma:
+        kernel = StateChanges(cpl=0, v86=False, cs_l=True, cs_d=False)
+    else:
+        kernel = StateChanges(cpl=0, v86=False)
+    return {**kernel, "interrupt_flag": False}

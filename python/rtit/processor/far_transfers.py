@@ -6,18 +6,16 @@ from dataclasses import replace
 from typing import Unpack
 
 from rtit.errors import UsageError
-from rtit.processor.checks import (
-    require_cpl,
-    require_instruction,
-    require_reachable_ip,
-    require_valid_target,
-)
-from rtit.processor.core import Cpu
-from rtit.processor.state_changes import (
+from rtit.processor.core import (
+    Cpu,
     ModeChanges,
     StateChanges,
     apply_changes,
     kernel_entry_changes,
+    require_cpl,
+    require_instruction,
+    require_reachable_ip,
+    require_valid_target,
 )
 from rtit.unit.arch_state import CODE_BITS, MODE_FIELDS
 from rtit.unit.events.event_trace import CfeType, EventReport, page_fault_report
@@ -34,26 +32,24 @@ def far(
     times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
-    makes.
-    """
+    """Execute a far branch: far JMP, CALL or RET, IRET, SYSRET and the like."""
     require_instruction(cpu, ip)
     _transfer(cpu, target, None, times, changes)
 
 
 def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[StateChanges]) -> None:
-    """SYSCALL or SYSENTER to `target` at CPL 0, with RFLAGS.IF=0 (as IA32_FMASK has it for SYSCALL
-    in every operating system).
+    """Execute SYSCALL or SYSENTER to `target` at CPL 0, with RFLAGS.IF=0.
+
+    For SYSCALL, operating systems set IA32_FMASK so.
     """
     require_instruction(cpu, ip)
     _transfer(cpu, target, None, AT_ONCE, {**kernel_entry_changes(cpu.arch), **changes})
 
 
 def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[StateChanges]) -> None:
-    """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits, with
-    RFLAGS.IF=1.
+    """Return from CPL 0 to `target` at CPL 3 by SYSRET, SYSEXIT or IRET, with RFLAGS.IF=1.
 
-    IllegalEvent for another width than 16, 32 or 64, and at another CPL.
+    Raises IllegalEvent at another CPL, and if `bits`, the code width, is not 16, 32 or 64.
     """
     require_cpl(cpu, 0, "a return to user code")
     require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
@@ -70,7 +66,7 @@ def iret(
     times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """IRET at `ip` to `target`; `changes` say all that it restores, but for RFLAGS.IF, which is 1
+    """Execute IRET at `ip`; `changes` are all that it restores, except RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
     """
     require_instruction(cpu, ip)
@@ -90,7 +86,7 @@ def interrupt(
     times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
+    """Deliver an interrupt or NMI before the instruction at `ip`, handled at CPL 0 with
     RFLAGS.IF=0.
     """
     report = EventReport(CfeType.INTR, vector)
@@ -107,8 +103,8 @@ def exception(
     times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
-    RFLAGS.IF=0; through a trap gate `interrupt_flag` is what it was.
+    """Deliver an exception at the instruction at `ip` (a trap: before it), handled at CPL 0 with
+    RFLAGS.IF=0; through a trap gate `interrupt_flag` stays.
 
     `cr2`, the linear address, makes it a page fault.
     """
@@ -125,16 +121,17 @@ def software_interrupt(
     times: OperationTimes = AT_ONCE,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
+    """Execute INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
     require_instruction(cpu, ip)
     report = EventReport(CfeType.INTR, vector)
     _transfer(cpu, handler, ip, times, {**kernel_entry_changes(cpu.arch), **changes}, report)
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
-    """STI, CLI, POPF, MOV CR0, MOV CR4 or WRMSR at `ip` changes what `changes` say; UsageError for
-    anything that does not change without a branch. IllegalEvent above CPL 0 for anything but
-    `interrupt_flag`, which IOPL may allow.
+    """Execute STI, CLI, POPF, MOV CR0, MOV CR4 or WRMSR at `ip` with these `changes`.
+
+    Raises UsageError for state that does not change without a branch, IllegalEvent above CPL 0 for
+    any field other than `interrupt_flag`, which IOPL may allow.
     """
     if wrong := changes.keys() - MODE_FIELDS:
         raise UsageError(f"{min(wrong)} does not change without a branch")
@@ -145,7 +142,7 @@ def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges])
 
 
 def user_interrupt(cpu: Cpu, ip: int, handler: int, vector: int) -> None:
-    """A user interrupt is delivered to `handler` before the instruction at `ip`, at CPL 3."""
+    """Deliver a user interrupt to `handler` before the instruction at `ip`, at CPL 3."""
     require_cpl(cpu, 3, "the handler of a user interrupt")
     require_reachable_ip(cpu, ip)
     require_valid_target(cpu, handler)
@@ -153,7 +150,7 @@ def user_interrupt(cpu: Cpu, ip: int, handler: int, vector: int) -> None:
 
 
 def uiret(cpu: Cpu, ip: int, target: int) -> None:
-    """UIRET at `ip` to `target`, at CPL 3."""
+    """Execute UIRET at `ip` to `target`, at CPL 3."""
     require_cpl(cpu, 3, "UIRET")
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
@@ -161,7 +158,7 @@ def uiret(cpu: Cpu, ip: int, target: int) -> None:
 
 
 def mov_cr3(cpu: Cpu, ip: int, next_ip: int, value: int) -> None:
-    """MOV to CR3, at CPL 0."""
+    """Execute MOV to CR3, at CPL 0."""
     require_cpl(cpu, 0, "MOV CR3")
     require_instruction(cpu, ip, next_ip)
     cpu.unit.mov_cr3(ip, next_ip, replace(cpu.arch, cr3=value))
@@ -192,10 +189,10 @@ def _transfer(
 def task_switch_fault(
     cpu: Cpu, ip: int, handler: int, *, vector: int = 10, **changes: Unpack[StateChanges]
 ) -> None:
-    """A task switch that began at `ip` faults after it has committed: FUP has `ip`.
+    """Deliver the fault of a task switch at `ip` that has committed: the FUP has `ip`.
 
-    The stack has the new task's IP, which is in no packet. `changes` are what the new task and
-    the handler have changed, CR3 for one.
+    The stack has the new task's IP, which is in no packet. `changes` are those of the new task and
+    the handler, such as CR3.
     """
     require_reachable_ip(cpu, ip)
     arch = apply_changes(cpu.arch, {"interrupt_flag": False, **changes})

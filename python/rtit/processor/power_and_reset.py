@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rtit.processor.checks import require_cpl, require_instruction, require_reachable_ip
-from rtit.processor.core import Cpu
+from rtit.processor.core import Cpu, require_cpl, require_instruction, require_reachable_ip
 from rtit.unit.arch_state import ArchState
 from rtit.unit.enables import linear_address, switch_context
 from rtit.unit.events.enclave import leave_enclave
@@ -15,10 +14,10 @@ from rtit.unit.illegal_events import require, require_no_transaction
 def mwait(
     cpu: Cpu, ip: int, next_ip: int, hints: int, extensions: int = 0, *, entered: bool = True
 ) -> None:
-    """MWAIT at `ip`, or an I/O read that becomes one; `hints` is EAX, `extensions` ECX.
+    """Execute MWAIT at `ip`, or an I/O read that becomes one; `hints` is EAX, `extensions` ECX.
 
-    `entered` False: it does not sleep, since the monitor is not armed or a virtual interrupt is
-    delivered. An MWAIT that faults or exits is the exception or VM exit alone.
+    `entered` False: it does not sleep, because the monitor is not armed or a virtual interrupt is
+    delivered. An MWAIT that faults or exits is only the exception or VM exit.
     """
     require_instruction(cpu, ip, next_ip)
     require_awake(cpu.unit, "MWAIT is executed by a processor")
@@ -29,7 +28,7 @@ def mwait(
 
 
 def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
-    """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
+    """Execute UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
     require_instruction(cpu, ip, next_ip)
     require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
     if entered:
@@ -39,7 +38,7 @@ def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = Tr
 
 
 def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """HLT at `ip`: C1. IllegalEvent if it sleeps, and above CPL 0."""
+    """Execute HLT at `ip`: C1. Raises IllegalEvent above CPL 0."""
     require_cpl(cpu, 0, "HLT")
     require_instruction(cpu, ip, next_ip)
     require_awake(cpu.unit, "HLT is executed by a processor")
@@ -48,51 +47,52 @@ def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
 
 
 def duty_cycle(cpu: Cpu, ip: int, state: int, *, ticks: int = 0) -> None:
-    """Hardware duty cycling puts the core to sleep before `ip`, and wakes it."""
+    """Put the core to sleep before `ip`, and wake it: hardware duty cycling."""
     require_duration(ticks)
     cpu.unit.sleep(ip, state, hardware=True)
     cpu.unit.wake(last=state, deepest=state, reason=8, ticks=ticks)
 
 
 def resolve_deeper(cpu: Cpu, state: int, sub_state: int = 0) -> None:
-    """The sleeping thread goes to another C-state. IllegalEvent unless it sleeps."""
+    """Move the sleeping thread to another C-state. Raises IllegalEvent unless it sleeps."""
     sleeps = cpu.unit.state.asleep or cpu.unit.state.in_unreported_sleep
     require(sleeps, "a C-state resolves to another, but the processor does not sleep")
     cpu.unit.sleep(cpu.unit.state.ip, state, sub_state)
 
 
 def wake(cpu: Cpu, *, last: int, deepest: int, reason: int = 1, ticks: int = 0) -> None:
-    """Back to C0; see `TraceUnit.wake`."""
+    """Return to C0; see `TraceUnit.wake`."""
     cpu.unit.wake(last=last, deepest=deepest, reason=reason, ticks=ticks)
 
 
 def stop_clocks(cpu: Cpu, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
-    """TM1, TM2, STPCLK# or a frequency change stops execution; see `TraceUnit.stop_clocks`."""
+    """Stop execution: TM1, TM2, STPCLK# or a frequency change; see `TraceUnit.stop_clocks`."""
     cpu.unit.stop_clocks(ip, ticks=ticks, ratio=ratio)
 
 
 def change_frequency(cpu: Cpu, ratio: int) -> None:
-    """A frequency change that stops nothing."""
+    """Change the frequency without stopping the clock."""
     cpu.unit.change_frequency(ratio)
 
 
 def reset(cpu: Cpu, *, cold: bool = True) -> None:
-    """RESET: the processor starts at F000:FFF0 (section 33.3.4)."""
+    """Reset the processor, which starts at F000:FFF0 (section 33.3.4)."""
     cpu.unit.reset(cold=cold)
     switch_context(cpu.unit, 0xFFF0, ArchState.after_reset())
 
 
 def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
-    """INIT before the instruction at `ip`; PT goes on. A processor that is not the boot
-    processor (`bsp` False) waits for SIPI. IllegalEvent in VMX operation, where INIT is blocked
-    or leads to a VM exit.
+    """Handle INIT before the instruction at `ip`; tracing continues.
+
+    A processor that is not the boot processor (`bsp` False) waits for SIPI. Raises IllegalEvent in
+    VMX operation, where INIT is blocked or causes a VM exit.
     """
     vmx = cpu.arch.vmx
     require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
     require_awake(cpu.unit, "INIT comes to a processor")
     require_reachable_ip(cpu, ip)
+    require_no_transaction(cpu.arch, "INIT")
     if bsp:
-        require_no_transaction(cpu.arch, "INIT")
         leave_enclave(cpu.unit, ip)
         cpu.unit.transfer(
             0xFFF0, ArchState.after_reset(), event_ip=ip, report=EventReport(CfeType.INIT)
@@ -102,12 +102,12 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
 
 
 def sipi(cpu: Cpu, vector: int) -> None:
-    """A start-up IPI; see `TraceUnit.sipi`."""
+    """Handle a start-up IPI; see `TraceUnit.sipi`."""
     cpu.unit.sipi(vector)
 
 
 def shutdown(cpu: Cpu, ip: int) -> None:
-    """Shutdown, as after a triple fault, with `ip` not completed: C1. IllegalEvent if it sleeps."""
+    """Shut down, as after a triple fault; the instruction at `ip` has not completed."""
     require_awake(cpu.unit, "shutdown comes to a processor")
     require_reachable_ip(cpu, ip)
     cpu.unit.shutdown(ip)

@@ -19,7 +19,7 @@ _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
 
 def rdmsr(cpu: Cpu, msr: int) -> int:
-    """RDMSR, which the program at hand executes: what `get_msr` gives, at CPL 0 alone.
+    """Execute RDMSR, at CPL 0 only; returns the value as `get_msr`.
 
     Raises GeneralProtection at another CPL, and for an MSR that is not there.
     """
@@ -30,7 +30,7 @@ def rdmsr(cpu: Cpu, msr: int) -> int:
 def wrmsr(
     cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
 ) -> None:
-    """WRMSR, which the program at hand executes: what `set_msr` does, at CPL 0 alone.
+    """Execute WRMSR, at CPL 0 only, with the effects of `set_msr`.
 
     Raises GeneralProtection, and then nothing has changed.
     """
@@ -44,7 +44,7 @@ def _require_cpl_0(cpu: Cpu, what: str) -> None:
 
 
 def get_msr(cpu: Cpu, msr: int) -> int:
-    """What an MSR holds, for whoever drives the processor, whatever the program is at.
+    """Return the value of an MSR, in any state of the program.
 
     Raises GeneralProtection for one that is not there.
     """
@@ -54,13 +54,13 @@ def get_msr(cpu: Cpu, msr: int) -> int:
 def set_msr(
     cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
 ) -> None:
-    """Whoever drives the processor writes an MSR, whatever the program is at.
+    """Write an MSR, in any state of the program.
 
-    But for the privilege it is WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then
-    nothing has changed.
-    IllegalEvent, where the architecture says nothing, for a value beyond 64 bits, and if TraceEn is
-    set without a destination: FabricEn without a `fabric`, or memory while the output
-    MSRs still have their reset values, which are 128 bytes at address 0.
+    Has the effects of WRMSR without its check of the CPL; see `TraceUnit.wrmsr`. Raises
+    GeneralProtection, and then nothing has changed. Raises IllegalEvent, which the architecture
+    does not define, for a value beyond 64 bits, and if TraceEn is set without a destination:
+    FabricEn without a `fabric`, or memory while the output MSRs have their reset values, which are
+    128 bytes at address 0.
     """
     require_bits("an MSR", value, 64)
     if msr == Msr.CTL and value & _TRACE_EN:
@@ -85,8 +85,9 @@ def _require_configured_output(cpu: Cpu, ctl: int) -> None:
 
 
 def cpuid(cpu: Cpu, leaf: int, subleaf: int = 0) -> Leaf:
-    """CPUID, as far as PT is concerned; CPUID.(0DH,1):EBX is the size of an XSAVE area with x87,
-    SSE, and PT state if IA32_XSS[8] is 1.
+    """Return a CPUID leaf with the bits about PT.
+
+    CPUID.(0DH,1):EBX is the size of an XSAVE area with x87, SSE, and PT state if IA32_XSS[8] is 1.
     """
     profile = cpu.unit.profile
     found = profile.cpuid(leaf, subleaf)
@@ -104,14 +105,14 @@ def msrs(cpu: Cpu) -> tuple[int, ...]:
 
 
 def at(cpu: Cpu, clock: int) -> None:
-    """`clock` instructions have retired by now. IllegalEvent if the clock goes back."""
+    """Advance to `clock` retired instructions. Raises IllegalEvent if the clock goes back."""
     cpu.unit.at(clock)
 
 
 def xsaves(
     cpu: Cpu, ip: int, next_ip: int, *, rfbm: int = 1 << 8, completes: bool = True
 ) -> bytes | None:
-    """XSAVES; see `TraceUnit.xsaves`."""
+    """Execute XSAVES; see `TraceUnit.xsaves`."""
     return cpu.unit.xsaves(ip, next_ip, rfbm=rfbm, completes=completes)
 
 
@@ -124,17 +125,17 @@ def xrstors(
     rfbm: int = 1 << 8,
     completes: bool = True,
 ) -> None:
-    """XRSTORS; see `TraceUnit.xrstors`."""
+    """Execute XRSTORS; see `TraceUnit.xrstors`."""
     cpu.unit.xrstors(ip, next_ip, component, rfbm=rfbm, completes=completes)
 
 
 def last_branch(cpu: Cpu, from_ip: int, to_ip: int, info: int = 0) -> None:
-    """A branch that LBR may record."""
+    """Return a branch that LBR may record."""
     cpu.unit.last_branch(from_ip, to_ip, info)
 
 
 def last_exception(cpu: Cpu, from_ip: int, to_ip: int) -> None:
-    """The branch before an exception, for LER."""
+    """Return the branch before an exception, for LER."""
     cpu.unit.last_exception(from_ip, to_ip)
 
 
@@ -153,8 +154,10 @@ class DecodeSettings(TypedDict):
 
 
 def decode_settings(cpu: Cpu) -> DecodeSettings:
-    """The settings with which `rtit.decode(packets, image, **settings)` decodes the trace that
-    TraceEn started last, also after its end; `guest_tsc` is that of the guest that runs now.
+    """Return the settings for `rtit.decode(packets, image, **settings)`.
+
+    They are those of the trace that TraceEn started last, also after its end; `guest_tsc` is that
+    of the guest that runs now.
     """
     unit, configuration, controls = cpu.unit, cpu.unit.configuration, cpu.arch.controls
     profile, time = unit.profile, unit.time

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-from rtit.processor.checks import (
+from rtit.processor.core import (
+    Cpu,
+    StateChanges,
+    apply_changes,
+    kernel_entry_changes,
     require_cpl,
     require_instruction,
     require_reachable_ip,
     require_valid_target,
 )
-from rtit.processor.core import Cpu
-from rtit.processor.state_changes import StateChanges, apply_changes, kernel_entry_changes
 from rtit.unit.arch_state import NO_CONTROLS, ArchState, VmxControls
 from rtit.unit.events.vmx import EntryFailure
 
 
 def eenter(cpu: Cpu, ip: int, target: int, *, debug: bool = False, opt_in: bool = False) -> None:
-    """ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
+    """Execute ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.enclave_enter(ip, target, debug=debug, opt_in=opt_in)
 
 
 def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
-    """ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
+    """Execute ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
     require_instruction(cpu, ip)
     if target is not None:
         require_valid_target(cpu, target)
@@ -32,7 +34,7 @@ def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
 
 
 def eexit(cpu: Cpu, ip: int, target: int) -> None:
-    """ENCLU[EEXIT]."""
+    """Execute ENCLU[EEXIT]."""
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.enclave_exit(ip, target)
@@ -48,7 +50,7 @@ def aex(
     cr2: int | None = None,
     **changes: Unpack[StateChanges],
 ) -> None:
-    """Asynchronous enclave exit or enclave exiting event, handled at CPL 0 with RFLAGS.IF=0;
+    """Leave an enclave by an asynchronous exit or exiting event, handled at CPL 0 with RFLAGS.IF=0;
     see `TraceUnit.enclave_event`.
     """
     arch = cpu.unit.state.arch
@@ -59,36 +61,36 @@ def aex(
 
 
 def getsec(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """GETSEC[SENTER] or GETSEC[ENTERACCS], at CPL 0."""
+    """Execute GETSEC[SENTER] or GETSEC[ENTERACCS], at CPL 0."""
     require_cpl(cpu, 0, "GETSEC")
     require_instruction(cpu, ip, next_ip)
     cpu.unit.getsec(ip, next_ip)
 
 
 def senter_sleep(cpu: Cpu, ip: int) -> None:
-    """The SENTER sleep state of a responding processor."""
+    """Enter the SENTER sleep state of a responding processor."""
     require_reachable_ip(cpu, ip)
     cpu.unit.senter_sleep(ip)
 
 
 def acm_begin(cpu: Cpu, ip: int) -> None:
-    """An authenticated code module is set up."""
+    """Start an authenticated code module."""
     cpu.unit.acm_begin(ip)
 
 
 def acm_end(cpu: Cpu, target: int) -> None:
-    """It has ended."""
+    """End the authenticated code module."""
     cpu.unit.acm_end(target)
 
 
 def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
-    """SMI before the instruction at `ip`; see `TraceUnit.smi`."""
+    """Handle an SMI before the instruction at `ip`; see `TraceUnit.smi`."""
     require_reachable_ip(cpu, ip)
     cpu.unit.smi(ip, smbase, aep=aep)
 
 
 def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[StateChanges]) -> None:
-    """RSM; `changes` are what the handler changed in the saved state."""
+    """Execute RSM; `changes` are those of the handler to the saved state."""
     smram = cpu.unit.state.smram
     arch = apply_changes(smram.arch, changes) if smram is not None and changes else None
     if target is not None:
@@ -108,7 +110,7 @@ def smm_vm_exit(
     enclave_ip: int | None = None,
     **changes: Unpack[StateChanges],
 ) -> int | None:
-    """SMM VM exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
+    """Exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
 
     `controls` are those of the SMM-transfer VMCS.
     """
@@ -143,25 +145,25 @@ def smm_vm_entry(
 
 
 def vmxon(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """VMXON; see `TraceUnit.vmxon`."""
+    """Execute VMXON; see `TraceUnit.vmxon`."""
     require_instruction(cpu, ip, next_ip)
     cpu.unit.vmxon(ip, next_ip)
 
 
 def vmxoff(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """VMXOFF."""
+    """Execute VMXOFF."""
     require_instruction(cpu, ip, next_ip)
     cpu.unit.vmxoff(ip, next_ip)
 
 
 def vmptrld(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
-    """A successful VMPTRLD of `pointer`."""
+    """Execute a successful VMPTRLD of `pointer`."""
     require_instruction(cpu, ip, next_ip)
     cpu.unit.vmptrld(ip, next_ip, pointer)
 
 
 def vmclear(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
-    """A successful VMCLEAR of `pointer`."""
+    """Execute a successful VMCLEAR of `pointer`."""
     require_instruction(cpu, ip, next_ip)
     cpu.unit.vmclear(ip, next_ip, pointer)
 
@@ -177,7 +179,7 @@ def vm_entry(
     host_ip: int | None = None,
     **changes: Unpack[StateChanges],
 ) -> EntryFailure | None:
-    """VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
+    """Execute VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """
     guest = apply_changes(cpu.unit.state.arch, changes)
@@ -200,7 +202,7 @@ def vm_exit(
     enclave_ip: int | None = None,
     **changes: Unpack[StateChanges],
 ) -> int | None:
-    """VM exit from the guest at `guest_ip` to the host at `target`. Returns the guest's
+    """Exit from the guest at `guest_ip` to the host at `target`. Returns the guest's
     IA32_RTIT_CTL as the VMCS saves it, if it does; see `TraceUnit.vm_exit`.
 
     The host's state is that at VM entry, with RFLAGS.IF=0, and `changes`.

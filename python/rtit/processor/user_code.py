@@ -1,73 +1,70 @@
 """Instructions of user code: near branches, transactions, PTWRITE and PEBS (sections 33.2.1.1,
 33.2.1.2, 33.2.2, 33.2.9.1, 33.4.2.26).
 
-IllegalEvent for an instruction that cannot be reached from the current IP, and for a target that
-does not exist.
+All raise IllegalEvent for an instruction that cannot be reached from the current IP, and for a
+target that does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rtit.processor.checks import require_instruction, require_reachable_ip, require_valid_target
-from rtit.processor.core import Cpu
+from rtit.processor.core import Cpu, require_instruction, require_reachable_ip, require_valid_target
 from rtit.unit.enables import linear_address
-from rtit.unit.events.instrumentation import BlockItems
+from rtit.unit.events.inserted_packets import BlockItems
 from rtit.unit.illegal_events import require
 
 
 def retire(cpu: Cpu, next_ip: int) -> None:
-    """Instructions that change nothing have brought the processor to `next_ip`."""
+    """Retire instructions without events, up to `next_ip`."""
     require_reachable_ip(cpu, next_ip)
     cpu.unit.retire(next_ip)
 
 
 def conditional(cpu: Cpu, ip: int, next_ip: int, target: int, taken: bool) -> None:
-    """Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`."""
+    """Execute Jcc, J*CXZ or LOOP*, to `target` if `taken`, else to `next_ip`."""
     require_instruction(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.conditional(ip, next_ip, target, taken)
 
 
 def jump(cpu: Cpu, ip: int, target: int) -> None:
-    """Direct near JMP."""
+    """Execute a direct near JMP."""
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.jump(ip, target)
 
 
 def call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
-    """Direct near CALL."""
+    """Execute a direct near CALL."""
     require_instruction(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.call(ip, next_ip, target)
 
 
 def indirect_jump(cpu: Cpu, ip: int, target: int) -> None:
-    """Indirect near JMP."""
+    """Execute an indirect near JMP."""
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.indirect_jump(ip, target)
 
 
 def indirect_call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
-    """Indirect near CALL."""
+    """Execute an indirect near CALL."""
     require_instruction(cpu, ip, next_ip)
     require_valid_target(cpu, target)
     cpu.unit.indirect_call(ip, next_ip, target)
 
 
 def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None:
-    """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
-    another.
-    """
+    """Execute a near RET; `operand_size` is 16, 32 or 64, by default the width of the code."""
     require_instruction(cpu, ip)
     require_valid_target(cpu, target)
     cpu.unit.ret(ip, target, operand_size)
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """XBEGIN or XACQUIRE lock at `ip`, executed transactionally. A nested one sends no packet."""
+    """Execute XBEGIN or an XACQUIRE lock at `ip`. A nested one sends no packet."""
     require_instruction(cpu, ip, next_ip)
     if cpu.unit.state.arch.in_tx:
         cpu.unit.state.ip = linear_address(cpu.unit, next_ip)
@@ -76,9 +73,9 @@ def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
 
 
 def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) -> None:
-    """XEND or XRELEASE lock at `ip`, which commits if it is the outermost one.
+    """Execute XEND or an XRELEASE lock at `ip`, which commits if it is the outermost one.
 
-    IllegalEvent outside a transaction.
+    Raises IllegalEvent outside a transaction.
     """
     require_instruction(cpu, ip, next_ip)
     if outermost:
@@ -89,9 +86,9 @@ def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) 
 
 
 def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:
-    """XABORT at `ip`, or another cause of an abort before it; goes on at `target`.
+    """Abort: XABORT at `ip`, or another cause before it; execution continues at `target`.
 
-    IllegalEvent outside a transaction.
+    Raises IllegalEvent outside a transaction.
     """
     require_reachable_ip(cpu, ip)
     require_valid_target(cpu, target)
@@ -99,7 +96,7 @@ def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:
 
 
 def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
-    """PTWRITE at `ip` of 4 or 8 bytes. Raises UndefinedOpcode where there is none."""
+    """Execute PTWRITE at `ip` of 4 or 8 bytes. Raises UndefinedOpcode if it is not supported."""
     require_instruction(cpu, ip, next_ip)
     cpu.unit.ptwrite(ip, next_ip, value, size)
 
@@ -113,7 +110,7 @@ def pebs(
     clocks: Mapping[int, int] | None = None,
     output: bool = True,
 ) -> None:
-    """A PEBS record of the event at `ip`; see `TraceUnit.pebs`.
+    """Add a PEBS record of the event at `ip`; see `TraceUnit.pebs`.
 
     `output` False: IA32_PEBS_ENABLE selects no output to the trace.
     """

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rtit.profile.tables import Profile
     from rtit.trace import Stream, Trace
 
-
 NO_INDEX = (1 << 64) - 1
 """Stands for no value in columns of native code."""
 

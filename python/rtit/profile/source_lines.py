@@ -42,7 +42,7 @@ def instructions_by_function(binary: Binary) -> Iterator[tuple[tuple[str, str], 
     yield from zip(named, sums[order].tolist(), strict=True)
 
 
-TOO_MANY_LINES = "of which its DWARF tells more than is read"
+TOO_MANY_LINES = "of which its DWARF has more than are read"
 MAX_LINES = 1 << 19
 """Line table rows that are in memory at a time."""
 _MAX_CHUNKS = 32
@@ -78,8 +78,8 @@ def line_ranges(
     With `windows`, only addresses in these half-open ranges are read.
     """
     for _ in range(_MAX_CHUNKS):
-        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MAX_LINES)
-        symbols.has_incomplete_lines |= is_cut
+        *columns, files, next_, is_incomplete = symbols.native.lines(windows, start, MAX_LINES)
+        symbols.has_incomplete_lines |= is_incomplete
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):
             yield LineRanges(begin, end, file, line, files)

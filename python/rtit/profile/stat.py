@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rtit.profile.tables import Profile
     from rtit.trace import Stream, Trace
 
-
 Function = tuple[str, str]
 """Name of the function, and name of its file."""
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rtit.image import FileSymbols
     from rtit.trace import End
 
-
 _ROWS_AT_ONCE = 1 << 16
 """Rows that are converted to Python values at a time."""
 

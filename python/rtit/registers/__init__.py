@@ -1,6 +1,6 @@
 """The PT MSRs and the CPUID leaves of PT as tables of bit-fields, with their #GP rules.
 
-Names as IA32_RTIT_CTL are MSR addresses; names as CTL are tables of fields.
+`Msr.CTL` is the address of an MSR, `CTL` its table of fields.
 
 `msr` and `cpuid` hold the tables, `fields` their types. `register_file` holds values,
 `access_rules` implements RDMSR and WRMSR. `profile` and `profiles` describe processors, with the
@@ -25,19 +25,6 @@ from rtit.registers.msr import (
     ADDR,
     CR3_MATCH,
     CTL,
-    IA32_RTIT_ADDR0_A,
-    IA32_RTIT_ADDR0_B,
-    IA32_RTIT_ADDR1_A,
-    IA32_RTIT_ADDR1_B,
-    IA32_RTIT_ADDR2_A,
-    IA32_RTIT_ADDR2_B,
-    IA32_RTIT_ADDR3_A,
-    IA32_RTIT_ADDR3_B,
-    IA32_RTIT_CR3_MATCH,
-    IA32_RTIT_CTL,
-    IA32_RTIT_OUTPUT_BASE,
-    IA32_RTIT_OUTPUT_MASK_PTRS,
-    IA32_RTIT_STATUS,
     MSRS,
     OUTPUT_BASE,
     OUTPUT_MASK_PTRS,
@@ -65,19 +52,6 @@ __all__ = [
     "ERRATA",
     "FULL",
     "GOLDMONT_PLUS",
-    "IA32_RTIT_ADDR0_A",
-    "IA32_RTIT_ADDR0_B",
-    "IA32_RTIT_ADDR1_A",
-    "IA32_RTIT_ADDR1_B",
-    "IA32_RTIT_ADDR2_A",
-    "IA32_RTIT_ADDR2_B",
-    "IA32_RTIT_ADDR3_A",
-    "IA32_RTIT_ADDR3_B",
-    "IA32_RTIT_CR3_MATCH",
-    "IA32_RTIT_CTL",
-    "IA32_RTIT_OUTPUT_BASE",
-    "IA32_RTIT_OUTPUT_MASK_PTRS",
-    "IA32_RTIT_STATUS",
     "ICELAKE",
     "LEAVES",
     "MSRS",
@@ -103,5 +77,3 @@ __all__ = [
     "wrmsr",
     "wrmsr_faults",
 ]
-
-# a recording needs a profile alone

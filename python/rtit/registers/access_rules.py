@@ -32,8 +32,8 @@ def check_wrmsr(
 ) -> None:
     """Raise GeneralProtection if WRMSR of `value` to `msr` faults; change nothing.
 
-    `current` are the values before the write, `vmx` says that the processor is in VMX operation.
-    ValueError if `value` is no 64-bit number.
+    `current` are the values before the write; `vmx`: the processor is in VMX operation.
+    Raises ValueError if `value` is no 64-bit number.
     """
     for reason in _wrmsr_faults(msr, value, current, profile, vmx):
         raise GeneralProtection(reason)
@@ -42,10 +42,7 @@ def check_wrmsr(
 def wrmsr_faults(
     msr: int, value: int, *, current: RegisterFile, profile: Profile, vmx: bool = False
 ) -> tuple[str, ...]:
-    """Every reason for which `check_wrmsr` would raise, the one that it names first; () if legal.
-
-    ValueError as `check_wrmsr`.
-    """
+    """Return every reason for which `check_wrmsr` raises; the first is its message; () if legal."""
     return tuple(_wrmsr_faults(msr, value, current, profile, vmx))
 
 
@@ -54,8 +51,8 @@ def wrmsr(
 ) -> int:
     """Write `value` to `msr` and return what the MSR held before; raises as `check_wrmsr`.
 
-    A write that faults changes nothing. Bits that the processor alone writes keep their value. What
-    an edge of TraceEn starts or ends is the unit's affair.
+    A write that faults changes nothing. Bits that only the processor writes keep their value. The
+    trace unit acts on changes of TraceEn.
     """
     check_wrmsr(msr, value, current=registers, profile=profile, vmx=vmx)
     before = registers.read(Msr(msr))
@@ -67,13 +64,13 @@ def wrmsr(
 
 
 def rdmsr(registers: RegisterFile, msr: int, *, profile: Profile) -> int:
-    """The value of `msr`; raises as `check_rdmsr`."""
+    """Return the value of `msr`; raises as `check_rdmsr`."""
     check_rdmsr(msr, profile=profile)
     return registers.read(Msr(msr))
 
 
 def is_canonical(address: int, width: int) -> bool:
-    """Whether bits 63 to `width` - 1 are equal; with a width of 32, whether 63:32 are 0."""
+    """Return whether bits 63 to `width` - 1 are equal; with a width of 32, whether 63:32 are 0."""
     if width == 32:
         return address >> 32 == 0
     return address >> (width - 1) in (0, (1 << (65 - width)) - 1)
@@ -105,7 +102,7 @@ def _wrmsr_faults(
 
 
 def _register(msr: int, profile: Profile) -> Register:
-    """The register at `msr` if `profile` has it."""
+    """Return the register at `msr`. Raises GeneralProtection if `profile` lacks it."""
     if msr not in MSRS:
         raise GeneralProtection(f"there is no PT MSR {msr:#x}")
     register = MSRS[Msr(msr)]
@@ -135,7 +132,7 @@ def _reserved_faults(register: Register, value: int, profile: Profile) -> Iterat
 
 
 def _field_faults(register: Register, row: Field, content: int, profile: Profile) -> Iterator[str]:
-    """A field with a content other than 0, which is legal everywhere."""
+    """Return why `content` of a field is illegal; it is not 0, which is legal in each field."""
     where = f"{register.name}.{row.name}"
     if row.capability and not getattr(profile, row.capability):
         yield f"{where} is reserved: {_missing_capability(row.capability)}"
@@ -148,13 +145,13 @@ def _field_faults(register: Register, row: Field, content: int, profile: Profile
 
 
 def _vmx_faults(value: int, profile: Profile, vmx: bool) -> Iterator[str]:
-    """Without IA32_VMX_MISC[14], CTL cannot be written in VMX operation (33.2.9.4)."""
+    """Return the fault of a write of CTL in VMX operation without IA32_VMX_MISC[14] (33.2.9.4)."""
     if vmx and not profile.vmx_tracing and (profile.vmx_no_pt_gp == "any" or value & _TRACE_EN):
         yield f"{CTL.name} is written in VMX operation, IA32_VMX_MISC[14] is 0"
 
 
 def _enable_faults(value: int, profile: Profile) -> Iterator[str]:
-    """Rules for a value that has TraceEn set (Table 33-6, ToPA)."""
+    """Return the faults of a value that has TraceEn set (Table 33-6, ToPA)."""
     if not value & _TRACE_EN:
         return
     if not value & _TO_MEMORY_OR_TOPA and not profile.single_range:

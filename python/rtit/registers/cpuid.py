@@ -12,7 +12,7 @@ from rtit.registers.fields import Field, Register
 
 
 class Leaf(NamedTuple):
-    """What CPUID returns: four 32-bit values."""
+    """The four 32-bit values that CPUID returns."""
 
     eax: int = 0
     ebx: int = 0
@@ -20,130 +20,133 @@ class Leaf(NamedTuple):
     edx: int = 0
 
 
-def _register(name: str, source: str, *rows: Field) -> Register:
-    return Register(name, source, rows, width=32)
+def _registers(leaf: str, **outputs: list[Field]) -> dict[str, Register]:
+    return {
+        output: Register(f"{leaf}:{output.upper()}", rows[0].source, tuple(rows), width=32)
+        for output, rows in outputs.items()
+    }
 
 
 def _bit(name: str, bit: int, meaning: str, capability: str, source: str = "Table 33-11") -> Field:
     return Field(name, bit, bit, source, meaning, capability)
 
 
-CPUID_01_EAX = _register(
-    "CPUID.01H:EAX",
-    "Volume 2, CPUID",
-    Field("Stepping", 3, 0, "Volume 2, CPUID", "stepping", "stepping"),
-    Field("Model", 7, 4, "Volume 2, CPUID", "model, low half"),
-    Field("Family", 11, 8, "Volume 2, CPUID", "family, up to 0FH"),
-    Field("ExtendedModel", 19, 16, "Volume 2, CPUID", "model, high half"),
-    Field("ExtendedFamily", 27, 20, "Volume 2, CPUID", "what family exceeds 0FH by"),
-)
-CPUID_07_EBX = _register(
-    "CPUID.(07H,0):EBX",
-    "section 33.3.1",
-    _bit("IntelPT", 25, "Processor Trace is supported", "pt", "section 33.3.1"),
-)
-CPUID_0D_1_EAX = _register(
-    "CPUID.(0DH,1):EAX",
-    "Volume 2, CPUID",
-    _bit("XSAVES", 3, "XSAVES, XRSTORS and IA32_XSS", "xsaves", "Volume 2, CPUID"),
-)
-CPUID_0D_1_ECX = _register(
-    "CPUID.(0DH,1):ECX",
-    "Volume 2, CPUID",
-    _bit("PTState", 8, "IA32_XSS[8] can be set: PT state", "pt_state", "section 33.3.5.2"),
-)
-CPUID_0D_8_EAX = _register(
-    "CPUID.(0DH,8):EAX",
-    "Volume 2, CPUID",
-    Field("Size", 31, 0, "Volume 2, CPUID", "bytes of PT state", "pt_state_size"),
-)
-CPUID_0D_8_ECX = _register(
-    "CPUID.(0DH,8):ECX",
-    "Volume 2, CPUID",
-    _bit("Supervisor", 0, "a component of IA32_XSS, not of XCR0", "pt_state", "Volume 2, CPUID"),
-)
-CPUID_14_0_EAX = _register(
-    "CPUID.(14H,0):EAX",
-    "Table 33-11",
-    Field("MaximumSubleaf", 31, 0, "Table 33-11", "last valid sub-leaf", "maximum_subleaf"),
-)
-CPUID_14_0_EBX = _register(
-    "CPUID.(14H,0):EBX",
-    "Table 33-11",
-    _bit("CR3Filtering", 0, "CR3 filtering", "cr3_filtering"),
-    _bit("PsbCyc", 1, "configurable PSB and cycle-accurate mode", "psb_cyc"),
-    _bit("IPFiltering", 2, "IP filtering, TraceStop, MSRs outlive warm reset", "ip_filtering"),
-    _bit("MTC", 3, "MTC packets", "mtc"),
-    _bit("PTWRITE", 4, "PTWRITE", "ptwrite"),
-    _bit("PowerEvents", 5, "power event trace", "power_events"),
-    _bit("Preservation", 6, "PSB and PMI preservation", "preservation"),
-    _bit("EventTrace", 7, "event trace", "event_trace"),
-    _bit("TNTDisable", 8, "TNT disable", "tnt_disable"),
-)
-CPUID_14_0_ECX = _register(
-    "CPUID.(14H,0):ECX",
-    "Table 33-11",
-    _bit("TOPAOUT", 0, "ToPA output", "topa"),
-    _bit("MENTRY", 1, "ToPA tables with several output entries", "multi_entry"),
-    _bit("SNGLRGNOUT", 2, "single-range output", "single_range"),
-    _bit("Transport", 3, "output to the trace transport", "fabric"),
-    _bit("LIP", 31, "IP payloads are linear addresses", "lip"),
-)
-CPUID_14_1_EAX = _register(
-    "CPUID.(14H,1):EAX",
-    "Table 33-12",
-    Field("RANGECNT", 2, 0, "Table 33-12", "address ranges", "implemented_ranges"),
-    Field("MTCPeriods", 31, 16, "Table 33-12", "bitmap of MTCFreq encodings", "mtc_periods"),
-)
-CPUID_14_1_EBX = _register(
-    "CPUID.(14H,1):EBX",
-    "Table 33-12",
-    Field("CycThresholds", 15, 0, "Table 33-12", "bitmap of CycThresh values", "cyc_thresholds"),
-    Field("PSBPeriods", 31, 16, "Table 33-12", "bitmap of PSBFreq encodings", "psb_periods"),
-)
-CPUID_15_EAX = _register(
-    "CPUID.15H:EAX",
-    "Volume 2, CPUID",
-    Field("Denominator", 31, 0, "Volume 2, CPUID", "of TSC over crystal", "tsc_denominator"),
-)
-CPUID_15_EBX = _register(
-    "CPUID.15H:EBX",
-    "Volume 2, CPUID",
-    Field("Numerator", 31, 0, "Volume 2, CPUID", "of TSC over crystal", "tsc_numerator"),
-)
-CPUID_15_ECX = _register(
-    "CPUID.15H:ECX",
-    "Volume 2, CPUID",
-    Field("CrystalHz", 31, 0, "Volume 2, CPUID", "0 if not enumerated", "crystal_hz"),
-)
-CPUID_80000007_EDX = _register(
-    "CPUID.80000007H:EDX",
-    "Volume 2, CPUID",
-    _bit("InvariantTSC", 8, "the TSC never changes its rate", "invariant_tsc", "Volume 2, CPUID"),
-)
-CPUID_80000008_EAX = _register(
-    "CPUID.80000008H:EAX",
-    "Volume 2, CPUID",
-    Field("MAXPHYADDR", 7, 0, "Volume 2, CPUID", "physical-address bits", "maxphyaddr"),
-    Field("LinearWidth", 15, 8, "Volume 2, CPUID", "linear-address bits", "linear_width"),
-)
-
 LEAVES: dict[tuple[int, int], dict[str, Register]] = {
-    (0x01, 0): {"eax": CPUID_01_EAX},
-    (0x07, 0): {"ebx": CPUID_07_EBX},
-    (0x0D, 1): {"eax": CPUID_0D_1_EAX, "ecx": CPUID_0D_1_ECX},
-    (0x0D, 8): {"eax": CPUID_0D_8_EAX, "ecx": CPUID_0D_8_ECX},
-    (0x14, 0): {"eax": CPUID_14_0_EAX, "ebx": CPUID_14_0_EBX, "ecx": CPUID_14_0_ECX},
-    (0x14, 1): {"eax": CPUID_14_1_EAX, "ebx": CPUID_14_1_EBX},
-    (0x15, 0): {"eax": CPUID_15_EAX, "ebx": CPUID_15_EBX, "ecx": CPUID_15_ECX},
-    (0x80000007, 0): {"edx": CPUID_80000007_EDX},
-    (0x80000008, 0): {"eax": CPUID_80000008_EAX},
+    (0x01, 0): _registers(
+        "CPUID.01H",
+        eax=[
+            Field("Stepping", 3, 0, "Volume 2, CPUID", "stepping", "stepping"),
+            Field("Model", 7, 4, "Volume 2, CPUID", "model, low half"),
+            Field("Family", 11, 8, "Volume 2, CPUID", "family, up to 0FH"),
+            Field("ExtendedModel", 19, 16, "Volume 2, CPUID", "model, high half"),
+            Field("ExtendedFamily", 27, 20, "Volume 2, CPUID", "what family exceeds 0FH by"),
+        ],
+    ),
+    (0x07, 0): _registers(
+        "CPUID.(07H,0)",
+        ebx=[_bit("IntelPT", 25, "Processor Trace is supported", "pt", "section 33.3.1")],
+    ),
+    (0x0D, 1): _registers(
+        "CPUID.(0DH,1)",
+        eax=[_bit("XSAVES", 3, "XSAVES, XRSTORS and IA32_XSS", "xsaves", "Volume 2, CPUID")],
+        ecx=[
+            _bit("PTState", 8, "IA32_XSS[8] can be set: PT state", "pt_state", "section 33.3.5.2")
+        ],
+    ),
+    (0x0D, 8): _registers(
+        "CPUID.(0DH,8)",
+        eax=[Field("Size", 31, 0, "Volume 2, CPUID", "bytes of PT state", "pt_state_size")],
+        ecx=[
+            _bit(
+                "Supervisor",
+                0,
+                "a component of IA32_XSS, not of XCR0",
+                "pt_state",
+                "Volume 2, CPUID",
+            )
+        ],
+    ),
+    (0x14, 0): _registers(
+        "CPUID.(14H,0)",
+        eax=[
+            Field("MaximumSubleaf", 31, 0, "Table 33-11", "last valid sub-leaf", "maximum_subleaf")
+        ],
+        ebx=[
+            _bit("CR3Filtering", 0, "CR3 filtering", "cr3_filtering"),
+            _bit("PsbCyc", 1, "configurable PSB and cycle-accurate mode", "psb_cyc"),
+            _bit(
+                "IPFiltering", 2, "IP filtering, TraceStop, MSRs outlive warm reset", "ip_filtering"
+            ),
+            _bit("MTC", 3, "MTC packets", "mtc"),
+            _bit("PTWRITE", 4, "PTWRITE", "ptwrite"),
+            _bit("PowerEvents", 5, "power event trace", "power_events"),
+            _bit("Preservation", 6, "PSB and PMI preservation", "preservation"),
+            _bit("EventTrace", 7, "event trace", "event_trace"),
+            _bit("TNTDisable", 8, "TNT disable", "tnt_disable"),
+        ],
+        ecx=[
+            _bit("TOPAOUT", 0, "ToPA output", "topa"),
+            _bit("MENTRY", 1, "ToPA tables with several output entries", "multi_entry"),
+            _bit("SNGLRGNOUT", 2, "single-range output", "single_range"),
+            _bit("Transport", 3, "output to the trace transport", "fabric"),
+            _bit("LIP", 31, "IP payloads are linear addresses", "lip"),
+        ],
+    ),
+    (0x14, 1): _registers(
+        "CPUID.(14H,1)",
+        eax=[
+            Field("RANGECNT", 2, 0, "Table 33-12", "address ranges", "implemented_ranges"),
+            Field(
+                "MTCPeriods", 31, 16, "Table 33-12", "bitmap of MTCFreq encodings", "mtc_periods"
+            ),
+        ],
+        ebx=[
+            Field(
+                "CycThresholds",
+                15,
+                0,
+                "Table 33-12",
+                "bitmap of CycThresh values",
+                "cyc_thresholds",
+            ),
+            Field(
+                "PSBPeriods", 31, 16, "Table 33-12", "bitmap of PSBFreq encodings", "psb_periods"
+            ),
+        ],
+    ),
+    (0x15, 0): _registers(
+        "CPUID.15H",
+        eax=[
+            Field("Denominator", 31, 0, "Volume 2, CPUID", "of TSC over crystal", "tsc_denominator")
+        ],
+        ebx=[Field("Numerator", 31, 0, "Volume 2, CPUID", "of TSC over crystal", "tsc_numerator")],
+        ecx=[Field("CrystalHz", 31, 0, "Volume 2, CPUID", "0 if not enumerated", "crystal_hz")],
+    ),
+    (0x80000007, 0): _registers(
+        "CPUID.80000007H",
+        edx=[
+            _bit(
+                "InvariantTSC",
+                8,
+                "the TSC never changes its rate",
+                "invariant_tsc",
+                "Volume 2, CPUID",
+            )
+        ],
+    ),
+    (0x80000008, 0): _registers(
+        "CPUID.80000008H",
+        eax=[
+            Field("MAXPHYADDR", 7, 0, "Volume 2, CPUID", "physical-address bits", "maxphyaddr"),
+            Field("LinearWidth", 15, 8, "Volume 2, CPUID", "linear-address bits", "linear_width"),
+        ],
+    ),
 }
-"""The outputs that matter here, by (leaf, sub-leaf) and register; all else reads as 0."""
+"""The outputs about PT, by (leaf, sub-leaf) and register; all other bits read as 0."""
 
 
 def capability_source(capability: str) -> str:
-    """Where CPUID reports an attribute of `Profile`, as `CPUID.(14H,0):EBX[1]`, or ""."""
+    """Return where CPUID reports an attribute of `Profile`: `CPUID.(14H,0):EBX[1]`, or ""."""
     for outputs in LEAVES.values():
         for register in outputs.values():
             for row in register.fields:

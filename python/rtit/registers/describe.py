@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rtit.registers.cpuid import LEAVES
 from rtit.registers.fields import Field, Register
 from rtit.registers.msr import CTL
-from rtit.registers.profile import Profile
+from rtit.registers.profiles import Profile
 
 # A period of 0 is shown only while its packet is enabled.
 _ENABLED_BY = {"MTCFreq": "MTCEn", "CycThresh": "CYCEn", "PSBFreq": "TraceEn"}
@@ -33,6 +33,16 @@ class FieldDescription:
     source: str
     shown: bool
 
+    def as_json(self) -> dict[str, str | int]:
+        """Return the field as JSON data."""
+        return {
+            "name": self.name,
+            "bits": self.bits,
+            "value": self.content,
+            "meaning": self.words,
+            "source": self.source,
+        }
+
 
 def describe_fields(
     register: Register, value: int, profile: Profile | None = None
@@ -55,7 +65,7 @@ def describe_fields(
 
 
 def format_set_bits(value: int) -> str:
-    """The bits that are 1, as "bit 18" or "bits 63, 48:45": runs, high to low."""
+    """Return the bits that are 1, as "bit 18" or "bits 63, 48:45": runs, high to low."""
     runs: list[list[int]] = []
     for bit in reversed(range(value.bit_length())):
         if not value >> bit & 1:
@@ -69,7 +79,7 @@ def format_set_bits(value: int) -> str:
 
 
 def register_of_leaf(leaf: int, subleaf: int, output: str) -> Register:
-    """The table of one output (eax .. edx) of a leaf; one without fields if nothing is defined."""
+    """Return the fields of one output (eax .. edx) of a leaf; none if nothing is defined."""
     known = LEAVES.get((leaf, subleaf), {}).get(output)
     name = f"CPUID.({leaf:02X}H,{subleaf}):{output.upper()}"
     return known or Register(name, "section 33.3.1", (), width=32)
@@ -84,15 +94,15 @@ def _describe_content(row: Field, content: int, profile: Profile | None) -> str:
         return _describe_bitmap(row.capability, content)
     if (special := _DESCRIBERS.get(row.name)) is not None:
         return special(row, content)
-    said = row.values.get(content, row.meaning)
+    text = row.values.get(content, row.meaning)
     if row.name == "MTCFreq" and profile is not None and profile.crystal_hz:
         nanoseconds = (1_000_000_000 << content) / profile.crystal_hz
-        said += f"; every {nanoseconds:,.0f} ns at {profile.crystal_hz / 1e6:g} MHz"
-    return said
+        text += f"; every {nanoseconds:,.0f} ns at {profile.crystal_hz / 1e6:g} MHz"
+    return text
 
 
 def _describe_bitmap(capability: str, content: int) -> str:
-    """A bitmap of encodings, and the periods that they stand for."""
+    """Return the encodings in a bitmap, and their periods."""
     codes = [code for code in range(16) if content >> code & 1]
     if not codes:
         return "no encoding but 0"

@@ -1,11 +1,10 @@
 """Known errata of PT as switches, and which processors have them.
 
-Real streams carry the marks of errata, so a model of a real processor offers them on request: see
-`Profile.errata` and `Profile.with_errata`. BDM106 acts in the rules for WRMSR, the others in the
-trace unit. Two do not act (`Erratum.acts` is False), because nothing public says what they write:
-the wrong target of BDM64, the corrupt values and the stray byte of SKZ84. What happens now and
-then on a real processor happens each time here; APL11 only where TraceEn is cleared, SKL168 to the
-CYC alone.
+Errata show in streams of real processors. A profile has none unless asked for: see `Profile.errata`
+and `Profile.with_errata`. BDM106 acts in the rules for WRMSR, the others in the trace unit. Two do
+not act (`Erratum.acts` is False), because no public document says what they write: the wrong target
+of BDM64, the corrupt values and the stray byte of SKZ84. An erratum that occurs now and then on a
+real processor occurs each time here; APL11 only where TraceEn is cleared, SKL168 only for the CYC.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _ATOMS = frozenset((6, model) for model in (0x7A, 0x86, 0x96, 0x9C, 0xAF, 0xB6, 
 class Erratum:
     """One erratum under the name of the first processor that listed it.
 
-    `effect` says what a stream shows that the chapter rules out; `models` are (DisplayFamily,
-    DisplayModel); `aliases` its names on other processors; `acts` whether the switch changes what
-    this library does. `flag` names a boolean of `Profile` that is the switch, if it is one.
+    `effect` describes the stream, against the chapter; `models` are (DisplayFamily, DisplayModel);
+    `aliases` are its names on other processors; `acts` is whether rtit models it. `flag` names the
+    boolean of `Profile` that switches it on, if there is one.
     """
 
     name: str
@@ -136,12 +135,12 @@ ERRATA = {erratum.name: erratum for erratum in _ERRATA}
 
 
 def errata_of(family: int, model: int) -> tuple[str, ...]:
-    """The names of the errata that a processor is known to have, in the order of `ERRATA`."""
+    """Return the names of the known errata of a processor, in the order of `ERRATA`."""
     return tuple(each.name for each in _ERRATA if (family, model) in each.models)
 
 
 def erratum_name(name: str) -> str:
-    """The name that `ERRATA` lists, from that or an alias in any case; ValueError if unknown."""
+    """Return the name in `ERRATA` of a name or alias in any case. Raises ValueError."""
     wanted = name.upper()
     for each in _ERRATA:
         if wanted in (each.name, *each.aliases):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 Access = Literal["rw", "ignored"]
 
@@ -50,11 +50,11 @@ class Field:
         return str(self.low) if self.high == self.low else f"{self.high}:{self.low}"
 
     def get(self, value: int) -> int:
-        """The field of a register value, shifted down to bit 0."""
+        """Return the field of a register value, shifted down to bit 0."""
         return (value & self.mask) >> self.low
 
     def put(self, value: int, content: int) -> int:
-        """`value` with the field replaced by `content`; ValueError if it does not fit."""
+        """Return `value` with the field replaced. Raises ValueError if `content` does not fit."""
         if content < 0 or content >> self.width:
             raise ValueError(f"{self.name} has {self.width} bits: {content:#x} does not fit")
         return (value & ~self.mask) | (content << self.low)
@@ -123,16 +123,13 @@ class Register:
         object.__setattr__(self, "_rows", {row.name: row for row in self.fields})
 
     def __getitem__(self, name: str) -> Field:
-        """The row of the field `name`; KeyError if there is none."""
+        """Return the field `name`. Raises KeyError."""
         return self._rows[name]
 
     @property
     def reserved_mask(self) -> int:
         """Bits that belong to no field."""
-        mask = (1 << self.width) - 1
-        for row in self.fields:
-            mask &= ~row.mask
-        return mask
+        return (1 << self.width) - 1 - sum(row.mask for row in self.fields)
 
     @property
     def reset(self) -> int:
@@ -140,26 +137,45 @@ class Register:
         return self.encode()
 
     def decode(self, value: int) -> DecodedRegister:
-        """The fields of `value`; ValueError if it has more than `width` bits."""
+        """Return the fields of `value`. Raises ValueError if it has more than `width` bits."""
         if value < 0 or value >> self.width:
             raise ValueError(f"{self.name} has {self.width} bits: {value:#x} does not fit")
         return DecodedRegister(self, value)
 
     def encode(self, **contents: int) -> int:
-        """A value from fields by name; fields not named have their reset value.
+        """Return a value with these fields; the others have their reset value.
 
-        ValueError for an unknown name or a content that does not fit its field.
+        Raises ValueError for an unknown name or a content that does not fit its field.
         """
-        value = 0
-        for row in self.fields:
-            value |= row.reset << row.low
+        value = sum(row.reset << row.low for row in self.fields)
         return self.replace(value, **contents)
 
     def replace(self, value: int, **contents: int) -> int:
-        """`value` with the named fields replaced; raises as `encode`."""
+        """Return `value` with the named fields replaced; raises as `encode`."""
         for name, content in contents.items():
             if name not in self._rows:
                 known = ", ".join(self._rows)
                 raise ValueError(f"{self.name} has no field {name}; it has {known}")
             value = self._rows[name].put(value, content)
         return value
+
+
+def hexadecimal_repr(*names: str) -> Callable[[Any], str]:
+    """Return a `__repr__` for a dataclass that shows `names`, or all fields, in hexadecimal."""
+
+    def text(self: Any) -> str:
+        values = ((row.name, getattr(self, row.name)) for row in fields(self))
+        shown = (
+            f"{name}={_hexadecimal(it) if name in (names or (name,)) else repr(it)}"
+            for name, it in values
+        )
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    return text
+
+
+def _hexadecimal(value: Any) -> str:
+    if type(value) is tuple:
+        inner = ", ".join(map(_hexadecimal, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return f"{value:#x}" if isinstance(value, int) else repr(value)

@@ -1,6 +1,6 @@
 """Parse names of registers, leaves and profiles, and numbers, as users type them.
 
-An unknown name raises UsageError, which lists the valid names, the most similar first.
+Unknown names and bad numbers raise UsageError; it lists the valid names, the most similar first.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ from collections.abc import Iterable
 from rtit.errors import UsageError
 from rtit.registers.fields import Register
 from rtit.registers.msr import MSRS, Msr
-from rtit.registers.profile import Profile
-from rtit.registers.profiles import PROFILES
+from rtit.registers.profiles import PROFILES, Profile
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+|[0-9][0-9a-fA-F]*[hH]")
 _HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)[hH]?")
 
 
 def parse_value(text: str, *, width: int = 64) -> int:
-    """A number of `width` bits: decimal, 0x2401, 2401H or 0b1; `_` may separate digits.
-
-    UsageError if it is none, or does not fit.
-    """
+    """Return a number of `width` bits: decimal, 0x2401, 2401H or 0b1; `_` may separate digits."""
     digits = re.sub(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])", "", text)
     if not _NUMBER.fullmatch(digits) or len(digits) > 100:
         raise UsageError(f"{text!r} is no number: write 9217, 0x2401, 2401H or 0b10010000000001")
@@ -33,13 +29,13 @@ def parse_value(text: str, *, width: int = 64) -> int:
 
 
 def parse_address(text: str) -> int | None:
-    """The address of an MSR or number of a leaf, always hexadecimal: 570H, 0x570, 570."""
+    """Return the address of an MSR or number of a leaf, always hexadecimal: 570H, 0x570, 570."""
     match = _HEXADECIMAL.fullmatch(text)
     return int(match[1], 16) if match else None
 
 
 def find_register(text: str) -> Register:
-    """The register of an MSR: IA32_RTIT_CTL, RTIT_CTL or CTL in any case, or its address."""
+    """Return the register of an MSR: IA32_RTIT_CTL, RTIT_CTL or CTL in any case, or its address."""
     for register in MSRS.values():
         if _without_prefix(text) == _without_prefix(register.name):
             return register
@@ -55,28 +51,28 @@ def find_register(text: str) -> Register:
 
 
 def find_profile(text: str) -> Profile:
-    """The profile of that name, in any case."""
+    """Return the profile with this name, in any case."""
     if (profile := PROFILES.get(text.lower())) is None:
         raise UsageError(unknown_name_message("profile", text, PROFILES))
     return profile
 
 
 def unknown_name_message(kind: str, text: str, names: Iterable[str]) -> str:
-    """One sentence for a name that is none: the valid ones, the nearest first."""
+    """Return an error text for an unknown name: the valid names, the most similar first."""
     return f"there is no {kind} {text!r}; valid: {', '.join(sort_by_similarity(text, names))}"
 
 
 def sort_by_similarity(text: str, names: Iterable[str]) -> list[str]:
-    """`names` by their likeness to `text`, whatever the case and the prefix IA32_RTIT_."""
+    """Return `names` by similarity to `text`, without regard to case and prefix IA32_RTIT_."""
     import difflib
 
-    def likeness(name: str) -> float:
+    def similarity(name: str) -> float:
         return max(
             difflib.SequenceMatcher(None, _without_prefix(text), _without_prefix(name)).ratio(),
             difflib.SequenceMatcher(None, text.lower(), name.lower()).ratio(),
         )
 
-    return sorted(names, key=likeness, reverse=True)
+    return sorted(names, key=similarity, reverse=True)
 
 
 def _without_prefix(name: str) -> str:

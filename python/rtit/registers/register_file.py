@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import hexadecimal_repr
 from rtit.registers.msr import CTL, MSRS, OUTPUT_MASK_PTRS, Msr
 from rtit.registers.profiles import Profile
 
@@ -13,23 +13,9 @@ _TRACE_EN = CTL["TraceEn"].mask
 
 @dataclass(slots=True)
 class RegisterFile:
-    """One attribute per MSR, 64 bits each; as made, the state after cold reset."""
+    """One attribute per MSR, 64 bits each; by default the state after cold reset."""
 
-    __repr__ = hexadecimal_repr(
-        "ctl",
-        "status",
-        "output_base",
-        "output_mask_ptrs",
-        "cr3_match",
-        "addr0_a",
-        "addr0_b",
-        "addr1_a",
-        "addr1_b",
-        "addr2_a",
-        "addr2_b",
-        "addr3_a",
-        "addr3_b",
-    )
+    __repr__ = hexadecimal_repr()
 
     ctl: int = 0
     status: int = 0
@@ -51,16 +37,16 @@ class RegisterFile:
         return bool(self.ctl & _TRACE_EN)
 
     def read(self, msr: Msr) -> int:
-        """The value as it stands; no rule is checked (see `rules.rdmsr`)."""
+        """Return the value; no rule is checked (see `access_rules.rdmsr`)."""
         value: int = getattr(self, _ATTRIBUTES[msr])
         return value | 0x7F if msr == Msr.OUTPUT_MASK_PTRS else value
 
     def write(self, msr: Msr, value: int) -> None:
-        """Replace the value; no rule is checked (see `rules.wrmsr`)."""
+        """Replace the value; no rule is checked (see `access_rules.wrmsr`)."""
         setattr(self, _ATTRIBUTES[msr], value)
 
     def address_ranges(self) -> tuple[tuple[int, int, int], ...]:
-        """(ADDRn_CFG, ADDRn_A, ADDRn_B) for n = 0..3; A and B are inclusive (section 33.2.8.5)."""
+        """Return (ADDRn_CFG, ADDRn_A, ADDRn_B) for n = 0..3; A and B are inclusive (33.2.8.5)."""
         cfg = self.ctl >> CTL["ADDR0_CFG"].low
         return (
             (cfg & 15, self.addr0_a, self.addr0_b),
@@ -70,20 +56,20 @@ class RegisterFile:
         )
 
     def copy(self) -> RegisterFile:
-        """An equal file that changes apart."""
+        """Return an independent copy."""
         return replace(self)
 
     def restore(self, other: RegisterFile) -> None:
-        """Take over every value of `other`."""
+        """Set every MSR to its value in `other`."""
         for item in fields(self):
             setattr(self, item.name, getattr(other, item.name))
 
     def reset_cold(self) -> None:
-        """Every MSR gets its reset value: 0, and 7FH in IA32_RTIT_OUTPUT_MASK_PTRS[6:0]."""
+        """Reset every MSR to 0, and IA32_RTIT_OUTPUT_MASK_PTRS[6:0] to 7FH."""
         self.restore(RegisterFile())
 
     def reset_warm(self, profile: Profile) -> None:
-        """As cold reset; with CPUID.(14H,0):EBX[2] only TraceEn is cleared and all else stays."""
+        """Reset as `reset_cold`; with CPUID.(14H,0):EBX[2] only clear TraceEn."""
         if profile.ip_filtering:
             self.ctl &= ~_TRACE_EN
         else:

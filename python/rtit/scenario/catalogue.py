@@ -1,4 +1,4 @@
-"""The scenarios that come with rtit, and titles of the chapter's sections to list them by."""
+"""The scenarios that come with rtit, and the titles of the chapter's sections."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ SECTION_TITLES = {
     "33.8.3.1": "clocks and how they relate",
     "33.8.3.3": "TSC offset and scaling in guests",
 }
-"""Section to topic; a section that is not here has none to show."""
+"""Topics of sections, as `rtit scenario --list` shows them."""
 
 
 def section_sort_key(section: str) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ def section_sort_key(section: str) -> tuple[int, ...]:
 
 
 LIBRARY = Path(__file__).parent / "library"
-"""Their folder."""
+"""Folder of the scenarios that come with rtit."""
 
 SUFFIX = ".scenario"
 

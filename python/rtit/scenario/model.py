@@ -23,7 +23,7 @@ from rtit.unit.time_model import TimeModel
 
 @dataclass(frozen=True, slots=True)
 class PacketLine:
-    """A packet, or a line in its place: `#GP`, `#UD`, `shutdown`."""
+    """A packet, or `#GP`, `#UD`, `shutdown`."""
 
     name: str
     values: tuple[int | str, ...] = ()
@@ -31,7 +31,7 @@ class PacketLine:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPackets:
-    """What an event must give: `lines`, then anything if `open_end`; or exactly `raw`."""
+    """Packets that an event must produce: `lines`, then any if `open_end`; or exactly `raw`."""
 
     lines: tuple[PacketLine, ...] = ()
     open_end: bool = False
@@ -40,7 +40,7 @@ class ExpectedPackets:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEvent:
-    """What happens: `name` with arguments by position and by name. `text` is its line."""
+    """An event: its name, and its arguments by position and by name. `text` is its line."""
 
     line: int
     text: str
@@ -52,7 +52,7 @@ class ScenarioEvent:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a table of the chapter ("33-55", "4"), or with row "" all of it."""
+    """A row of a table of the chapter ("33-55", "4"); row "" is the whole table."""
 
     table: str
     row: str = ""
@@ -60,13 +60,12 @@ class TableRow:
 
 @dataclass(slots=True)
 class Scenario:
-    """A whole file.
+    """A scenario file.
 
-    `source` names it; `remark` are the lines of the comment at its top, `section` where the chapter
-    has it, `rows` and `examples` what of the chapter it is, `spec` the requirements that it tests.
-    `time` None is the clock of the profile; `ctl` are the fields of IA32_RTIT_CTL that `enable`
-    writes, `fabric` says that the bytes go to the transport, `code` are bytes of the program behind
-    it, by address.
+    `source` is its name, `remark` the comment at its top; `section`, `rows` and `examples` are its
+    references to the chapter, `spec` the requirements that it tests. `time` None is the clock of
+    the profile; `ctl` are the fields of IA32_RTIT_CTL that `enable` writes; with `fabric` the bytes
+    go to the transport; `code` are bytes of the program that the events execute, by address.
     """
 
     source: str
@@ -91,7 +90,7 @@ SHUTDOWN = "shutdown"
 REST = "..."
 
 MAX_PADS = 1 << 16
-"""PADs of a scenario, made and expected, at most."""
+"""Most PADs of a scenario, produced and expected."""
 
 _WIDTHS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
 _TNT_RESULTS = frozenset("TN")
@@ -174,7 +173,7 @@ def parse_hexadecimal_bytes(text: str) -> bytes:
 
 
 def parse_packet_lines(text: str) -> list[PacketLine]:
-    """Return the packets that an indented line of a scenario stands for."""
+    """Return the packets of an indented line of a scenario."""
     words = text.split()
     if words[:2] != ["PAD", "*"]:
         return [_parse_packet_line(words)]

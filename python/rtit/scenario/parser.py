@@ -29,7 +29,6 @@ from rtit.scenario.vocabulary import (
     event_signatures,
     parse_assignments,
     parse_number,
-    profile_names,
     setting_fields,
     suggest_names,
 )
@@ -48,7 +47,7 @@ Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, 
 `spec ID...`, `profile NAME field=value...`, `parameters name=value...`, `arch field=value...`,
 `time name=value...` (by default the profile's clock), `ctl Field Field=value...` (what `enable`
 writes, with TraceEn), `fabric` (collect the bytes from the transport), `code ADDRESS BYTE...` (the
-program behind the events).
+program that the events execute).
 
 Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE` (at any CPL; `wrmsr` is the instruction),
 `read MSR [VALUE] [Field=value...]`, `state field=value...`, `vmcs name=value...` (the VMX controls
@@ -67,7 +66,7 @@ _TABLE = re.compile(r"33-\d+")
 
 
 def load(path: str | os.PathLike[str]) -> Scenario:
-    """The scenario in a file. Raises ScenarioError, and OSError if it cannot be read."""
+    """Return the scenario in a file. Raises ScenarioError, OSError."""
     with Path(path).open("rb") as file:
         data = file.read(MAXIMUM_BYTES + 1)
     source = os.fspath(path)
@@ -83,7 +82,7 @@ def load(path: str | os.PathLike[str]) -> Scenario:
 
 
 def parse(text: str, source: str) -> Scenario:
-    """The scenario in a text; `source` names it in errors. Raises ScenarioError."""
+    """Return the scenario in a text; `source` names it in errors. Raises ScenarioError."""
     return _Parser(source).parse(text)
 
 
@@ -92,9 +91,6 @@ class _Parser:
         self.scenario = Scenario(source)
         self.line = 0
         self.seen: set[str] = set()
-        self.spec: list[str] = []
-        self.rows: list[TableRow] = []
-        self.examples: list[str] = []
         self.code: dict[int, tuple[bytes, int]] = {}
         self.lines: list[PacketLine] = []
         self.raw: bytes | None = None
@@ -111,34 +107,29 @@ class _Parser:
                 continue
             try:
                 if content[0].isspace():
-                    self._expect(content.strip())
+                    self._parse_packet(content.strip())
                 else:
-                    self._close()
-                    self._begin(content.split())
+                    self._end_event()
+                    self._parse_line(content.split())
             except (UsageError, ValueError) as error:
-                self._refuse(str(error))
-        self._close()
-        self._place_code()
-        scenario = self.scenario
-        scenario.remark = "\n".join(remark)
-        scenario.spec, scenario.rows = tuple(self.spec), tuple(self.rows)
-        scenario.examples = tuple(self.examples)
-        return scenario
+                self._fail(str(error))
+        self._end_event()
+        self._store_code()
+        self.scenario.remark = "\n".join(remark)
+        return self.scenario
 
-    def _refuse(self, message: str) -> NoReturn:
+    def _fail(self, message: str) -> NoReturn:
         raise ScenarioError(message, source=self.scenario.source, line=self.line) from None
 
-    def _expect(self, text: str) -> None:
-        """One indented line, of the event above it."""
+    def _parse_packet(self, text: str) -> None:
+        """Parse an indented line, which belongs to the event above it."""
         if not self.scenario.events:
-            raise ValueError(
-                f"an indented line is a packet of the event above, there is none: {text[:40]!r}"
-            )
+            raise ValueError(f"there is no event above this indented line: {text[:40]!r}")
         if self.ended:
             raise ValueError(f"no line can follow {self.ended}: {text[:40]!r}")
         if text.startswith("="):
             if self.lines:
-                raise ValueError("exact bytes stand alone below their event")
+                raise ValueError("an event has packets or exact bytes, not both")
             self.raw, self.ended = parse_hexadecimal_bytes(text[1:]), "exact bytes"
         elif text == REST:
             self.ended = REST
@@ -149,15 +140,15 @@ class _Parser:
                 raise ValueError(f"a scenario has at most {MAX_PADS} PADs")
             self.lines += lines
 
-    def _close(self) -> None:
-        """The indented lines of the last event are complete."""
+    def _end_event(self) -> None:
+        """Store the indented lines of the last event."""
         events = self.scenario.events
         if self.lines or self.ended:
             expected = ExpectedPackets(tuple(self.lines), self.ended == REST, self.raw)
             events[-1] = replace(events[-1], expected=expected)
         self.lines, self.raw, self.ended = [], None, ""
 
-    def _begin(self, words: list[str]) -> None:
+    def _parse_line(self, words: list[str]) -> None:
         name, *rest = words
         known = event_signatures()
         is_setting = name in setting_fields() or name in OTHER_SETTINGS
@@ -167,9 +158,9 @@ class _Parser:
             if name in self.seen and name not in _REPEATED:
                 raise ValueError(f"{name} is given twice")
             self.seen.add(name)
-            self._setting(name, rest)
+            self._parse_setting(name, rest)
         elif name in known:
-            self.scenario.events.append(self._event(name, rest, known[name]))
+            self.scenario.events.append(self._parse_event(name, rest, known[name]))
         else:
             names = {*known, *setting_fields(), *OTHER_SETTINGS}
             raise ValueError(
@@ -178,34 +169,34 @@ class _Parser:
 
     # Settings
 
-    def _setting(self, name: str, words: list[str]) -> None:
+    def _parse_setting(self, name: str, words: list[str]) -> None:
         scenario = self.scenario
         if name in setting_fields():
-            self._fields(name, words)
+            self._parse_fields(name, words)
         elif name == "spec":
-            self.spec += words
+            scenario.spec += tuple(words)
         elif name == "section":
             _require_words(words, 1, "section 33.4.2.6", _SECTION)
             scenario.section = words[0]
         elif name == "table":
-            self.rows += _parse_rows(words)
+            scenario.rows += _parse_rows(words)
         elif name == "example":
             _require_words(words, 1, "example 33-1", _TABLE)
-            self.examples.append(words[0])
+            scenario.examples += (words[0],)
         elif name == "code":
-            self._code(words)
+            self._parse_code(words)
         elif words:
-            raise ValueError(f"{name} stands alone, not with {words[0][:40]!r}")
+            raise ValueError(f"{name} takes no arguments, not {words[0][:40]!r}")
         else:
             scenario.fabric = True
 
-    def _fields(self, name: str, words: list[str]) -> None:
+    def _parse_fields(self, name: str, words: list[str]) -> None:
         scenario = self.scenario
         if name == "profile":
             if not words or words[0] not in PROFILES:
                 word = words[0] if words else ""
                 raise ValueError(
-                    f"there is no profile {word[:40]!r}{suggest_names(word, profile_names())}"
+                    f"there is no profile {word[:40]!r}{suggest_names(word, PROFILES)}"
                 )
             values = parse_assignments(words[1:], setting_fields()[name], "a profile")
             errata = values.pop("errata", ())
@@ -222,7 +213,7 @@ class _Parser:
         else:
             scenario.ctl = parse_ctl_fields(values)
 
-    def _code(self, words: list[str]) -> None:
+    def _parse_code(self, words: list[str]) -> None:
         if len(words) < 2:
             raise ValueError("code has an address and bytes: code 0x1000 74 0e")
         address = parse_number(words[0])
@@ -233,18 +224,18 @@ class _Parser:
             raise ValueError(f"code at {address:#x} goes beyond 2^64")
         self.code[address] = data, self.line
 
-    def _place_code(self) -> None:
-        """All of the program is known: no byte of it twice."""
+    def _store_code(self) -> None:
+        """Store the program. Raises ScenarioError if a byte is given twice."""
         spans = sorted(self.code.items())
         for (first, (data, before)), (second, (_, after)) in pairwise(spans):
             if first + len(data) > second:
                 self.line = max(before, after)
-                self._refuse(f"code at {second:#x} overlaps that at {first:#x}")
+                self._fail(f"code at {second:#x} overlaps that at {first:#x}")
         self.scenario.code = {address: data for address, (data, _) in spans}
 
     # Events
 
-    def _event(self, name: str, words: list[str], signature: EventSignature) -> ScenarioEvent:
+    def _parse_event(self, name: str, words: list[str], signature: EventSignature) -> ScenarioEvent:
         plain = [word for word in words if "=" not in word]
         assigned = [word for word in words if "=" in word]
         if name in ("ctl", "vmcs", "state"):
@@ -258,7 +249,9 @@ class _Parser:
             )
         if len(plain) > len(signature.positional):
             extra = plain[len(signature.positional)]
-            raise ValueError(f"{extra[:40]!r} is too much: write {_format_usage(name, signature)}")
+            raise ValueError(
+                f"{extra[:40]!r} is one argument too many: write {_format_usage(name, signature)}"
+            )
         positional = []
         for (key, kind), word in zip(signature.positional.items(), plain, strict=False):
             try:
@@ -283,7 +276,7 @@ class _Parser:
 
 
 def parse_ctl_fields(values: dict[str, int]) -> dict[str, Any]:
-    """Fields of IA32_RTIT_CTL. ValueError for one that does not fit."""
+    """Return fields of IA32_RTIT_CTL. Raises ValueError for one that does not fit."""
     CTL.encode(**values)
     return values
 
@@ -298,7 +291,7 @@ def _is_block_item(word: str) -> bool:
 
 def _require_words(words: list[str], count: int, usage: str, pattern: re.Pattern[str]) -> None:
     if len(words) != count or not pattern.fullmatch(words[0]):
-        raise ValueError(f"{' '.join(words)[:40]!r} will not do: write {usage}")
+        raise ValueError(f"{' '.join(words)[:40]!r} is invalid: write {usage}")
 
 
 def _parse_rows(words: list[str]) -> tuple[TableRow, ...]:
@@ -307,12 +300,12 @@ def _parse_rows(words: list[str]) -> tuple[TableRow, ...]:
     if len(words) == 1:
         return (TableRow(words[0]),)
     if words[1] != "row" or len(words) == 2:
-        raise ValueError(f"{' '.join(words[1:])[:40]!r} will not do: write {usage}")
+        raise ValueError(f"{' '.join(words[1:])[:40]!r} is invalid: write {usage}")
     return tuple(TableRow(words[0], word) for word in words[2:])
 
 
 def _strip_comment(raw: str) -> str:
-    """A line without its comment; `#GP` and `#UD` at the start of an indented line are none."""
+    """Return a line without its comment; `#GP` and `#UD` at the start of an indented line stay."""
     stripped = raw.lstrip()
     for fault in FAULTS:
         if stripped.startswith(fault) and raw[:1].isspace():

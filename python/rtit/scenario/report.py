@@ -15,17 +15,17 @@ from rtit.scenario.runner import Step
 from rtit.scenario.vocabulary import arch_fields, event_signatures
 
 _MAX_WIDTH = 56
-"""Columns of the left side at most; a longer event has a line of its own."""
+"""Most columns of the left side; a longer event has its own line."""
 
 
 def format_title(scenario: Scenario) -> str:
-    """Return the name of a scenario, its place in the chapter, and the remark at its top."""
+    """Return the name of a scenario, its references to the chapter, and its remark."""
     text = f"{Path(scenario.source).stem}: {format_references(scenario) or 'no section'}"
     return f"{text}\n{scenario.remark}" if scenario.remark else text
 
 
 def format_references(scenario: Scenario) -> str:
-    """Section, tables with rows, and examples of the chapter."""
+    """Return section, tables with rows, and examples of the chapter."""
     parts = [f"section {scenario.section}"] if scenario.section else []
     for table, rows in groupby(scenario.rows, key=lambda row: row.table):
         named = " ".join(row.row for row in rows if row.row)
@@ -40,8 +40,8 @@ def event_column_width(scenario: Scenario) -> int:
 
 
 def format_step(step: Step, width: int) -> Iterator[str]:
-    """An event on the left, `width` columns wide, its packets on the right; `expected` and `got`
-    mark what differs.
+    """Return an event on the left, `width` columns wide, and its packets on the right; those that
+    differ begin with `expected` or `got`.
     """
     words = {"same": "", "more": "", "missing": "expected ", "extra": "got      "}
     right = [f"{words[mark]}{line}" for mark, line in step.marked()]
@@ -62,9 +62,7 @@ def format_step(step: Step, width: int) -> Iterator[str]:
 
 
 def step_to_json(step: Step) -> dict[str, Any]:
-    """An event with `packets` (as lines of a scenario), `raw` (hexadecimal), `as_expected`; what
-    was expected, and what was read otherwise, if it differs.
-    """
+    """Return an event as JSON data; if its packets differ, with those expected."""
     found: dict[str, Any] = {
         "line": step.event.line,
         "event": step.event.text,
@@ -104,7 +102,7 @@ def describe_format() -> Iterator[str]:
     """Return the documentation of the format, and every event with its arguments."""
     yield from FORMAT.splitlines()
     yield from textwrap.wrap(
-        "Events and their arguments; in brackets what may be left out, `...` stands for fields of "
+        "Events and their arguments; those in brackets are optional, `...` stands for fields of "
         f"the architectural state, which are {', '.join(arch_fields())}:",
         width=100,
     )

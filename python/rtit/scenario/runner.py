@@ -41,26 +41,12 @@ _TOPA_ADDRESS = 0x1000
 
 _MAX_CYCLES = 1 << 24
 _MAX_CRYSTAL_CLOCKS = 1 << 20
-"""How far a scenario may bring the clocks: MTC and CYC come in their course. A sleep costs
-nothing.
-"""
-
+"""Limits of the clocks, because their time has MTC and CYC packets. A sleep counts for nothing."""
 
 _EVENTS_WITHOUT_EXECUTION = frozenset(
     ("at", "read", "state", "ctl", "vmcs", "change_frequency", "reset", *TRACE_UNIT_EVENTS)
 )
 """Events that execute nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventOutcome:
-    """The result of an event: packet lines and bytes; `wrong` describes values that differ from
-    those expected, or is "".
-    """
-
-    lines: tuple[PacketLine, ...]
-    raw: bytes
-    wrong: str = ""
 
 
 class ScenarioMachine:
@@ -76,7 +62,7 @@ class ScenarioMachine:
         self._reader = PacketLineReader()
         self._controls = VmxControls()
         self._shut_down = False
-        self._crystal = self._padding = 0
+        self._crystal_clocks = self._padding = 0
         memory = Memory(observer=lambda _, data: self._out.extend(data))
         self.cpu = Processor(
             profile=scenario.profile,
@@ -94,7 +80,7 @@ class ScenarioMachine:
             memory.write_u64(_TOPA_ADDRESS + 8, _TOPA_ADDRESS | 1)
             self.cpu.set_msr(Msr.OUTPUT_BASE, _TOPA_ADDRESS)
 
-    def do(self, event: ScenarioEvent) -> EventOutcome:
+    def do(self, event: ScenarioEvent) -> Step:
         """Run one event. Raises ScenarioError if it cannot happen; no event may follow then."""
         wrong = ""
         ends: list[PacketLine] = []
@@ -117,12 +103,12 @@ class ScenarioMachine:
         lines = self._reader.read(raw)
         if not self.cpu.unit.registers.trace_en:
             self._reader.cut()
-        return EventOutcome((*lines, *ends), raw, wrong)
+        return Step(event, (*lines, *ends), raw, wrong)
 
     def _can_execute(self, name: str) -> None:
-        """Raise IllegalEvent where a processor would have to run that does not.
+        """Raise IllegalEvent for an event that executes while the processor does not run.
 
-        `Processor` itself looks at the rarer events only: a look at every branch would cost.
+        `Processor` checks this for rare events only: a check of every branch would be slow.
         """
         if name in _EVENTS_WITHOUT_EXECUTION:
             self._shut_down &= name != "reset"
@@ -170,22 +156,22 @@ class ScenarioMachine:
     def _method(self, name: str, plain: tuple[Any, ...], named: dict[str, Any]) -> None:
         times = {key[:-3]: named.pop(key) for key in OPERATION_TIMES if key in named}
         for clock in (*times.values(), *(plain[:1] if name == "at" else ())):
-            self._soon(clock)
+            self._check_clock(clock)
         if name == "pad":
             self._padding += max((*plain, *named.values()), default=1)
             if self._padding > MAX_PADS:
                 raise ValueError(f"a scenario has at most {MAX_PADS} PADs")
         if times:
             named["times"] = OperationTimes(**times)
-        of = self.cpu if hasattr(self.cpu, name) else self.cpu.unit
-        getattr(of, name)(*plain, **named)
+        device = self.cpu if hasattr(self.cpu, name) else self.cpu.unit
+        getattr(device, name)(*plain, **named)
 
-    def _soon(self, clock: int) -> None:
+    def _check_clock(self, clock: int) -> None:
         """Raise ValueError if time until `clock` emits too many packets."""
         unit = self.cpu.unit
         cycle, now = clock * unit.time.cpi, unit.state.cycle
-        self._crystal += max(0, unit.time.art_at(cycle) - unit.time.art_at(now))
-        if cycle > _MAX_CYCLES or self._crystal > _MAX_CRYSTAL_CLOCKS:
+        self._crystal_clocks += max(0, unit.time.art_at(cycle) - unit.time.art_at(now))
+        if cycle > _MAX_CYCLES or self._crystal_clocks > _MAX_CRYSTAL_CLOCKS:
             raise ValueError(
                 f"{clock} is too far ahead: a scenario has at most {_MAX_CYCLES} core cycles and "
                 f"{_MAX_CRYSTAL_CLOCKS} crystal clocks"
@@ -211,20 +197,13 @@ class ScenarioMachine:
         clocks: dict[int, int] = {}
         for key in list(named):
             if key.startswith("at_"):
-                clocks[_parse_block_number(key[3:])] = clock = named.pop(key)
-                self._soon(clock)
+                clocks[int(key[3:], 0)] = clock = named.pop(key)
+                self._check_clock(clock)
             elif ":" in key:
-                kind, item = key.split(":")
-                groups.setdefault(_parse_block_number(kind), []).append(
-                    (_parse_block_number(item), named.pop(key))
-                )
+                kind, item = (int(number, 0) for number in key.split(":"))
+                groups.setdefault(kind, []).append((item, named.pop(key)))
         (ip,) = plain
         self.cpu.pebs(ip, groups, clocks=clocks, **named)
-
-
-def _parse_block_number(word: str) -> int:
-    """The type of a block or the ID of an item."""
-    return int(word, 0)
 
 
 def _ip_argument(event: ScenarioEvent) -> int | None:
@@ -245,15 +224,15 @@ def _format_number(value: object) -> str:
 
 
 _MAX_COMPARED = 1 << 20
-"""Pairs of packets up to which the likeness of two lists is looked for."""
+"""Two lists with more pairs of packets are compared only up to the first difference."""
 
 LineMark = Literal["same", "missing", "extra", "more"]
-"""A packet as expected, one that did not come, one that was not expected, one that `...` covers."""
+"""A packet as expected, a missing packet, an unexpected packet, a packet that `...` covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An event that has happened. `wrong` describes values that differ from those expected."""
+    """An event that has run. `wrong` describes values that differ from those expected, or is ""."""
 
     event: ScenarioEvent
     lines: tuple[PacketLine, ...]
@@ -262,7 +241,7 @@ class Step:
 
     @property
     def as_expected(self) -> bool:
-        """True if nothing differs."""
+        """Whether the packets and values are those expected."""
         if self.wrong:
             return False
         expected = self.event.expected
@@ -273,7 +252,7 @@ class Step:
         return self.lines == expected.lines
 
     def marked(self) -> Iterator[tuple[LineMark, str]]:
-        """The packets, and in their places those that were expected instead; many PADs as one."""
+        """Return the packets, and those that were expected instead; PADs in a row as one line."""
         for (mark, text), same in groupby(self._marked()):
             count = len(list(same))
             if text == "PAD" and count > 1:
@@ -310,17 +289,17 @@ class ScenarioResult:
 
     @property
     def as_expected(self) -> bool:
-        """True if every event gave what was expected."""
+        """Whether every event produced the expected packets."""
         return all(step.as_expected for step in self.steps)
 
     @property
     def raw(self) -> bytes:
-        """The trace: all bytes in order."""
+        """The trace: the bytes of all steps."""
         return b"".join(step.raw for step in self.steps)
 
     @property
     def report(self) -> str:
-        """Every step that differs, with its line and what differs; "" if none does."""
+        """Each step that differs, with its line and the difference; "" if none does."""
         return "\n".join(
             _describe_difference(self.scenario, step) for step in self.steps if not step.as_expected
         )
@@ -339,7 +318,7 @@ def run(
 
 
 def run_steps(scenario: Scenario) -> Iterator[Step]:
-    """Yield the events as they happen. Raises ScenarioError at one that cannot."""
+    """Run the events, and yield each result. Raises ScenarioError at one that cannot happen."""
     try:
         machine = ScenarioMachine(scenario)
     except (RtitError, ValueError) as error:
@@ -347,15 +326,15 @@ def run_steps(scenario: Scenario) -> Iterator[Step]:
             f"the settings do not go together: {error}", source=scenario.source, line=1
         ) from None
     for event in scenario.events:
-        outcome: EventOutcome = machine.do(event)
-        yield Step(event, outcome.lines, outcome.raw, outcome.wrong)
+        yield machine.do(event)
 
 
 def with_settings(
     scenario: Scenario, *, profile: str | None, parameters: Mapping[str, str] | None
 ) -> Scenario:
-    """The same events on another processor with the same clock, or with other parameters. Raises
-    UsageError.
+    """Return the scenario with another processor with the same clock, or other parameters.
+
+    Raises UsageError.
     """
     from rtit.registers.parse_names import find_profile
 

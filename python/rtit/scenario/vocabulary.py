@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rtit.processor import Processor
-from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
+from rtit.registers import CTL, MSRS, Msr, Profile
 from rtit.unit.arch_state import ArchState, VmxControls
 from rtit.unit.events.transfers import OperationTimes
 from rtit.unit.parameters.table import Parameters
@@ -28,11 +28,11 @@ from rtit.unit.trace_unit import TraceUnit
 WordParser = Callable[[str], Any]
 
 _MAX_SHOWN = 100
-"""Characters of a number; beyond that it only takes time."""
+"""Characters of a number; more are an error."""
 
 
 def suggest_names(word: str, names: Iterable[str]) -> str:
-    """What may have been meant, or the valid names if they are few; after `;`, or ""."""
+    """Return the similar names, or all names if they are few, to append to an error; or ""."""
     valid = sorted(names)
     near = difflib.get_close_matches(word, valid, n=3, cutoff=0.6) or [
         name for name in valid if name.lower() == word.lower()
@@ -71,11 +71,6 @@ def parse_bool(word: str) -> bool:
     return values[word]
 
 
-def parse_text(word: str) -> str:
-    """Accept any word."""
-    return word
-
-
 def parse_msr(word: str) -> int:
     """Parse an MSR: CTL, IA32_RTIT_CTL, or an address."""
     name = word.removeprefix("IA32_RTIT_")
@@ -102,18 +97,12 @@ def one_of(names: Iterable[str]) -> WordParser:
 
     def parse(word: str) -> str:
         if word not in valid:
-            raise ValueError(
-                f"{_shorten(word)!r} is none of {', '.join(valid)}{suggest_nearest(word, valid)}"
-            )
+            found = difflib.get_close_matches(word, valid, n=1)
+            nearest = f"; did you mean {found[0]}?" if found else ""
+            raise ValueError(f"{_shorten(word)!r} is none of {', '.join(valid)}{nearest}")
         return word
 
     return parse
-
-
-def suggest_nearest(word: str, valid: Iterable[str]) -> str:
-    """The one name that is like `word`, as `; did you mean NAME?`; else nothing."""
-    found = difflib.get_close_matches(word, list(valid), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def list_of(kind: WordParser) -> WordParser:
@@ -127,7 +116,7 @@ def list_of(kind: WordParser) -> WordParser:
 
 def parser_for_type(hint_: Any) -> WordParser | None:
     """Return the parser for a type annotation; None if no word can express its values."""
-    plain: dict[Any, WordParser] = {int: parse_number, bool: parse_bool, str: parse_text}
+    plain: dict[Any, WordParser] = {int: parse_number, bool: parse_bool, str: str}
     if hint_ in plain:
         return plain[hint_]
     if isinstance(hint_, type) and issubclass(hint_, IntEnum):
@@ -148,8 +137,9 @@ def parser_for_type(hint_: Any) -> WordParser | None:
 def parse_assignments(
     words: Iterable[str], kinds: Mapping[str, WordParser], what: str
 ) -> dict[str, Any]:
-    """NAME=VALUE words as values; a NAME alone stands for 1. ValueError for what is not in `kinds`,
-    or twice.
+    """Return the values of NAME=VALUE words; NAME alone is 1.
+
+    Raises ValueError for a name that is not in `kinds`, or is given twice.
     """
     values: dict[str, Any] = {}
     for word in words:
@@ -187,11 +177,10 @@ TRACE_UNIT_EVENTS = (
     *("flush", "insert_psb", "insert_cyc", "pad", "mnt", "drop_mtc"),
     *("begin_overflow", "end_overflow"),
 )
-"""Events that are methods of TraceUnit: what a processor may do at any time."""
+"""Events that are methods of TraceUnit: a processor may do these at any time."""
 
 OPERATION_TIMES = tuple(f"{name}_at" for name in get_type_hints(OperationTimes))
-"""When the parts of a long event happen."""
-
+"""Arguments for the times of the parts of a long event."""
 
 _MAX_LISTED_ARGUMENTS = 16
 """The most arguments that help texts list."""
@@ -201,11 +190,9 @@ _MAX_LISTED_ARGUMENTS = 16
 class EventSignature:
     """Arguments of an event.
 
-    `positional`: those that may come by position, in order. `named`: all that may come as
-    NAME=VALUE. `required`: those that must come. `changes`: fields of `ArchState` are among the
-    named
-    ones. `block_items`: TYPE:ID=VALUE and at_TYPE=CLOCK may
-    come as well.
+    `positional`: may be given by position, in order. `named`: may be given as NAME=VALUE.
+    `required`: must be given. `changes`: fields of `ArchState` are among the named ones.
+    `block_items`: TYPE:ID=VALUE and at_TYPE=CLOCK may be given.
     """
 
     positional: Mapping[str, WordParser] = field(default_factory=dict)
@@ -216,7 +203,7 @@ class EventSignature:
 
     @property
     def usage(self) -> str:
-        """The arguments, as help texts show them; in brackets what may be left out."""
+        """The arguments, as help texts show them; optional ones in brackets."""
         words = [(name, name.upper()) for name in self.positional]
         words += [(name, f"{name}=") for name in self.named if name not in self.positional]
         if self.block_items:
@@ -253,7 +240,7 @@ def _signature_of_method(method: Callable[..., Any]) -> EventSignature:
 
 
 def _parsers_of_fields(of: type, **special: WordParser) -> dict[str, WordParser]:
-    """The fields of a dataclass that a word can give a value."""
+    """Return parsers for the fields of a dataclass that a word can set."""
     kinds = {name: parser_for_type(hint) for name, hint in get_type_hints(of).items()}
     return {name: kind for name, kind in kinds.items() if kind is not None} | special
 
@@ -284,7 +271,7 @@ OTHER_SETTINGS = ("spec", "section", "table", "example", "fabric", "code")
 def event_signatures() -> Mapping[str, EventSignature]:
     """Return every event by name."""
     ip = {"ip": parse_number}
-    returns = {"returns": parse_text}
+    returns = {"returns": str}
     found = {name: _signature_of_method(getattr(Processor, name)) for name in _PROCESSOR_EVENTS}
     found |= {name: _signature_of_method(getattr(TraceUnit, name)) for name in TRACE_UNIT_EVENTS}
     entry = found["vm_entry"]
@@ -321,8 +308,3 @@ def event_signatures() -> Mapping[str, EventSignature]:
 
 def _parsers_of_register_fields() -> dict[str, WordParser]:
     return {row.name: parse_number for register in MSRS.values() for row in register.fields}
-
-
-def profile_names() -> tuple[str, ...]:
-    """The processors that `profile` can name."""
-    return tuple(PROFILES)

@@ -16,7 +16,7 @@ from rtit.testing.baseline import Baselines, StoredCount, compare_counts, parse_
 from rtit.trace import Trace
 
 if TYPE_CHECKING:
-    from rtit.capture.recording import Recording
+    from rtit.capture.session import Recording
 
 Argv = Sequence[str | os.PathLike[str]]
 

@@ -323,7 +323,7 @@ class Decoder:
 
     def counts(self) -> Counts:
         """Totals of the last trace."""
-        return Counts.from_native(self._native.counts())
+        return Counts(**self._native.counts())
 
     def invalidate(self, address: int = 0, size: int = _ADDRESS_LIMIT) -> None:
         """Drop cached code of `size` bytes from `address` on, in all spaces, after it changed.

@@ -407,15 +407,9 @@ class Stream:
         return self._table(Rows, decode, where, columns, timing=timing)
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
+        self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
-        """Every executed instruction.
-
-        `perf_time` adds the time that perf prints. It takes several times as long, and decodes all
-        threads of the CPU.
-        """
-        if perf_time and (stream := self._with_others_decoded()) is not None:
-            return stream.instructions(where, timing=timing, perf_time=True)
+        """Every executed instruction."""
         decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
         return self._table(
             Instructions,
@@ -423,15 +417,10 @@ class Stream:
             where,
             (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns),
             timing=timing,
-            perf_time=perf_time,
         )
 
-    def branches(
-        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
-    ) -> Table[Branches]:
-        """Every branch and other transfer. `edges` counts them. `perf_time`: as `instructions`."""
-        if perf_time and (stream := self._with_others_decoded()) is not None:
-            return stream.branches(where, timing=timing, perf_time=True)
+    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
+        """Every branch and other transfer. `edges` counts them."""
         decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
         return self._table(
             Branches,
@@ -439,7 +428,6 @@ class Stream:
             where,
             (*(SPACE_COLUMNS if self.has_spaces else ()), *self._thread_columns),
             timing=timing,
-            perf_time=perf_time,
         )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
@@ -520,17 +508,6 @@ class Stream:
     def _thread_columns(self) -> tuple[str, ...]:
         return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
 
-    def _with_others_decoded(self) -> Stream | None:
-        """The same threads, with all others decoded too; None if they already are.
-
-        perf's clock is that of the CPU, so `perf_time` needs the packets of all threads. Where
-        damage leaves the thread ambiguous, all decodings must agree.
-        """
-        scope = self.thread_scope
-        if scope is None or not scope.skips_others:
-            return None
-        return self.derive(thread_scope=replace(scope, decodes_others=True))
-
     def _attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
         """None if only one thread ran."""
         if self.thread_scope is None:
@@ -578,15 +555,8 @@ class Stream:
         extra_columns: tuple[str, ...],
         *,
         timing: bool,
-        perf_time: bool = False,
     ) -> Table[B]:
         has_ipc = timing and batch_type in (Rows, Instructions)
-        add_perf_times: Callable[[Iterator[B]], Iterator[B]] | None = None
-        if perf_time:
-            from rtit.trace.time.perf_time import PERF_TIME_COLUMN, with_perf_times
-
-            extra_columns = (*extra_columns, PERF_TIME_COLUMN)
-            add_perf_times = partial(with_perf_times, self, batch_type)  # type: ignore[type-var]
 
         def batches() -> Iterator[B]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
@@ -599,8 +569,6 @@ class Stream:
             else:
                 found = (batch for batch, _ in decoded)
             with self._discard_decoder_on_error():
-                if add_perf_times is not None:
-                    found = add_perf_times(found)
                 yield from self._extract_threads(found)
 
         if timing:
@@ -669,7 +637,7 @@ class Stream:
     def counts(self) -> Counts:
         """Totals of the bytes that `ledger` describes."""
         accounting, decoder = self._thread_accounting(), self._finished_decoder()
-        counts = Counts.from_native(decoder.counts())
+        counts = Counts(**decoder.counts())
         if accounting is None:
             return counts
         return accounting.counts(counts, native_ledger_rows(decoder))

@@ -331,24 +331,16 @@ class Trace:
         return self._table(Rows, lambda stream: stream.blocks(where, timing=timing), where)
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
+        self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
         """`Stream.instructions` of all selected streams."""
+        return self._table(
+            Instructions, lambda stream: stream.instructions(where, timing=timing), where
+        )
 
-        def table_of(stream: Stream) -> Table[Instructions]:
-            return stream.instructions(where, timing=timing, perf_time=perf_time)
-
-        return self._table(Instructions, table_of, where)
-
-    def branches(
-        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
-    ) -> Table[Branches]:
+    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """`Stream.branches` of all selected streams."""
-
-        def table_of(stream: Stream) -> Table[Branches]:
-            return stream.branches(where, timing=timing, perf_time=perf_time)
-
-        return self._table(Branches, table_of, where)
+        return self._table(Branches, lambda stream: stream.branches(where, timing=timing), where)
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """`Stream.raw_events` of all selected streams."""

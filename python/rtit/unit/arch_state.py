@@ -10,7 +10,7 @@ from typing import Literal
 
 from rtit.errors import UsageError
 from rtit.registers import MSRS, Msr
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import hexadecimal_repr
 
 TSC_RATIO_1 = 1 << 48
 """TSC multiplier that changes nothing: 48 of its 64 bits are a fraction."""
@@ -69,7 +69,7 @@ class VmxControls:
         return _with_pt_msrs_only(0 if self.clear_ctl else None, self.exit_loads)
 
     def guest_tsc(self, tsc: int) -> int:
-        """The TSC as the guest reads it, modulo 2^64."""
+        """Return the TSC as the guest reads it, modulo 2^64."""
         return ((tsc * self.tsc_multiplier >> 48) + self.tsc_offset) & _MASK64
 
 
@@ -82,7 +82,6 @@ def _with_pt_msrs_only(
 
 NO_CONTROLS = VmxControls()
 """What holds outside VMX non-root operation."""
-
 
 MASK32 = 0xFFFF_FFFF
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -152,12 +151,12 @@ class ArchState:
 
     @classmethod
     def user64(cls, *, cpl: int = 3, cr3: int = 0) -> ArchState:
-        """64-bit code of a flat operating system."""
+        """Return the state of 64-bit user code of a flat operating system."""
         return cls(cpl=cpl, cr3=cr3)
 
     @classmethod
     def after_reset(cls) -> ArchState:
-        """After RESET or INIT: real mode at F000:FFF0, base FFFF0000H."""
+        """Return the state after RESET or INIT: real mode at F000:FFF0, base FFFF0000H."""
         return cls(
             cpl=0,
             cs_l=False,
@@ -185,7 +184,7 @@ class ArchState:
         return int(self.cs_l and self.lma) | int(self.cs_d) << 1
 
     def with_code_bits(self, bits: int) -> ArchState:
-        """The same with code of 16, 32 or 64 bits (the last in long mode only); else UsageError."""
+        """Return the state with code of 16, 32 or 64 bits (long mode only). Raises UsageError."""
         if bits not in CODE_BITS or (bits == 64 and not self.lma):
             raise UsageError(f"code of {bits} bits cannot run here")
         cs_l, cs_d = CODE_BITS[bits]
@@ -207,7 +206,7 @@ class ArchState:
         return 0 if self.cs_l and self.lma else self.cs_base
 
     def linear(self, ip: int) -> int:
-        """The linear address of an effective IP."""
+        """Return the linear address of an effective IP."""
         if self.cs_l and self.lma:
             return ip & MASK64
         return (ip + self.cs_base) & MASK32

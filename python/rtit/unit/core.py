@@ -36,25 +36,9 @@ class Unit:
     """
 
     __slots__ = (
-        "configuration",
-        "cyc_limit",
-        "defers_tips",
-        "emit",
-        "errata",
-        "has_bounded_buffer",
-        "ip_encodings",
-        "on_branch_trace",
-        "on_pmi",
-        "output",
-        "packets",
-        "pads_or_holds_back",
-        "parameters",
-        "pending_knowledge",
-        "profile",
-        "registers",
-        "state",
-        "time",
-        "tnt_full",
+        *("configuration", "cyc_limit", "defers_tips", "emit", "errata", "has_bounded_buffer"),
+        *("ip_encodings", "on_branch_trace", "on_pmi", "output", "packets", "pads_or_holds_back"),
+        *("parameters", "pending_knowledge", "profile", "registers", "state", "time", "tnt_full"),
     )
 
     def __init__(

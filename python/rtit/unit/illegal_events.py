@@ -9,15 +9,6 @@ from __future__ import annotations
 from rtit.errors import IllegalEvent
 from rtit.unit.arch_state import ArchState
 
-__all__ = [
-    "IllegalEvent",
-    "Shutdown",
-    "require",
-    "require_addresses",
-    "require_bits",
-    "require_no_transaction",
-]
-
 
 class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
     """The event put the processor into the shutdown state; `reason` is one sentence.

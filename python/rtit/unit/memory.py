@@ -35,7 +35,7 @@ class Memory:
         self._pages: dict[int, bytearray] = {}
 
     def read(self, address: int, size: int) -> bytes:
-        """`size` bytes from `address`; restricted bytes read as FFH."""
+        """Return `size` bytes from `address`; restricted bytes read as FFH."""
         out = bytearray(size)
         position = 0
         while position < size:
@@ -53,12 +53,12 @@ class Memory:
         return bytes(out)
 
     def write(self, address: int, data: bytes) -> None:
-        """What software stores: unobserved; restricted bytes are dropped."""
+        """Store bytes of software, unseen by the observer; restricted bytes are dropped."""
         for at, part in self._split_allowed(address, data, (*self.smrr, *self.mmio)):
             self._store_pages(at, part)
 
     def store(self, address: int, data: bytes) -> None:
-        """What the trace unit stores: direct, observed; restricted bytes are dropped."""
+        """Store bytes of the trace unit, which the observer sees; restricted bytes are dropped."""
         offset = address & (PAGE - 1)
         end = offset + len(data)
         if end <= PAGE and not self.smrr and not self.mmio:
@@ -75,26 +75,26 @@ class Memory:
                 self.observer(at, part)
 
     def direct_page(self, address: int) -> bytearray | None:
-        """The page of `address`, if a store to it touches nothing but its bytes, or None."""
+        """Return the page of `address`, or None if a store to it has other effects."""
         if self.smrr or self.mmio or self.observer is not None:
             return None
         return self._pages.setdefault(address // PAGE, bytearray(PAGE))
 
     def read_u64(self, address: int) -> int:
-        """The 8 bytes at `address` as a little-endian number."""
+        """Return the 8 bytes at `address` as a little-endian number."""
         return int.from_bytes(self.read(address, 8), "little")
 
     def write_u64(self, address: int, value: int) -> None:
-        """Software stores `value` (64 bits, little endian) at `address`."""
+        """Store `value` (64 bits, little endian) at `address`, as software."""
         self.write(address, value.to_bytes(8, "little"))
 
     def first_restricted(self, start: int, end: int) -> int:
-        """The lowest address of [start, end) that is restricted, or `end`."""
+        """Return the lowest address of [start, end) that is restricted, or `end`."""
         hits = [max(low, start) for low, high in self.smrr if low < end and high > start]
         return min(hits, default=end)
 
     def snapshot(self) -> dict[int, bytes]:
-        """Content by page number, without pages that are all zero: comparable."""
+        """Return comparable content by page number, without pages that are all zero."""
         return {number: bytes(page) for number, page in self._pages.items() if any(page)}
 
     def _store_pages(self, address: int, data: bytes) -> None:
@@ -110,7 +110,7 @@ class Memory:
     def _split_allowed(
         address: int, data: bytes, forbidden: tuple[PhysicalRange, ...]
     ) -> list[tuple[int, bytes]]:
-        """The parts of a store that lie outside the forbidden ranges, ascending."""
+        """Return the parts of a store outside the forbidden ranges, ascending."""
         parts = [(address, address + len(data))]
         for low, high in forbidden:
             parts = [

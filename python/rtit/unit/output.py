@@ -31,8 +31,7 @@ from enum import IntEnum
 from struct import unpack
 from typing import Literal, NamedTuple
 
-from rtit.registers.fields import Field, Register
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import Field, Register, hexadecimal_repr
 from rtit.registers.msr import CTL, OUTPUT_MASK_PTRS
 from rtit.registers.profiles import Profile
 from rtit.registers.register_file import RegisterFile
@@ -56,7 +55,7 @@ class SingleRange(NamedTuple):
         return self.mask + 1
 
     def address(self, offset: int) -> int:
-        """Where the byte at `offset` (OutputOffset) goes."""
+        """Return the address of the byte at `offset` (OutputOffset)."""
         return self.base + (offset & self.mask)
 
 
@@ -105,7 +104,7 @@ class TopaEntry:
     stop: bool = False
 
     def encode(self) -> int:
-        """The entry as a 64-bit number; ValueError for a size or base that has no encoding."""
+        """Return the entry as a 64-bit number. Raises ValueError without an encoding."""
         code = self.size.bit_length() - 13
         if self.size != 4096 << max(code, 0) or code > 15:
             raise ValueError(f"a ToPA region has 4 KB << 0..15 bytes, not {self.size:#x}")
@@ -121,7 +120,7 @@ class TopaEntry:
 
     @classmethod
     def decode(cls, value: int) -> TopaEntry:
-        """The entry that `value` holds; reserved bits are ignored (see `topa_entry_error`)."""
+        """Return the entry in `value`; reserved bits are ignored (see `topa_entry_error`)."""
         fields = TOPA_ENTRY.decode(value)
         return cls(
             fields.Base << 12,
@@ -274,7 +273,7 @@ class Output:
         self._page_end = _NO_LIMIT
 
     def enable(self, registers: RegisterFile) -> OutputResult:
-        """TraceEn goes from 0 to 1: load the pointers from the MSRs and check what is current.
+        """Set TraceEn: load the pointers from the MSRs, and check the current entry.
 
         An error here is an operational error: nothing will be written.
         """
@@ -301,7 +300,7 @@ class Output:
         return self._update_limit()
 
     def disable(self) -> None:
-        """TraceEn goes to 0: `msrs()` stays, and no byte is accepted until the next enable."""
+        """Clear TraceEn: `msrs()` stays, and no byte is accepted until the next enable."""
         self.state.enabled = False
         self._set_limit(_NO_LIMIT)
 
@@ -328,7 +327,7 @@ class Output:
         return self._write_slowly(data)
 
     def msrs(self) -> tuple[int, int]:
-        """IA32_RTIT_OUTPUT_BASE and IA32_RTIT_OUTPUT_MASK_PTRS as they stand, exact at any time."""
+        """Return the present IA32_RTIT_OUTPUT_BASE and IA32_RTIT_OUTPUT_MASK_PTRS."""
         state = self.state
         low = state.mask
         if state.scheme == OutputScheme.TOPA:
@@ -336,11 +335,11 @@ class Output:
         return state.table_base, state.output_offset << _OUTPUT_OFFSET_FIELD.low | low
 
     def snapshot(self) -> OutputState:
-        """A copy of the state."""
+        """Return a copy of the state."""
         return replace(self.state)
 
     def restore(self, state: OutputState) -> None:
-        """Go back to a snapshot; memory is not part of it."""
+        """Replace the state by a snapshot, without memory."""
         self.state = replace(state)
         self._page_end = _NO_LIMIT
 

@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from rtit.registers.hexadecimal import hexadecimal_repr
+from rtit.registers.fields import hexadecimal_repr
 from rtit.unit.arch_state import ArchState
 
 
@@ -198,7 +198,6 @@ def _with_entry(
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
-
 
 LVT_MASKED = 1 << 16
 """An entry of the local vector table after reset: it is masked."""

@@ -95,8 +95,6 @@ _PSB_PLUS_CONTENT: dict[str, _PsbPlusPart] = {
 """What PSB+ can hold: when it applies, and how it is sent."""
 
 _CYC_ELIGIBLE = frozenset(("TSC", "PIP", "VMCS", "MODE.TSX", "MODE.Exec"))
-
-
 IA32_PERF_GLOBAL_STATUS = 0x38E
 IA32_PERF_GLOBAL_STATUS_RESET = 0x390
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rtit.errors import UsageError
-from rtit.registers.profile import Profile
+from rtit.registers.profiles import Profile
 
 _MOST_TICKS = 512
 """FastCounter of TMA has 9 bits (section 33.4.2.13)."""
@@ -82,9 +82,7 @@ class TimeModel:
 
     @classmethod
     def from_profile(cls, profile: Profile) -> TimeModel:
-        """The clock that CPUID.15H of `profile` describes, at its P1 frequency; the default where
-        `profile` has no such leaf.
-        """
+        """Return the clock of CPUID.15H at the P1 frequency; the default without that leaf."""
         numerator, denominator = profile.tsc_numerator, profile.tsc_denominator
         if not (numerator and denominator):
             return cls()
@@ -108,39 +106,39 @@ class TimeModel:
         return self.crystal_hz * self.tsc_numerator // self.tsc_denominator
 
     def tsc(self, clock: int) -> int:
-        """The TSC as RDTSC would give it after `clock` retired instructions."""
+        """Return the TSC as RDTSC reads it after `clock` retired instructions."""
         return self.tsc_at(clock * self.cpi)
 
     def nanoseconds(self, clock: int) -> int:
-        """perf's time after `clock` retired instructions."""
+        """Return perf's time after `clock` retired instructions."""
         return self.time_zero + (self.tsc(clock) * self.time_mult >> self.time_shift)
 
     def ticks_at(self, cycle: int) -> int:
-        """Ticks at TSC rate, without software offset."""
+        """Return ticks at TSC rate, without software offset."""
         passed = cycle - self.since
         return self.tsc_start + passed * self.max_non_turbo_ratio // self.core_ratio
 
     def tsc_at(self, cycle: int) -> int:
-        """The TSC at a core cycle, modulo 2^64."""
+        """Return the TSC at a core cycle, modulo 2^64."""
         return (self.ticks_at(cycle) + self.tsc_adjust) & 0xFFFF_FFFF_FFFF_FFFF
 
     def art_at(self, cycle: int) -> int:
-        """The Always Running Timer (core crystal clock) at a core cycle."""
+        """Return the Always Running Timer (core crystal clock) at a core cycle."""
         return self.ticks_at(cycle) * self.tsc_denominator // self.tsc_numerator
 
     def fast_counter_at(self, cycle: int) -> int:
-        """AdjustedProcessorCycles: ticks at TSC rate since the last crystal clock edge."""
+        """Return AdjustedProcessorCycles: ticks at TSC rate since the last crystal clock edge."""
         edge = -(-self.art_at(cycle) * self.tsc_numerator // self.tsc_denominator)
         return self.ticks_at(cycle) - edge
 
     def cycle_of_art(self, art: int) -> int:
-        """The first core cycle at which the ART has reached `art`."""
+        """Return the first core cycle at which the ART has reached `art`."""
         ticks = -(-art * self.tsc_numerator // self.tsc_denominator)
         passed = -(-(ticks - self.tsc_start) * self.core_ratio // self.max_non_turbo_ratio)
         return self.since + passed
 
     def after_sleep(self, cycle: int, ticks: int, *, tsc_runs: bool = True) -> TimeModel:
-        """The clocks after a sleep at `cycle`, which took `ticks` at TSC rate and no core cycle.
+        """Return the clocks after a sleep at `cycle` of `ticks` at TSC rate and no core cycle.
 
         The ART runs on; `tsc_runs` says whether the TSC does (CPUID.80000007H:EDX[8]).
         """
@@ -152,5 +150,5 @@ class TimeModel:
         )
 
     def with_core_ratio(self, cycle: int, ratio: int) -> TimeModel:
-        """The clocks with another core ratio from `cycle` on. UsageError unless it is 1 to 255."""
+        """Return the clocks with another core ratio (1 to 255) from `cycle` on."""
         return replace(self, since=cycle, tsc_start=self.ticks_at(cycle), core_ratio=ratio)

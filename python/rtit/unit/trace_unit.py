@@ -10,10 +10,9 @@ from rtit.unit.core import Unit
 from rtit.unit.events import (
     branches,
     enclave,
-    instrumentation,
+    inserted_packets,
     measured_launch,
     msr_access,
-    on_request,
     power,
     smm,
     startup,
@@ -45,7 +44,7 @@ class TraceUnit(Unit):
     transfer = transfers.transfer  # 33.2.1.3
 
     # Other instructions and events of programs and operating systems
-    ptwrite = instrumentation.ptwrite  # 33.2.2
+    ptwrite = inserted_packets.ptwrite  # 33.2.2
     sleep = power.sleep  # 33.2.3
     wake = power.wake  # 33.2.3
     stop_clocks = power.stop_clocks  # 33.2.3
@@ -92,16 +91,16 @@ class TraceUnit(Unit):
 
     # Time and overflow
     at = stream.at  # 33.3.6
-    begin_overflow = on_request.begin_overflow  # 33.3.8
-    end_overflow = on_request.end_overflow  # 33.3.8
+    begin_overflow = inserted_packets.begin_overflow  # 33.3.8
+    end_overflow = inserted_packets.end_overflow  # 33.3.8
 
     # Packets on request, and of other units
-    drop_mtc = on_request.drop_mtc  # 33.4.2.12
-    insert_cyc = on_request.insert_cyc  # 33.4.2.14
-    insert_psb = on_request.insert_psb  # 33.4.2.17
-    mnt = on_request.mnt  # 33.4.2.19
-    pad = on_request.pad  # 33.4.2.20
-    pebs = instrumentation.pebs  # 33.4.2.26
+    drop_mtc = inserted_packets.drop_mtc  # 33.4.2.12
+    insert_cyc = inserted_packets.insert_cyc  # 33.4.2.14
+    insert_psb = inserted_packets.insert_psb  # 33.4.2.17
+    mnt = inserted_packets.mnt  # 33.4.2.19
+    pad = inserted_packets.pad  # 33.4.2.20
+    pebs = inserted_packets.pebs  # 33.4.2.26
 
     # Virtual machines and the SMM-transfer monitor
     vmptrld = vmx.vmptrld  # 33.5.1

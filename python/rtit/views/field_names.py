@@ -5,25 +5,17 @@ from __future__ import annotations
 NATIVE_FIELDS = ("ip", "tid", "time", "sym", "asm")
 """Fields that native code can render."""
 
-
 TIMING_FIELDS = ("earliest", "latest", "cycles", "freq", "ipc")
-
-
-PERF_TIME_FIELD = "perf_time"
-
-
 GUEST_FIELDS = ("guest_pid", "guest_tid", "guest_comm")
-
 
 DETAILED_FIELDS = (
     *("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx"),
-    *(*TIMING_FIELDS, PERF_TIME_FIELD, *GUEST_FIELDS),
+    *(*TIMING_FIELDS, *GUEST_FIELDS),
 )
 """Fields that take the slower path. Names are those of perf where perf has the field."""
 
 BRANCH_FIELDS = {
     "time": ("time",),
-    "perf_time": ("perf_time",),
     "source": ("source", "name of source"),
     "target": ("target", "name of target"),
     "kind": ("kind",),

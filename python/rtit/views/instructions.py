@@ -25,7 +25,6 @@ from rtit.trace.threads.address_spaces import has_no_process
 from rtit.views.field_names import (
     GUEST_FIELDS,
     NATIVE_FIELDS,
-    PERF_TIME_FIELD,
     TIMING_FIELDS,
 )
 from rtit.views.trace_tail import find_crash
@@ -36,16 +35,9 @@ if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace import Instructions, Stream, Table, Trace
 
-
 _CHUNK_BYTES = 1 << 20
-
-
 _Chunk = tuple[bytes, int]
-
-
 _LINES_PER_CHUNK = 1 << 14
-
-
 _TimedLine = tuple[int, str]
 """Time and text of a line."""
 
@@ -68,8 +60,8 @@ def list_instructions(
     """
     selection = selection or Selection()
     crash_lines = [_crash_line(trace, stream, fields, selection) for stream in streams]
-    places = SelectedRanges(selection, trace.images)
-    places.check(pid for stream in streams for pid in stream.space_pids)
+    selected = SelectedRanges(selection, trace.images)
+    selected.check(pid for stream in streams for pid in stream.space_pids)
     # native code renders one thread per stream
     several = any(stream.has_several_threads for stream in streams)
     detail = not set(fields) <= set(NATIVE_FIELDS) or (several and "tid" in fields)
@@ -83,7 +75,7 @@ def list_instructions(
             )
         else:
             listings = [
-                _native_listing(trace, stream, fields, selection, places) for stream in streams
+                _native_listing(trace, stream, fields, selection, selected) for stream in streams
             ]
             lines = _merge_by_time([*listings, *filter(None, crash_lines)])
         yield from _limit_lines(lines, selection)
@@ -95,7 +87,7 @@ def list_instructions(
             lines = _detailed_chunks(trace, [stream], fields, selection)
         else:
             lines = _native_chunks(
-                _native_listing(trace, stream, fields, selection, places), selection
+                _native_listing(trace, stream, fields, selection, selected), selection
             )
         yield from _limit_lines(
             chain(lines, [crash_line.chunk] if crash_line is not None else []), selection
@@ -104,7 +96,7 @@ def list_instructions(
 
 
 def _native_listing(
-    trace: Trace, stream: Stream, fields: list[str], selection: Selection, places: SelectedRanges
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection, selected: SelectedRanges
 ) -> _core.Flow:
     from rtit._core import Listing
 
@@ -118,7 +110,7 @@ def _native_listing(
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=places.by_process(stream.space_pids),
+            places=selected.by_process(stream.space_pids),
             times=selection.time.to_ticks(clock) if selection.time is not None else (0, LATEST),
             tail=selection.tail,
             others=others,
@@ -167,10 +159,10 @@ def _crash_line(
         first, last = selection.time.to_ticks(clock)
         if not first <= found.time <= last:
             return None
-    places = SelectedRanges(selection, trace.images).in_processes(*stream.space_pids)
-    if places is not None and not any(
+    selected = SelectedRanges(selection, trace.images).in_processes(*stream.space_pids)
+    if selected is not None and not any(
         each.start <= found.ip < each.end and each.since <= found.time < each.until
-        for each in places
+        for each in selected
     ):
         return None
     when = clock.to_nanoseconds(found.time) if clock is not None else found.time
@@ -264,10 +256,7 @@ def _detailed_lines(
     timing = not set(TIMING_FIELDS).isdisjoint(fields)
     # IPC needs the cycles of all instructions, so head and tail are applied after decoding
     decoded = selection if ipc is None else Selection(time=selection.time)
-    perf_time = PERF_TIME_FIELD in fields
-    found = _render_batches(
-        stream.instructions(decoded, timing=timing, perf_time=perf_time), fields, formatter, ipc
-    )
+    found = _render_batches(stream.instructions(decoded, timing=timing), fields, formatter, ipc)
     if ipc is not None and selection.head is not None:
         return islice(found, selection.head)
     if ipc is not None and selection.tail is not None:
@@ -329,9 +318,6 @@ class _FieldFormatter:
             return [self._format_bound(each) for each in getattr(batch, name).tolist()]
         plain: dict[str, Callable[[], list[str]]] = {
             "time": lambda: [f"{self._nanoseconds(each):15}" for each in batch.time.tolist()],
-            PERF_TIME_FIELD: lambda: [
-                f"{self._nanoseconds(t):15}" for t in batch.perf_time.tolist()
-            ],
             "ip": lambda: [f"{each:16x}" for each in batch.ip.tolist()],
             "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
             "bits": lambda: [str(each) for each in batch.bits.tolist()],

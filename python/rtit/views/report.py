@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rtit.views.statistics import Statistics, StreamStatistics
     from rtit.views.trace_tail import Crash
 
-
 _MAX_INDENT = 20
 """Levels of the tree that are indented."""
 _MIN_GROUP = 4

@@ -59,7 +59,7 @@ def format_branches(
     """Return lines of branches and other transfers, with the `fields` of `BRANCH_FIELDS`."""
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=timing)
     columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
-    found = stream.branches(selection, timing=timing, perf_time="perf_time" in columns)
+    found = stream.branches(selection, timing=timing)
     return formatter.chunks(found, columns, as_json=as_json)
 
 
@@ -90,6 +90,28 @@ def format_edges(
     formatter = _RowFormatter(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
     return formatter.chunks(parts, columns, as_json=as_json)
+
+
+def format_events(
+    trace: Trace, stream: Stream, selection: Selection, *, as_json: bool = False
+) -> Iterator[bytes]:
+    """Return lines of interrupts, transactions, PTWRITEs and power events, below a title."""
+    from rtit.trace.events import describe_event, event_to_dict
+
+    if not as_json:
+        yield _text_line(f"# {stream.title}, {stream.size:,} bytes")
+    clock = trace.clock
+    for event in stream.events(selection):
+        time = event.time if clock is None else clock.to_nanoseconds(event.time)
+        if as_json:
+            line = {"stream": stream.title, "nanoseconds": time if clock else None}
+            yield f"{format_json(line | event_to_dict(event))}\n".encode()
+        else:
+            yield _text_line(f"{time:>15} {event.offset:08x}  {describe_event(event)}")
+
+
+def _text_line(text: str) -> bytes:
+    return f"{escape_control_characters(text)}\n".encode()
 
 
 class _RowFormatter:
@@ -131,7 +153,7 @@ class _RowFormatter:
 
         if name.startswith("name of "):
             return self._name_columns(batch, name.removeprefix("name of "))
-        if name in ("time", "perf_time"):
+        if name == "time":
             return self._time_column(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):

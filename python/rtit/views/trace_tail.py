@@ -18,7 +18,6 @@ from rtit.trace.tables.batch import End, EventKind
 if TYPE_CHECKING:
     from rtit.trace import ProcessExit, Rows, Stream, Trace
 
-
 GAP_EVENTS = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
 """Events at which execution may be missing."""
 _TRACING_CHANGES = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)

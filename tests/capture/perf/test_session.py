@@ -18,8 +18,7 @@ import pytest
 import rtit
 from rtit.capture.backends import start_recording
 from rtit.capture.perf.availability import PerfInstallation
-from rtit.capture.request import RecordRequest
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordRequest, SizeLimits
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from support.recordings import Recorder

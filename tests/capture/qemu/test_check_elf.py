@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.guest_program import check_elf
+from rtit.capture.qemu.qemu_process import check_elf
 from rtit.errors import RecordError
 
 

@@ -13,7 +13,7 @@ import pytest
 from rtit.capture.events import EVENT_RECORD
 from rtit.capture.qemu.counting import CountSession, CountSink
 from rtit.capture.qemu.plugin_protocol import PluginMessage
-from rtit.capture.qemu.processes import OpenFileLimit
+from rtit.capture.qemu.qemu_process import OpenFileLimit
 
 
 def count() -> int:

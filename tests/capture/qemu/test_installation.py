@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.guest_program import resolve_interpreter
 from rtit.capture.qemu.installation import QemuStartError, find_qemu
+from rtit.capture.qemu.qemu_process import resolve_interpreter
 from rtit.errors import RecordError
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu import processes
-from rtit.capture.qemu.processes import OpenFileLimit
+from rtit.capture.qemu import qemu_process
+from rtit.capture.qemu.qemu_process import OpenFileLimit
 from support.recordings import RTIT
 
 FEW = 40
@@ -48,7 +48,7 @@ def test_reject_connection_without_reserve_sleeps(monkeypatch: pytest.MonkeyPatc
     """The connection is still there when the recorder looks again, which must not be at once."""
     files = OpenFileLimit()
     waited: list[float] = []
-    monkeypatch.setattr(processes, "_reserve_descriptor", lambda: -1)
+    monkeypatch.setattr(qemu_process, "_reserve_descriptor", lambda: -1)
     monkeypatch.setattr("time.sleep", waited.append)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.setblocking(False)  # it does not listen: nothing can be accepted

@@ -6,8 +6,7 @@ import pytest
 
 from rtit.capture.options import PtOptions
 from rtit.capture.qemu.plugin_protocol import RUN_AHEAD, plugin_settings
-from rtit.capture.record_window import RecordWindow
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordWindow, SizeLimits
 from rtit.registers import FULL
 from rtit.unit.time_model import TimeModel
 

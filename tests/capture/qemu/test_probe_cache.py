@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu.installation import QemuInstallation, QemuSearch, find_qemu
-from rtit.capture.qemu.probe_cache import cached_version
+from rtit.capture.qemu.installation import QemuInstallation, QemuSearch, cached_version, find_qemu
 
 
 @dataclass

@@ -13,8 +13,7 @@ import pytest
 
 from rtit._core import ElfFile
 from rtit.capture.events import MmapEvent
-from rtit.capture.store.build_ids import build_id_in
-from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation
+from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
 from rtit.image import Images
 
 CODE = bytes(range(256)) * 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtit.capture.store.sizes import format_size, parse_size
+from rtit.capture.request import format_size, parse_size
 from rtit.errors import UsageError
 
 

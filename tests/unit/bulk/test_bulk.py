@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from rtit._core import BulkUnit
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.options import PtOptions
-from rtit.capture.ptrace.recorder import PtraceRecorder
-from rtit.capture.store.unit_output import OutputSetup
+from rtit.capture.ptrace.recorder import OutputSetup, PtraceRecorder
 from rtit.perfdata import Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import Processor
-from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
+from rtit.registers import FULL, Msr
 from rtit.unit.memory import Memory
 from rtit.unit.output import TopaEntry, write_topa_table
 from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
@@ -76,8 +75,8 @@ class StopRegion(OutputSetup):
     def install(self, cpu: Processor, memory: Memory) -> None:
         entries = [TopaEntry(0x30_0000, stop=True), TopaEntry(0x10_0000, end=True)]
         write_topa_table(memory, 0x10_0000, entries)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_BASE, 0x10_0000)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_MASK_PTRS, (4096 - self.room) << 32 | 0x7F)
+        cpu.wrmsr(Msr.OUTPUT_BASE, 0x10_0000)
+        cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (4096 - self.room) << 32 | 0x7F)
 
 
 class Collector:

@@ -10,9 +10,13 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario.catalogue import SECTION_TITLES
-from rtit.unit.parameters.allowed_values import ParameterRow, allowed_by_annotation
 from rtit.unit.parameters.page import render
-from rtit.unit.parameters.table import PARAMETER_TABLE, Parameters
+from rtit.unit.parameters.table import (
+    PARAMETER_TABLE,
+    ParameterRow,
+    Parameters,
+    allowed_by_annotation,
+)
 
 SECTIONS = {*SECTION_TITLES, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
 """Sections of the chapter; most have a topic of scenarios."""
@@ -79,5 +83,5 @@ def test_position_of_vmcs_may_be_given_once() -> None:
 
 
 def test_annotation_without_values_is_rejected() -> None:
-    with pytest.raises(TypeError, match="does not say its values"):
+    with pytest.raises(TypeError, match="does not list its values"):
         allowed_by_annotation(int)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.errors import GeneralProtection, UsageError
+from rtit.errors import GeneralProtection, IllegalEvent, UsageError
 from rtit.packets import iterate_packets
 from rtit.processor import ArchState, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.arch_state import VmxControls
-from rtit.unit.illegal_events import IllegalEvent, Shutdown
+from rtit.unit.illegal_events import Shutdown
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples

@@ -4,8 +4,7 @@
 //! of their own; only the others are decoded in full. Bytes come from one section at a time; an instruction at the end
 //! of a section is read from several, or from pages that the view loads on demand.
 
-use super::node::{CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
-use super::CodeCache;
+use super::{CodeCache, CodeNode, CodeRange, NearCall, NodeEnd, NO_NODE};
 use crate::error::Cause;
 use crate::hash::{mix, K};
 use crate::sink::RunEnd;
@@ -21,12 +20,12 @@ struct NodeBuilder {
     first_code_range: usize,
     first_call: usize,
     instructions: u32,
-    /// The piece that is still growing.
+    /// The code range that is still growing.
     code_range: CodeRange,
 }
 
 impl CodeCache {
-    /// Decodes a node. An address without a single instruction is an error and leaves nothing behind.
+    /// Decodes a node. An address without a single instruction is an error and adds nothing.
     pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         let mut draft = NodeBuilder {
             mode,
@@ -60,7 +59,8 @@ impl CodeCache {
         Ok(index)
     }
 
-    /// Decodes until something stops the node: why, the branch target, and where the flow goes on.
+    /// Decodes up to the end of the node. Returns its kind, the branch target, and the address at which execution
+    /// continues.
     fn decode_until_end(
         &mut self,
         view: &View,
@@ -113,7 +113,7 @@ impl CodeCache {
                 Class::MovCr3 => NodeEnd::MovCr3,
                 Class::PtWrite => NodeEnd::PtWrite,
                 Class::Other | Class::VmPtrLd | Class::XBegin | Class::XEnd | Class::XAbort => {
-                    // the end of the address space: what follows is not in memory order
+                    // the end of the address space: the next instruction is not in memory order
                     if next < at {
                         return Ok((NodeEnd::Full, 0, next));
                     }
@@ -138,12 +138,12 @@ impl CodeCache {
         }
     }
 
-    /// Appends the plain instructions that are next, as far as the bytes tell; gives where the others begin.
+    /// Appends the plain instructions at the start of `bytes`. Returns the address after them.
     fn append_plain(&mut self, draft: &mut NodeBuilder, mut bytes: &[u8], mut at: u64) -> u64 {
         while let Some(first) = bytes.first_chunk() {
             let length = plain_length(first);
             let next = at.wrapping_add(length as u64);
-            // none, or the end of the address space
+            // not plain, or the end of the address space
             if next <= at || draft.instructions >= MAX_INSTRUCTIONS {
                 break;
             }
@@ -165,7 +165,7 @@ impl CodeCache {
         draft.instructions += 1;
     }
 
-    /// A direct jump or call ends a piece.
+    /// Ends a code range with a direct jump or call.
     fn end_code_range(&mut self, draft: &mut NodeBuilder, instruction: &Instruction) {
         let calls = instruction.class == Class::Call;
         if calls && !instruction.calls_next() {
@@ -177,7 +177,7 @@ impl CodeCache {
         });
     }
 
-    /// Notes the call that ends the piece under construction.
+    /// Adds the call that ends the code range under construction.
     fn add_call(&mut self, draft: &NodeBuilder, instruction: &Instruction) {
         let code_range = (self.code_ranges.len() - draft.first_code_range) as u16;
         self.calls.push(NearCall {
@@ -207,7 +207,7 @@ impl InstructionReader<'_> {
 
     #[cold]
     fn decode_at_end(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
-        // the end of a section: the rest may be in the next one, or in a page that nobody has asked for
+        // the end of a section: the rest may be in the next one, or in a page that is not loaded yet
         let mut bytes = [0; 16];
         loop {
             let count = self.view.read(ip, &mut bytes);
@@ -217,14 +217,14 @@ impl InstructionReader<'_> {
                 _ => decode(known, ip, mode),
             };
             let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
-            let behind = ip.checked_add(count as u64).filter(|_| more);
-            if !behind.is_some_and(|address| self.view.ask(address)) {
+            let missing = ip.checked_add(count as u64).filter(|_| more);
+            if !missing.is_some_and(|address| self.view.ask(address)) {
                 return decoded.map_err(|error| cause(error, ip));
             }
         }
     }
 
-    /// What its section has from `ip` on.
+    /// Returns the bytes of its section from `ip` on.
     #[inline(always)]
     fn rest(&mut self, ip: u64) -> &[u8] {
         let at = |start: u64| usize::try_from(ip.wrapping_sub(start)).unwrap_or(usize::MAX);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_do_not_show() {
+    fn node_does_not_depend_on_sections() {
         for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
             let code = CODE.repeat(2);
             for cut in 1..code.len() {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_an_end() {
+    fn node_has_at_most_512_instructions() {
         for plain in 500..530 {
             let mut code = vec![0x90; plain];
             code.extend(CODE.repeat(10));
@@ -328,9 +328,9 @@ mod tests {
         }
     }
 
-    /// Of the last byte of all nothing is known.
+    /// The last byte of the address space is never known.
     #[test]
-    fn nor_does_it_go_on_behind_the_last_address() {
+    fn node_ends_at_the_last_address() {
         for last in 1..40 {
             let code = [&CODE.repeat(2)[..], &vec![0x90; last]].concat();
             let start = (code.len() as u64).wrapping_neg();

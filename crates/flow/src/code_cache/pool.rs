@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of code that wait in this process, at most.
+/// Limit of the bytes of all pools in this process.
 const MAX_POOL_BYTES: usize = 1 << 26;
 static POOL_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Views that are looked through.
+/// Limit of the caches in a pool.
 const MAX_POOL_ENTRIES: usize = 32;
 
 /// Code caches of finished streams, for later streams whose views have the same bytes: threads of one process,
@@ -58,12 +58,12 @@ impl fmt::Debug for CodeCachePool {
 }
 
 impl CodeCachePool {
-    /// How many bytes wait.
+    /// Returns the size of all caches in the pool, in bytes.
     pub fn size(&self) -> usize {
         self.0.try_lock().map_or(0, |entries| entries.size())
     }
 
-    /// The code of what `view` has, if any was left that `empty` may become. Whoever has it is the only one.
+    /// Removes and returns a cache of the same bytes as `view` that may replace `empty`, if there is one.
     pub(crate) fn take(&self, view: &View, empty: &CodeCache) -> Option<CodeCache> {
         let mut entries = self.0.try_lock().ok()?;
         let found = entries.0.iter().rposition(|(bytes_in_use, code)| {
@@ -97,8 +97,7 @@ impl CodeCachePool {
             }
             entries.take(at);
         }
-        let room =
-            |waiting: usize| Some(waiting + code.size()).filter(|&sum| sum <= MAX_POOL_BYTES);
+        let room = |bytes: usize| Some(bytes + code.size()).filter(|&sum| sum <= MAX_POOL_BYTES);
         while entries.0.len() >= MAX_POOL_ENTRIES
             || POOL_BYTES
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
@@ -120,26 +119,30 @@ mod tests {
 
     use super::*;
 
-    /// What waits is counted for the process: one test at a time.
+    /// Bytes are counted for the whole process: one test at a time.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// A code cache that knows one node of a view.
-    fn knows(view: &View, limit: usize) -> CodeCache {
+    /// A code cache with one node of a view.
+    fn cache_of(view: &View, limit: usize) -> CodeCache {
         let mut code = CodeCache::new(limit, 0);
         assert!(code.lookup(view, 0x1000, Mode::Bits64).is_ok());
         code
     }
 
+    fn space_of(ret: Bytes) -> Space {
+        let mut space = Space::new();
+        space.map(0, 0x1000, ret);
+        space
+    }
+
     #[test]
-    fn code_goes_to_the_same_bytes_alone() {
+    fn cache_is_only_taken_for_the_same_bytes() {
         let _alone = ALONE.lock().unwrap();
         let ret = Bytes::from(&[0xc3_u8][..]);
-        let mut space = Space::new();
-        space.map(0, 0x1000, ret.clone());
+        let space = space_of(ret.clone());
         let (pool, none) = (CodeCachePool::default(), CodeCache::new(100, 0));
-        pool.add_cache(space.view(), knows(&space.view(), 100));
-        let mut other = Space::new();
-        other.map(0, 0x1000, [0xc3][..].into());
+        pool.add_cache(space.view(), cache_of(&space.view(), 100));
+        let other = space_of([0xc3][..].into());
         let mut moved = Space::new();
         moved.map(0, 0x2000, ret.clone());
         let mut more = space.clone();
@@ -153,47 +156,43 @@ mod tests {
         }
         assert!(pool.take(&space.view(), &CodeCache::new(99, 0)).is_none());
         assert!(pool.take(&space.view(), &CodeCache::new(100, 1)).is_none());
-        // before its change, and of a child, it is the same
+        // the bytes before the change, and those of a forked child, are the same
         assert!(pool.take(&changed.view(), &none).is_some());
         assert!(pool.take(&space.view(), &none).is_none());
-        pool.add_cache(space.view(), knows(&space.view(), 100));
+        pool.add_cache(space.view(), cache_of(&space.view(), 100));
         assert!(pool.take(&space.fork(3).view(), &none).is_some());
     }
 
     #[test]
-    fn what_is_left_of_all_is_bounded() {
+    fn bytes_of_all_pools_are_bounded() {
         let _alone = ALONE.lock().unwrap();
-        let ret = Bytes::from(&[0xc3_u8][..]);
-        let mut space = Space::new();
-        space.map(0, 0x1000, ret);
-        let size = knows(&space.view(), 100).size();
+        let space = space_of([0xc3][..].into());
+        let size = cache_of(&space.view(), 100).size();
         let (one, two) = (CodeCachePool::default(), CodeCachePool::default());
-        // others wait: room for one more
+        // other pools leave room for one more
         POOL_BYTES.fetch_add(MAX_POOL_BYTES - size, Ordering::Relaxed);
-        one.add_cache(space.view(), knows(&space.view(), 100));
-        two.add_cache(space.view(), knows(&space.view(), 100));
+        one.add_cache(space.view(), cache_of(&space.view(), 100));
+        two.add_cache(space.view(), cache_of(&space.view(), 100));
         assert_eq!((one.size(), two.size()), (size, 0));
         drop(one);
-        two.add_cache(space.view(), knows(&space.view(), 100));
+        two.add_cache(space.view(), cache_of(&space.view(), 100));
         assert_eq!(two.size(), size);
         drop(two.take(&space.view(), &CodeCache::new(100, 0)));
         POOL_BYTES.fetch_sub(MAX_POOL_BYTES - size, Ordering::Relaxed);
     }
 
     #[test]
-    fn what_is_left_is_bounded() {
+    fn number_of_caches_is_bounded() {
         let _alone = ALONE.lock().unwrap();
         let pool = CodeCachePool::default();
-        let mut first = Space::new();
-        first.map(0, 0x1000, [0xc3][..].into());
-        pool.add_cache(first.view(), knows(&first.view(), 100));
+        let first = space_of([0xc3][..].into());
+        pool.add_cache(first.view(), cache_of(&first.view(), 100));
         let again = first.clone();
-        pool.add_cache(again.view(), knows(&again.view(), 100));
+        pool.add_cache(again.view(), cache_of(&again.view(), 100));
         assert_eq!(pool.0.lock().unwrap().0.len(), 1);
         for _ in 0..MAX_POOL_ENTRIES {
-            let mut space = Space::new();
-            space.map(0, 0x1000, [0xc3][..].into());
-            pool.add_cache(space.view(), knows(&space.view(), 100));
+            let space = space_of([0xc3][..].into());
+            pool.add_cache(space.view(), cache_of(&space.view(), 100));
         }
         assert_eq!(pool.0.lock().unwrap().0.len(), MAX_POOL_ENTRIES);
         assert!(pool.take(&first.view(), &CodeCache::new(100, 0)).is_none());

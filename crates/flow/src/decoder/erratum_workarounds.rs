@@ -6,12 +6,11 @@
 
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
-use crate::errata::Erratum;
 use crate::error::Cause;
 use crate::event::EventKind;
-use crate::interpreter::PacketStamp;
+use crate::settings::Erratum;
 use crate::sink::Sink;
-use crate::stream_window::StreamWindow;
+use crate::stream_decoder::StreamWindow;
 use rtit_packet::{Kind, Packet, PacketError, PacketKind, Scanner};
 
 impl Decoder {
@@ -31,16 +30,12 @@ impl Decoder {
                 if packet.length != 2 || byte(1) != 0x02 || byte(2) != 0xf3 {
                     return false;
                 }
-                self.counts.erratum(Erratum::Skd007);
-                self.counts.packet(Kind::Ovf);
-                let stamp = PacketStamp {
-                    offset: offset + 1,
-                    time: self.clock.stamp(),
-                    now: self.clock.by_rate(),
-                };
-                self.psb_plus = None;
+                self.interpreter.counts.add_erratum(Erratum::Skd007);
+                self.interpreter.counts.add_packets(Kind::Ovf, 1);
+                self.set_packet(offset + 1);
+                self.state.psb_plus = None;
                 self.flush_awaiting_fup(0, sink);
-                self.overflow(sink, stamp);
+                self.overflow(sink);
                 scanner.seek(packet.offset + 3);
                 scanner.set_block(None);
                 true
@@ -52,8 +47,8 @@ impl Decoder {
                     return false;
                 };
                 if self.errata.is_known() {
-                    self.counts.erratum(Erratum::Skz84);
-                    self.counts.packet(Kind::Tma);
+                    self.interpreter.counts.add_erratum(Erratum::Skz84);
+                    self.interpreter.counts.add_packets(Kind::Tma, 1);
                     scanner.seek(packet.end() + 1);
                     return true;
                 }
@@ -74,18 +69,18 @@ impl Decoder {
     /// Erratum APL12: nothing has run since a FUP that came after OVF, perhaps though tracing was outside the filter
     /// ranges. Packets that do not depend on PacketEn may come before the next one shows that.
     pub(super) fn may_be_outside_ranges(&self) -> bool {
-        self.state == TracingState::On
+        self.state.tracing == TracingState::On
             && self.errata.has(Erratum::Apl12)
-            && self.instructions_at_overflow_fup == Some(self.counts.instructions)
+            && self.instructions_at_overflow_fup == Some(self.interpreter.counts.instructions)
     }
 
     /// Whether execution was outside the filter ranges (`may_be_outside_ranges`). If so, tracing is off.
     pub(super) fn is_outside_ranges(&mut self) -> bool {
         let outside = self.may_be_outside_ranges();
         if outside {
-            self.counts.erratum(Erratum::Apl12);
+            self.interpreter.counts.add_erratum(Erratum::Apl12);
             self.instructions_at_overflow_fup = None;
-            self.state = TracingState::Off;
+            self.state.tracing = TracingState::Off;
         }
         outside
     }
@@ -96,7 +91,6 @@ impl Decoder {
         at: u64,
         target: Option<u64>,
         sink: &mut S,
-        stamp: PacketStamp,
     ) -> bool {
         let asked = self.errata.has(Erratum::Skd022) || !self.errata.is_known();
         if !asked || self.ledger.status() == ByteStatus::Lost || self.interpreter.here() != at {
@@ -106,13 +100,16 @@ impl Decoder {
             return false;
         };
         if !self.errata.is_known() {
-            self.fail(stamp.offset, Cause::VmEntryOrEvent { ip: at }, sink);
+            self.fail(
+                self.interpreter.packet.offset,
+                Cause::VmEntryOrEvent { ip: at },
+                sink,
+            );
             return false;
         }
-        self.interpreter
-            .run_vm_entry(entry, sink, &mut self.counts, stamp);
-        self.counts.erratum(Erratum::Skd022);
-        self.event(EventKind::Disabled, at, target.unwrap_or(0), sink, stamp);
+        self.interpreter.run_vm_entry(entry, sink);
+        self.interpreter.counts.add_erratum(Erratum::Skd022);
+        self.event(EventKind::Disabled, at, target.unwrap_or(0), sink);
         true
     }
 }

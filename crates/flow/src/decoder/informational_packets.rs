@@ -9,7 +9,6 @@ use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;
 use crate::error::Cause;
 use crate::event::{Event, EventKind};
-use crate::interpreter::PacketStamp;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
 use rtit_x86::Mode;
@@ -18,8 +17,8 @@ const PAGE_FAULT: u64 = 1;
 const EXIT_QUALIFICATION: u64 = 1 << 1;
 const EXIT_REASON: u64 = 1 << 2;
 
-/// Whether a CFE is of an event that the EVDs of the types in `data` tell of (Tables 33-50, 33-51). Later types of
-/// either are left alone.
+/// Whether EVDs of the types in `data` may precede a CFE of this type (Tables 33-50, 33-51). Later types of either are
+/// not checked.
 fn matches_evds(kind: u8, vector: u8, data: u64) -> bool {
     const INTERRUPT: u8 = 1;
     const VM_EXIT: u8 = 8;
@@ -40,25 +39,22 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-        stamp: PacketStamp,
     ) -> Result<(), Cause> {
         use EventKind as E;
         let mut fup_purpose = None;
         let mut ip = 0;
         // only timing packets come between OVF and its FUP (MODE.TSX: see `fup`)
-        if self.state == TracingState::Overflow
+        if self.state.tracing == TracingState::Overflow
             && !matches!(packet.kind, PacketKind::ModeTsx { .. })
         {
-            self.state = TracingState::Off;
+            self.state.tracing = TracingState::Off;
         }
-        self.last_mov_cr3 = None;
+        self.state.last_mov_cr3 = None;
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
-                self.last_paging = Some(cr3 | u64::from(nr));
-                self.clock.in_guest = nr;
-                self.interpreter.set_next_paging(cr3, nr);
-                // without a FUP before it, a MOV CR3 on the way to the next far branch has made it
-                let on = match self.state {
+                self.note_paging(cr3, nr);
+                // without a FUP before it, it belongs to a MOV CR3 on the path to the next far branch
+                let on = match self.state.tracing {
                     // erratum BDM70: tracing may be off still
                     TracingState::PsbOn { unannounced: None } => {
                         self.interpreter.can_advance_past(NodeEnd::MovCr3)
@@ -66,35 +62,26 @@ impl Decoder {
                     state => state == TracingState::On,
                 };
                 if on && self.may_be_outside_ranges() {
-                    self.has_pip_after_overflow = true;
+                    self.state.has_pip_after_overflow = true;
                 } else if on {
-                    self.bind_pip_to_mov_cr3(sink, stamp);
+                    self.bind_pip_to_mov_cr3(sink);
                 }
                 (E::Paging, cr3 | u64::from(nr))
             }
             PacketKind::Vmcs { pointer } => {
-                self.last_vmcs = Some(pointer);
-                self.interpreter.set_next_vmcs(pointer);
+                self.note_vmcs(pointer);
                 (E::Vmcs, pointer)
             }
             PacketKind::ModeExec { csl, csd, iflag } => {
-                self.announced_mode = Some(mode_of(csl, csd));
+                self.state.announced_mode = Some(mode_of(csl, csd));
                 fup_purpose = Some(FupPurpose::Exec);
-                (
-                    E::ModeExec,
-                    u64::from(csl) | u64::from(csd) << 1 | u64::from(iflag) << 2,
-                )
+                let bits = u64::from(csl) | u64::from(csd) << 1 | u64::from(iflag) << 2;
+                (E::ModeExec, bits)
             }
-            PacketKind::ModeTsx {
-                in_tx: in_transaction,
-                tx_abort,
-            } => {
-                self.in_transaction = Some(in_transaction);
+            PacketKind::ModeTsx { in_tx, tx_abort } => {
+                self.state.in_transaction = Some(in_tx);
                 fup_purpose = Some(FupPurpose::Tsx { abort: tx_abort });
-                (
-                    E::ModeTsx,
-                    u64::from(in_transaction) | u64::from(tx_abort) << 1,
-                )
+                (E::ModeTsx, u64::from(in_tx) | u64::from(tx_abort) << 1)
             }
             PacketKind::Ptw {
                 ip: with_ip,
@@ -102,37 +89,35 @@ impl Decoder {
                 ..
             } => {
                 if with_ip {
-                    fup_purpose = Some(FupPurpose::Place);
+                    fup_purpose = Some(FupPurpose::Address);
                 } else {
-                    ip = self
-                        .advance_past(NodeEnd::PtWrite, sink, stamp)
-                        .unwrap_or(0);
+                    ip = self.advance_past(NodeEnd::PtWrite, sink).unwrap_or(0);
                 }
                 (E::PtWrite, payload)
             }
             PacketKind::ExStop { ip } => {
-                fup_purpose = ip.then_some(FupPurpose::Place);
+                fup_purpose = ip.then_some(FupPurpose::Address);
                 (E::ExStop, 0)
             }
             PacketKind::Bep { ip } => {
-                fup_purpose = ip.then_some(FupPurpose::Place);
+                fup_purpose = ip.then_some(FupPurpose::Address);
                 (E::BlockEnd, 0)
             }
             PacketKind::Cfe { ip, kind, vector } => {
-                if !matches_evds(kind, vector, self.pending_evd_types) {
+                if !matches_evds(kind, vector, self.state.pending_evd_types) {
                     return Err(Cause::OtherEvent { kind });
                 }
-                self.pending_evd_types = 0;
-                fup_purpose = ip.then_some(FupPurpose::Place);
-                self.announced_mode = None;
+                self.state.pending_evd_types = 0;
+                fup_purpose = ip.then_some(FupPurpose::Address);
+                self.state.announced_mode = None;
                 (E::Cfe, u64::from(kind) | u64::from(vector) << 8)
             }
             PacketKind::Evd { kind, payload } => {
                 // a packet of its own for each, and all before their CFE
-                if self.pending_evd_types & 1 << kind != 0 {
+                if self.state.pending_evd_types & 1 << kind != 0 {
                     return Err(Cause::UnexpectedPacket { name: "EVD" });
                 }
-                self.pending_evd_types |= 1 << kind;
+                self.state.pending_evd_types |= 1 << kind;
                 ip = kind.into();
                 (E::Evd, payload)
             }
@@ -160,9 +145,9 @@ impl Decoder {
                 icnt,
             } => {
                 if with_ip {
-                    fup_purpose = Some(FupPurpose::Place);
+                    fup_purpose = Some(FupPurpose::Address);
                 } else if let Some(icnt) = icnt {
-                    ip = self.advance_by_count(icnt, sink, stamp);
+                    ip = self.advance_by_count(icnt, sink);
                 }
                 let counted = u64::from(icnt.is_some()) << 9 | u64::from(icnt.unwrap_or(0)) << 16;
                 (E::Trig, u64::from(trbv) | u64::from(mult) << 8 | counted)
@@ -174,22 +159,16 @@ impl Decoder {
             }
             _ => return Ok(()),
         };
-        let event = Event {
-            kind,
-            ip,
-            value,
-            time: self.clock.stamp(),
-            offset: stamp.offset,
-        };
+        let event = self.new_event(kind, ip, value);
         if !PendingEvents::may_be_pending(kind) {
-            self.pending_events.release(None, 0, sink);
+            self.state.pending_events.release(None, 0, sink);
         }
         match fup_purpose {
-            Some(to) => self.awaiting_fup = Some(AwaitingFup { event, to }),
+            Some(purpose) => self.state.awaiting_fup = Some(AwaitingFup { event, purpose }),
             None => {
-                if let Some(event) = self.pending_events.keep(event) {
+                if let Some(event) = self.state.pending_events.keep(event) {
                     if PendingEvents::completes_others(event.kind) {
-                        self.pending_events.release(None, 0, sink);
+                        self.state.pending_events.release(None, 0, sink);
                     }
                     sink.event(&event);
                 }
@@ -199,28 +178,21 @@ impl Decoder {
     }
 
     /// A PIP without FUP binds to the next MOV CR3.
-    pub(super) fn bind_pip_to_mov_cr3<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
-        self.last_mov_cr3 = self.advance_past(NodeEnd::MovCr3, sink, stamp);
-        if self.last_mov_cr3.is_some() && self.interpreter.enter_space(false) {
-            sink.end_run(RunEnd::Cut, stamp.offset);
+    pub(super) fn bind_pip_to_mov_cr3<S: Sink>(&mut self, sink: &mut S) {
+        self.state.last_mov_cr3 = self.advance_past(NodeEnd::MovCr3, sink);
+        if self.state.last_mov_cr3.is_some() && self.interpreter.enter_space(false) {
+            sink.end_run(RunEnd::Cut, self.offset());
         }
     }
 
-    /// A packet without FUP binds to the next instruction of its kind; its address, if it is on the way.
-    fn advance_past<S: Sink>(
-        &mut self,
-        wanted: NodeEnd,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Option<u64> {
+    /// A packet without FUP binds to the next instruction of its kind. Returns its address, if it is on the path.
+    fn advance_past<S: Sink>(&mut self, wanted: NodeEnd, sink: &mut S) -> Option<u64> {
         self.confirm_psb_on(sink);
-        match self.state {
+        match self.state.tracing {
             TracingState::On => {
-                let before = self.counts.instructions;
-                let found = self
-                    .interpreter
-                    .advance_past(wanted, sink, &mut self.counts, stamp);
-                self.instructions_past_ip += self.counts.instructions - before;
+                let before = self.interpreter.counts.instructions;
+                let found = self.interpreter.advance_past(wanted, sink);
+                self.state.instructions_past_ip += self.interpreter.counts.instructions - before;
                 found
             }
             _ => None,
@@ -228,34 +200,33 @@ impl Decoder {
     }
 
     /// Returns the address `count` instructions after the last packet with an IP; 0 if it is not known.
-    fn advance_by_count<S: Sink>(&mut self, count: u16, sink: &mut S, stamp: PacketStamp) -> u64 {
+    fn advance_by_count<S: Sink>(&mut self, count: u16, sink: &mut S) -> u64 {
         self.confirm_psb_on(sink);
-        let left = u64::from(count).checked_sub(self.instructions_past_ip);
-        self.instructions_past_ip = 0;
-        match (self.state, left) {
-            (TracingState::On, Some(left)) => self
-                .interpreter
-                .advance_by_count(left, sink, &mut self.counts, stamp)
-                .unwrap_or(0),
+        let left = u64::from(count).checked_sub(self.state.instructions_past_ip);
+        self.state.instructions_past_ip = 0;
+        match (self.state.tracing, left) {
+            (TracingState::On, Some(left)) => {
+                self.interpreter.advance_by_count(left, sink).unwrap_or(0)
+            }
             _ => 0,
         }
     }
 }
 
-/// More of one event than any has: an EVD of each type, a block of all registers.
-const MOST: usize = 256;
+/// Limit of the pending events. The most that one event has are an EVD of each type, or a block of all registers.
+const MAX_PENDING: usize = 256;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PendingEvents {
     events: Vec<Event>,
     /// The last MODE.TSX that applies at the next IP packet (Table 33-27).
     arriving: Option<Event>,
-    /// Where the power event is that goes on.
+    /// Address of the PWRE without PWRX.
     power: Option<u64>,
 }
 
-/// The kind of packet that has the address of an event.
-fn placed_by(kind: EventKind) -> Option<EventKind> {
+/// Returns the kind of event from which an event gets its address.
+fn address_source(kind: EventKind) -> Option<EventKind> {
     match kind {
         EventKind::BlockBegin | EventKind::BlockItem => Some(EventKind::BlockEnd),
         EventKind::Mwait | EventKind::Pwre => Some(EventKind::ExStop),
@@ -265,12 +236,12 @@ fn placed_by(kind: EventKind) -> Option<EventKind> {
 }
 
 impl PendingEvents {
-    /// Whether a packet of this kind may be one of those that are waited for.
+    /// Whether events of this kind wait for another one, or complete others.
     pub fn may_be_pending(kind: EventKind) -> bool {
-        placed_by(kind).is_some() || PendingEvents::completes_others(kind)
+        address_source(kind).is_some() || PendingEvents::completes_others(kind)
     }
 
-    /// Whether packets of this kind place others.
+    /// Whether events of this kind give others their address.
     pub fn completes_others(kind: EventKind) -> bool {
         matches!(
             kind,
@@ -278,7 +249,7 @@ impl PendingEvents {
         )
     }
 
-    /// What may still be so somewhat later in the stream.
+    /// Returns what is known at a PSB later in the stream.
     pub fn for_later_psb(&self) -> PendingEvents {
         PendingEvents {
             power: self.power,
@@ -286,12 +257,12 @@ impl PendingEvents {
         }
     }
 
-    /// No event waits for the next packet.
+    /// Whether no event waits for the next packet.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Keeps an event that another will place; gives it back if it needs not wait.
+    /// Keeps an event that gets its address from another; returns it if it need not wait.
     pub fn keep(&mut self, mut event: Event) -> Option<Event> {
         match event.kind {
             EventKind::Pwre => event.ip = self.power.unwrap_or(0),
@@ -300,18 +271,18 @@ impl PendingEvents {
             _ => {}
         }
         let known = event.kind == EventKind::Pwre && event.ip != 0;
-        if known || placed_by(event.kind).is_none() || self.events.len() >= MOST {
+        if known || address_source(event.kind).is_none() || self.events.len() >= MAX_PENDING {
             return Some(event);
         }
         self.events.push(event);
         None
     }
 
-    /// `by` came, with its place; without one `ip` is 0.
+    /// Reports the pending events. Those that get their address from an event of kind `by` get `ip`.
     pub fn release<S: Sink>(&mut self, by: Option<EventKind>, ip: u64, sink: &mut S) {
         for mut event in self.events.drain(..) {
-            let numbers = matches!(event.kind, EventKind::BlockItem | EventKind::Evd);
-            if !numbers && placed_by(event.kind) == by {
+            let has_number = matches!(event.kind, EventKind::BlockItem | EventKind::Evd);
+            if !has_number && address_source(event.kind) == by {
                 event.ip = ip;
                 self.power = matches!(event.kind, EventKind::Pwre)
                     .then_some(ip)
@@ -322,22 +293,22 @@ impl PendingEvents {
         }
     }
 
-    /// A MODE.TSX that applies at the next IP packet; it replaces one before it.
-    pub fn arrive_with(&mut self, event: Event) {
+    /// Keeps a MODE.TSX that applies at the next IP packet; it replaces one before it.
+    pub fn set_arriving(&mut self, event: Event) {
         self.arriving = Some(event);
     }
 
-    /// The IP packet came.
-    pub fn enter_space<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+    /// Reports the MODE.TSX that applies at the IP packet.
+    pub fn report_arriving<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(event) = self.arriving.take() {
             sink.event(&Event { ip, ..event });
         }
     }
 
-    /// What was waited for is lost.
+    /// Reports the pending events: the packets that would complete them are lost.
     pub fn lose<S: Sink>(&mut self, sink: &mut S) {
         self.release(None, 0, sink);
-        self.enter_space(0, sink);
+        self.report_arriving(0, sink);
         self.power = None;
     }
 }

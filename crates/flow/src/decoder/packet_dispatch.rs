@@ -9,38 +9,34 @@
 use super::{AwaitingFup, Decoder, FupPurpose, TracingState};
 use crate::code_cache::NodeEnd;
 use crate::coverage_ledger::ByteStatus;
-use crate::errata::Erratum;
 use crate::error::{Cause, FlowError};
 use crate::event::EventKind;
-use crate::interpreter::PacketStamp;
+use crate::settings::Erratum;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Ip, Packet, PacketKind};
 use rtit_x86::Mode;
 
 impl Decoder {
-    pub(super) fn dispatch<S: Sink>(
-        &mut self,
-        packet: &Packet,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub(super) fn dispatch<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Result<(), Cause> {
         if matches!(
-            self.state,
+            self.state.tracing,
             TracingState::Lost { resume: true } | TracingState::Elsewhere
         ) {
-            self.deferred_tips.note_packet(&packet.kind, self.last_ip);
+            self.state
+                .deferred_tips
+                .note_packet(&packet.kind, self.state.last_ip);
         }
-        if self.timing(&packet.kind, sink, stamp) {
+        if self.timing(&packet.kind, sink) {
             return Ok(());
         }
         if packet.kind == PacketKind::Psb {
-            return self.begin_psb_plus(sink, stamp);
+            return self.begin_psb_plus(sink);
         }
-        if self.psb_plus.is_some() {
-            return self.psb_plus_packet(packet, sink, stamp);
+        if self.state.psb_plus.is_some() {
+            return self.psb_plus_packet(packet, sink);
         }
-        if self.state == TracingState::Elsewhere {
-            return self.packet_while_elsewhere(packet, sink, stamp);
+        if self.state.tracing == TracingState::Elsewhere {
+            return self.packet_while_elsewhere(packet, sink);
         }
         let has_ip = matches!(
             packet.kind,
@@ -50,25 +46,20 @@ impl Decoder {
                 | PacketKind::TipPge(_)
                 | PacketKind::Fup(_)
         );
-        if has_ip && self.pending_evd_types != 0 {
+        if has_ip && self.state.pending_evd_types != 0 {
             return Err(Cause::UnexpectedPacket {
                 name: packet.kind.name(),
             });
         }
-        let result = self.dispatch_flow(packet, sink, stamp);
+        let result = self.dispatch_flow(packet, sink);
         if has_ip {
-            self.instructions_past_ip = 0;
+            self.state.instructions_past_ip = 0;
         }
         result
     }
 
-    fn dispatch_flow<S: Sink>(
-        &mut self,
-        packet: &Packet,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
-        let moves_program = matches!(
+    fn dispatch_flow<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Result<(), Cause> {
+        let moves_execution = matches!(
             packet.kind,
             PacketKind::Tnt(_)
                 | PacketKind::Tnt64(_)
@@ -76,103 +67,105 @@ impl Decoder {
                 | PacketKind::TipPge(_)
                 | PacketKind::TipPgd(_)
         );
-        if moves_program || self.awaiting_fup.is_none() && matches!(packet.kind, PacketKind::Fup(_))
+        if moves_execution
+            || self.state.awaiting_fup.is_none() && matches!(packet.kind, PacketKind::Fup(_))
         {
-            self.pending_events.release(None, 0, sink);
+            self.state.pending_events.release(None, 0, sink);
         }
         let inside = match packet.kind {
             PacketKind::TipPge(_) => false,
             PacketKind::Fup(_) => true,
-            _ => moves_program,
+            _ => moves_execution,
         };
-        if inside && self.has_pip_after_overflow && self.may_be_outside_ranges() {
-            self.has_pip_after_overflow = false;
-            self.bind_pip_to_mov_cr3(sink, stamp);
+        if inside && self.state.has_pip_after_overflow && self.may_be_outside_ranges() {
+            self.state.has_pip_after_overflow = false;
+            self.bind_pip_to_mov_cr3(sink);
         }
         match packet.kind {
             PacketKind::Fup(ip) => {
                 let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
-                self.fup(ip, sink, stamp)
+                self.fup(ip, sink)
             }
             PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
                 self.flush_awaiting_fup(0, sink);
-                self.tnt((tnt.bits, tnt.count), sink, stamp)
+                self.tnt((tnt.bits, tnt.count), sink)
             }
             PacketKind::Tip(ip) => {
                 let ip = self.ip(ip);
                 self.flush_awaiting_fup(ip.unwrap_or(0), sink);
-                self.tip(ip, sink, stamp)
+                self.tip(ip, sink)
             }
             PacketKind::TipPge(ip) => {
                 let ip = self.ip(ip);
                 self.flush_awaiting_fup(ip.unwrap_or(0), sink);
-                self.tip_pge(ip, sink, stamp)
+                self.tip_pge(ip, sink)
             }
             PacketKind::TipPgd(ip) => {
                 let ip = self.ip(ip);
                 self.flush_awaiting_fup(0, sink);
-                self.tip_pgd(ip, sink, stamp)
+                self.tip_pgd(ip, sink)
             }
             PacketKind::Ovf => {
                 self.flush_awaiting_fup(0, sink);
-                self.overflow(sink, stamp);
+                self.overflow(sink);
                 Ok(())
             }
             PacketKind::TraceStop => {
                 self.flush_awaiting_fup(0, sink);
-                self.trace_stop(sink, stamp);
+                self.trace_stop(sink);
                 Ok(())
             }
             PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
             _ => {
                 self.flush_awaiting_fup(0, sink);
-                self.informational_packet(packet, sink, stamp)
+                self.informational_packet(packet, sink)
             }
         }
     }
 
-    /// Packets that mean the same wherever they are. True if this was one.
-    fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S, stamp: PacketStamp) -> bool {
+    /// Applies a packet that means the same everywhere. Returns whether it was one.
+    fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S) -> bool {
         match *kind {
             PacketKind::Pad => {}
             PacketKind::Cyc { cycles } => {
                 self.clock.cyc(cycles);
-                self.clock.mark(stamp.offset);
+                self.clock.mark(self.offset());
                 self.update_kernel_code(sink);
             }
             PacketKind::Mtc { ctc } => {
                 if self.clock.mtc(ctc) {
-                    self.resolve_ambiguity(stamp.offset, false);
+                    self.resolve_ambiguity(false);
                 }
-                self.clock.mark(stamp.offset);
+                self.clock.mark(self.offset());
                 self.update_kernel_code(sink);
             }
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
                 // cycles were not counted all the time if tracing was off
-                let counted = self.psb_plus.is_some() && self.state != TracingState::Off;
+                let counted =
+                    self.state.psb_plus.is_some() && self.state.tracing != TracingState::Off;
                 self.clock.tsc(tsc, !counted);
-                self.resolve_ambiguity(stamp.offset, self.state == TracingState::Off);
-                self.clock.mark(stamp.offset);
-                // within PSB+ the program is first followed to where the PSB was
-                if self.psb_plus.is_none() {
+                self.resolve_ambiguity(self.state.tracing == TracingState::Off);
+                self.clock.mark(self.offset());
+                // within PSB+ execution is first followed up to the PSB
+                if self.state.psb_plus.is_none() {
                     self.interpreter.advance(self.clock.by_rate(), sink);
                 }
             }
             PacketKind::Cbr { ratio } => {
                 self.clock.cbr(ratio);
-                self.clock.mark(stamp.offset);
-                self.event(EventKind::Cbr, 0, ratio.into(), sink, stamp);
+                self.clock.mark(self.offset());
+                self.event(EventKind::Cbr, 0, ratio.into(), sink);
             }
-            PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink, stamp),
+            PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink),
             _ => return false,
         }
         true
     }
 
-    /// Kernel code changes while it runs; within PSB+ the program is first followed to where the PSB was.
+    /// Kernel code changes while it runs; within PSB+ execution is first followed up to the PSB.
     fn update_kernel_code<S: Sink>(&mut self, sink: &mut S) {
-        if self.psb_plus.is_none() {
+        if self.state.psb_plus.is_none() {
             self.interpreter
                 .update_kernel_code(self.clock.by_rate(), sink);
         }
@@ -181,8 +174,8 @@ impl Decoder {
     /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).
     pub(super) fn ip(&mut self, ip: Ip) -> Option<u64> {
         const LOW_48: u64 = (1 << 48) - 1;
-        let last = self.last_ip;
-        self.last_ip = match ip.ip_bytes {
+        let last = self.state.last_ip;
+        self.state.last_ip = match ip.ip_bytes {
             1 => last & !0xffff | ip.payload & 0xffff,
             2 => last & !0xffff_ffff | ip.payload & 0xffff_ffff,
             3 => ((ip.payload << 16) as i64 >> 16) as u64,
@@ -190,42 +183,32 @@ impl Decoder {
             6 => ip.payload,
             _ => return None,
         };
-        Some(self.last_ip)
+        Some(self.state.last_ip)
     }
 }
 
 impl Decoder {
-    pub(super) fn tnt<S: Sink>(
-        &mut self,
-        results: (u64, u8),
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub(super) fn tnt<S: Sink>(&mut self, results: (u64, u8), sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
-        match self.state {
+        match self.state.tracing {
             TracingState::On => {
-                self.after_branch = true;
-                self.interpreter.tnt(sink, &mut self.counts, results, stamp)
+                self.state.after_branch = true;
+                self.interpreter.tnt(sink, results)
             }
             TracingState::Lost { .. } => Ok(()),
             TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
-                self.counts.erratum(Erratum::Skd010);
-                self.state = TracingState::Lost { resume: true };
+                self.interpreter.counts.add_erratum(Erratum::Skd010);
+                self.state.tracing = TracingState::Lost { resume: true };
                 Ok(())
             }
             _ => Err(Cause::UnexpectedPacket { name: "TNT" }),
         }
     }
 
-    pub(super) fn tip<S: Sink>(
-        &mut self,
-        ip: Option<u64>,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub(super) fn tip<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
-        let mode = self.announced_mode.take().unwrap_or(self.interpreter.mode);
-        let go_on = match self.state {
+        let mode = self.take_announced_mode();
+        let go_on = match self.state.tracing {
             TracingState::On | TracingState::Async { .. } => false,
             TracingState::Lost { resume } => {
                 self.interpreter.mode = mode;
@@ -235,136 +218,123 @@ impl Decoder {
                 true
             }
             TracingState::Overflow if self.errata.has(Erratum::Skd010) => {
-                self.counts.erratum(Erratum::Skd010);
+                self.interpreter.counts.add_erratum(Erratum::Skd010);
                 true
             }
             _ => return Err(Cause::UnexpectedPacket { name: "TIP" }),
         };
         let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
-        self.after_branch = true;
+        self.state.after_branch = true;
         if go_on {
-            self.resume(target, mode, sink, stamp);
+            self.resume(target, mode, sink);
             return Ok(());
         }
-        if let TracingState::Async { ip } = self.state {
-            self.event(EventKind::Async, ip, target, sink, stamp);
-            self.counts.asynchronous += 1;
+        if let TracingState::Async { ip } = self.state.tracing {
+            self.event(EventKind::Async, ip, target, sink);
+            self.interpreter.counts.asynchronous += 1;
             if self.ledger.status() == ByteStatus::Lost {
-                self.resume(target, mode, sink, stamp);
+                self.resume(target, mode, sink);
                 return Ok(());
             }
-            self.interpreter.go_to(target, stamp.time);
+            self.interpreter.go_to(target, self.interpreter.packet.time);
             self.interpreter.mode = mode;
-            self.state = TracingState::On;
-            if !self.interpreter.enter_due_intervals(stamp.now) {
-                self.stop_following(sink, stamp);
+            self.state.tracing = TracingState::On;
+            if !self
+                .interpreter
+                .enter_due_intervals(self.interpreter.packet.now)
+            {
+                self.stop_following(sink);
                 return Ok(());
             }
             self.interpreter.enter_space(true);
-            self.interpreter.update_kernel_code(stamp.now, sink);
-            self.report_cr3_contradiction(stamp.offset);
+            self.interpreter
+                .update_kernel_code(self.interpreter.packet.now, sink);
+            self.report_cr3_contradiction();
             return Ok(());
         }
-        self.interpreter
-            .tip(sink, &mut self.counts, target, mode, stamp)?;
-        self.deferred_tips.count_followed(1);
-        self.report_cr3_contradiction(stamp.offset);
+        self.interpreter.tip(sink, target, mode)?;
+        self.state.deferred_tips.count_followed(1);
+        self.report_cr3_contradiction();
         if self.interpreter.is_elsewhere() {
-            self.stop_following(sink, stamp);
+            self.stop_following(sink);
         }
         Ok(())
     }
 
-    pub(super) fn tip_pge<S: Sink>(
-        &mut self,
-        ip: Option<u64>,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
-        if self.state == TracingState::On && !self.is_outside_ranges() {
+    pub(super) fn tip_pge<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
+        if self.state.tracing == TracingState::On && !self.is_outside_ranges() {
             return Err(Cause::UnexpectedPacket { name: "TIP.PGE" });
         }
-        if let TracingState::PsbOn { .. } = self.state {
-            self.counts.erratum(Erratum::Bdm70);
+        if let TracingState::PsbOn { .. } = self.state.tracing {
+            self.interpreter.counts.add_erratum(Erratum::Bdm70);
         }
-        let mode = self.announced_mode.take().unwrap_or(self.interpreter.mode);
+        let mode = self.take_announced_mode();
         let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
-        if let TracingState::Async { ip } = self.state {
-            self.counts.asynchronous += 1;
-            self.event(EventKind::AsyncDisabled, ip, 0, sink, stamp);
+        if let TracingState::Async { ip } = self.state.tracing {
+            self.interpreter.counts.asynchronous += 1;
+            self.event(EventKind::AsyncDisabled, ip, 0, sink);
         }
-        // on without a loss: trust stays what it was
+        // tracing continues without a loss: the status of bytes stays
         if self.ledger.status() == ByteStatus::Lost {
-            self.ledger.go_on(stamp.offset, ByteStatus::Resumed);
+            self.ledger.go_on(self.offset(), ByteStatus::Resumed);
         }
-        self.start_at(ip, mode, EventKind::Enabled, sink, stamp);
+        self.start_at(ip, mode, EventKind::Enabled, sink);
         Ok(())
     }
 
-    pub(super) fn tip_pgd<S: Sink>(
-        &mut self,
-        ip: Option<u64>,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub(super) fn tip_pgd<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
-        self.announced_mode = None;
+        self.state.announced_mode = None;
         if let (TracingState::On | TracingState::Async { .. }, Err(cause)) =
-            (self.state, self.check_no_switch())
+            (self.state.tracing, self.check_no_switch())
         {
-            self.fail(stamp.offset, cause, sink);
-            self.disabled_ip = 0;
-            self.state = TracingState::Off;
+            self.fail_here(cause, sink);
+            self.state.disabled_ip = 0;
+            self.state.tracing = TracingState::Off;
             return Ok(());
         }
-        match self.state {
+        match self.state.tracing {
             TracingState::On => {
                 self.interpreter.expect_no_pending_results()?;
                 let stopped = self.disabling_mov_cr3(ip)?;
                 if stopped.is_some() {
-                    sink.end_run(RunEnd::Off, stamp.offset);
+                    sink.end_run(RunEnd::Off, self.offset());
                 }
                 let (last, target) = match ip {
                     _ if stopped.is_some() => (stopped.unwrap_or(0), 0),
-                    None => self
-                        .interpreter
-                        .end_at_branch(sink, &mut self.counts, stamp)?,
-                    Some(ip) => (
-                        self.interpreter
-                            .end_at_target(sink, &mut self.counts, ip, stamp)?,
-                        ip,
-                    ),
+                    None => self.interpreter.end_at_branch(sink)?,
+                    Some(ip) => (self.interpreter.end_at_target(sink, ip)?, ip),
                 };
-                self.event(EventKind::Disabled, last, target, sink, stamp);
+                self.event(EventKind::Disabled, last, target, sink);
             }
             TracingState::Async { ip: at } => {
-                if self.vm_entry_disabled_tracing(at, ip, sink, stamp) {
-                    self.state = TracingState::Off;
+                if self.vm_entry_disabled_tracing(at, ip, sink) {
+                    self.state.tracing = TracingState::Off;
                     return Ok(());
                 }
-                self.counts.asynchronous += 1;
-                self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink, stamp);
+                self.interpreter.counts.asynchronous += 1;
+                self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink);
             }
             TracingState::Lost { resume } => {
                 if resume {
-                    self.event(EventKind::Disabled, 0, ip.unwrap_or(0), sink, stamp);
+                    self.event(EventKind::Disabled, 0, ip.unwrap_or(0), sink);
                 }
             }
-            TracingState::Overflow => self.counts.erratum(Erratum::Apl11),
+            TracingState::Overflow => self.interpreter.counts.add_erratum(Erratum::Apl11),
             _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
         }
-        self.disabled_ip = ip.unwrap_or(0);
-        self.state = TracingState::Off;
+        self.state.disabled_ip = ip.unwrap_or(0);
+        self.state.tracing = TracingState::Off;
         Ok(())
     }
 
-    /// The MOV CR3 that has just run if it was what stopped the trace: both PIP and TIP.PGD are its own then. The
-    /// TIP.PGD of most branches behind it would have an IP.
+    /// Returns the MOV CR3 that has just run if it stopped the trace: then both PIP and TIP.PGD belong to it. The
+    /// TIP.PGD of most branches after it would have an IP.
     fn disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
-        let Some(ip) = self.last_mov_cr3.take() else {
+        let Some(ip) = self.state.last_mov_cr3.take() else {
             return Ok(None);
         };
-        if self.instructions_past_ip == 0 || target.is_some() || !self.tracestop_follows {
+        if self.state.instructions_past_ip == 0 || target.is_some() || !self.tracestop_follows {
             return Ok(None);
         }
         match self.interpreter.next_binding_end() {
@@ -379,100 +349,89 @@ impl Decoder {
         }
     }
 
-    pub(super) fn fup<S: Sink>(
-        &mut self,
-        ip: u64,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
-        let Some(AwaitingFup { mut event, to }) = self.awaiting_fup.take() else {
-            return self.async_event_fup(ip, sink, stamp);
+    pub(super) fn fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
+        let Some(AwaitingFup { mut event, purpose }) = self.state.awaiting_fup.take() else {
+            return self.async_event_fup(ip, sink);
         };
         event.ip = ip;
         self.confirm_psb_on(sink);
-        match self.state {
+        match self.state.tracing {
             TracingState::On => {
-                let abort = to == FupPurpose::Tsx { abort: true };
-                match self.run_to_fup(ip, abort, sink, stamp) {
+                let abort = purpose == FupPurpose::Tsx { abort: true };
+                match self.run_to_fup(ip, abort, sink) {
                     // an instruction of the loop emits its packets in every iteration
                     Ok(())
-                        if abort || to == FupPurpose::Place && event.kind != EventKind::PtWrite =>
+                        if abort
+                            || purpose == FupPurpose::Address
+                                && event.kind != EventKind::PtWrite =>
                     {
-                        self.report_unknown_repetitions(ip, stamp.offset, sink);
+                        self.report_unknown_repetitions(ip, sink);
                     }
                     Ok(()) => {}
                     Err(cause) => {
-                        self.fail(stamp.offset, cause, sink);
-                        if self.state == (TracingState::Lost { resume: true }) {
-                            self.resume(ip, self.interpreter.mode, sink, stamp);
+                        self.fail_here(cause, sink);
+                        if self.state.tracing == (TracingState::Lost { resume: true }) {
+                            self.resume(ip, self.interpreter.mode, sink);
                         }
                     }
                 }
             }
             TracingState::Lost { resume: true } => {
-                self.resume(ip, self.interpreter.mode, sink, stamp);
+                self.resume(ip, self.interpreter.mode, sink);
             }
-            TracingState::Overflow if matches!(to, FupPurpose::Tsx { .. }) => {
+            TracingState::Overflow if matches!(purpose, FupPurpose::Tsx { .. }) => {
                 // MODE.TSX has a FUP only while PacketEn is 1 (erratum SKD010 drops the one after OVF)
-                self.counts.erratum(Erratum::Skd010);
-                self.resume(ip, self.interpreter.mode, sink, stamp);
+                self.interpreter.counts.add_erratum(Erratum::Skd010);
+                self.resume(ip, self.interpreter.mode, sink);
             }
-            _ => {
-                self.pending_events.release(Some(event.kind), ip, sink);
-                sink.event(&event);
-                return Ok(());
-            }
+            _ => {}
         }
-        self.pending_events.release(Some(event.kind), ip, sink);
+        let completed = Some(event.kind);
+        self.state.pending_events.release(completed, ip, sink);
         sink.event(&event);
-        if self.state != TracingState::On {
+        if self.state.tracing != TracingState::On {
             return Ok(());
         }
-        match to {
+        match purpose {
             FupPurpose::Tsx { abort: true } => {
-                sink.end_run(RunEnd::Event, stamp.offset);
-                self.state = TracingState::Async { ip };
+                sink.end_run(RunEnd::Event, self.offset());
+                self.state.tracing = TracingState::Async { ip };
             }
             FupPurpose::Exec => {
-                if let Some(mode) = self.announced_mode.take() {
+                if let Some(mode) = self.state.announced_mode.take() {
                     self.set_mode(mode);
                 }
             }
-            FupPurpose::Tsx { abort: false } | FupPurpose::Place => {}
+            FupPurpose::Tsx { abort: false } | FupPurpose::Address => {}
         }
         Ok(())
     }
 
-    fn async_event_fup<S: Sink>(
-        &mut self,
-        ip: u64,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    fn async_event_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
-        match self.state {
+        match self.state.tracing {
             TracingState::On => {
-                match self.run_to_fup(ip, false, sink, stamp) {
-                    Ok(()) => self.report_unknown_repetitions(ip, stamp.offset, sink),
+                match self.run_to_fup(ip, false, sink) {
+                    Ok(()) => self.report_unknown_repetitions(ip, sink),
                     Err(cause) => {
-                        self.fail(stamp.offset, cause, sink);
-                        if self.state != (TracingState::Lost { resume: true }) {
+                        self.fail_here(cause, sink);
+                        if self.state.tracing != (TracingState::Lost { resume: true }) {
                             return Ok(());
                         }
                     }
                 }
-                sink.end_run(RunEnd::Event, stamp.offset);
-                self.state = TracingState::Async { ip };
+                sink.end_run(RunEnd::Event, self.offset());
+                self.state.tracing = TracingState::Async { ip };
                 Ok(())
             }
             TracingState::Overflow => {
-                self.resume(ip, self.interpreter.mode, sink, stamp);
-                self.instructions_at_overflow_fup = Some(self.counts.instructions);
-                self.has_pip_after_overflow = false;
+                self.resume(ip, self.interpreter.mode, sink);
+                self.instructions_at_overflow_fup = Some(self.interpreter.counts.instructions);
+                self.state.has_pip_after_overflow = false;
                 Ok(())
             }
             TracingState::Lost { resume: true } => {
-                self.state = TracingState::Async { ip };
+                self.state.tracing = TracingState::Async { ip };
                 Ok(())
             }
             TracingState::Lost { resume: false } => Ok(()),
@@ -480,36 +439,25 @@ impl Decoder {
         }
     }
 
-    /// Runs on to the place that a FUP names.
-    fn run_to_fup<S: Sink>(
-        &mut self,
-        ip: u64,
-        abort: bool,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    /// Follows execution up to the IP of a FUP.
+    fn run_to_fup<S: Sink>(&mut self, ip: u64, abort: bool, sink: &mut S) -> Result<(), Cause> {
         self.interpreter.expect_no_pending_results()?;
         // the transfer before an abort may have a wrong target: nothing from there on has run
         if abort
-            && self.after_branch
+            && self.state.after_branch
             && self.errata.has(Erratum::Bdm64)
             && !self.interpreter.can_reach_ip(ip)
         {
-            self.counts.erratum(Erratum::Bdm64);
-            self.interpreter.go_to(ip, stamp.time);
+            self.interpreter.counts.add_erratum(Erratum::Bdm64);
+            self.interpreter.go_to(ip, self.interpreter.packet.time);
             return Ok(());
         }
-        self.interpreter
-            .advance_to_ip(sink, &mut self.counts, ip, stamp)
+        self.interpreter.advance_to_ip(sink, ip)
     }
 
-    /// The program is at `ip` for the first time since the last packet; a loop may have brought it there more often.
-    pub(super) fn report_unknown_repetitions<S: Sink>(
-        &mut self,
-        ip: u64,
-        offset: u64,
-        sink: &mut S,
-    ) {
+    /// Execution is at `ip` for the first time since the last packet; a loop may have led there more often.
+    pub(super) fn report_unknown_repetitions<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+        let offset = self.offset();
         if let Some(loop_body) = self.interpreter.loop_body() {
             let instructions = loop_body.len() as u32;
             let cause = Cause::Repeats { ip, instructions };
@@ -518,25 +466,25 @@ impl Decoder {
         }
     }
 
-    pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
-        self.fail(stamp.offset, Cause::Overflow, sink);
+    pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S) {
+        self.fail_here(Cause::Overflow, sink);
         self.clock.lose();
-        self.clock.mark(stamp.offset);
-        self.event(EventKind::Overflow, 0, 0, sink, stamp);
-        self.state = TracingState::Overflow;
+        self.clock.mark(self.offset());
+        self.event(EventKind::Overflow, 0, 0, sink);
+        self.state.tracing = TracingState::Overflow;
     }
 
-    pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
+    pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S) {
         self.confirm_psb_on(sink);
-        let ip = match self.state {
-            TracingState::Off => self.disabled_ip,
+        let ip = match self.state.tracing {
+            TracingState::Off => self.state.disabled_ip,
             TracingState::On => self.interpreter.here(),
             _ => 0,
         };
-        sink.end_run(RunEnd::Off, stamp.offset);
-        self.event(EventKind::Stopped, ip, 0, sink, stamp);
-        self.disabled_ip = ip;
-        self.state = TracingState::Off;
+        sink.end_run(RunEnd::Off, self.offset());
+        self.event(EventKind::Stopped, ip, 0, sink);
+        self.state.disabled_ip = ip;
+        self.state.tracing = TracingState::Off;
     }
 
     pub(super) fn set_mode(&mut self, mode: Mode) {

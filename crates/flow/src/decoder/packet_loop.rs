@@ -9,10 +9,9 @@ use super::table_driven::FastPathResult;
 use super::{Decoder, TracingState};
 use crate::backpressure::BackpressureSink;
 use crate::error::Cause;
-use crate::interpreter::PacketStamp;
-use crate::lookahead::Here;
 use crate::sink::{RunEnd, Sink};
-use crate::stream_window::StreamWindow;
+use crate::stream_decoder::StreamWindow;
+use crate::time::Here;
 use rtit_packet::{Kind, Packet, PacketKind, Scanner};
 
 const LOOK_AHEAD: usize = 32;
@@ -50,24 +49,24 @@ impl Decoder {
         offset: usize,
         sink: &mut S,
     ) -> bool {
-        if self.is_at_end || self.interpreter.cancellation.is_cancelled() {
+        if self.state.is_at_end || self.interpreter.cancellation.is_cancelled() {
             return false;
         }
         if !self
             .deferred_calls
-            .deliver(sink, &mut self.interpreter.cancellation)
+            .deliver(sink, false, &mut self.interpreter.cancellation)
         {
             return true;
         }
         let mut deferred_calls = std::mem::take(&mut self.deferred_calls);
-        let mut gate = BackpressureSink {
+        let mut bounded_sink = BackpressureSink {
             sink: &mut *sink,
             deferred_calls: &mut deferred_calls,
             packet: 0,
         };
-        let goes_on = self.decode_packets(stream, offset, &mut gate);
-        if self.is_at_end {
-            deferred_calls.deliver_all(sink, &mut self.interpreter.cancellation);
+        let goes_on = self.decode_packets(stream, offset, &mut bounded_sink);
+        if self.state.is_at_end {
+            deferred_calls.deliver(sink, true, &mut self.interpreter.cancellation);
         }
         self.deferred_calls = deferred_calls;
         goes_on
@@ -80,28 +79,28 @@ impl Decoder {
         offset: usize,
         sink: &mut S,
     ) -> bool {
-        if self.is_searching_psb && !self.search_psb(stream) {
+        if self.state.is_searching_psb && !self.search_psb(stream) {
             return true;
         }
         let offset = offset.min(stream.limit());
-        let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
-        scanner.set_block(self.block);
+        let mut scanner = Scanner::within(stream.bytes, stream.base, self.state.position);
+        scanner.set_block(self.state.block);
         if !self.clock.begun && scanner.position() < offset {
             self.clock.begin(&Here {
                 stream,
                 offset: scanner.position() as u64,
-                block: self.block,
+                block: self.state.block,
                 in_psb_plus: false,
                 off: false,
             });
         }
         while !sink.is_full()
             && scanner.position() < offset
-            && !self.is_searching_psb
+            && !self.state.is_searching_psb
             && !self.ledger.is_full()
             && !self.interpreter.cancellation.is_cancelled()
         {
-            if self.state == TracingState::On && self.is_waiting_for_nothing() {
+            if self.state.tracing == TracingState::On && self.is_waiting_for_nothing() {
                 match self.decode_by_transitions(stream, offset, &mut scanner, sink) {
                     FastPathResult::On => continue,
                     FastPathResult::Not => {}
@@ -133,7 +132,7 @@ impl Decoder {
                         self.look_ahead(0, packet.offset, block, stream);
                     }
                     self.tracestop_follows =
-                        self.last_mov_cr3.is_some() && stops_next(&packet, stream);
+                        self.state.last_mov_cr3.is_some() && stops_next(&packet, stream);
                     self.decode_packet(&packet, sink);
                 }
                 Some(Err(error)) => {
@@ -157,9 +156,9 @@ impl Decoder {
             }
         }
         self.interpreter.report_transition_counts(sink);
-        self.position = scanner.position();
-        self.block = scanner.block();
-        !self.is_at_end && !self.interpreter.cancellation.is_cancelled()
+        self.state.position = scanner.position();
+        self.state.block = scanner.block();
+        !self.state.is_at_end && !self.interpreter.cancellation.is_cancelled()
     }
 
     /// Before a CYC at `offset`; see `Clock::look_ahead`.
@@ -177,8 +176,8 @@ impl Decoder {
                 stream,
                 offset,
                 block,
-                in_psb_plus: self.psb_plus.is_some(),
-                off: self.state == TracingState::Off,
+                in_psb_plus: self.state.psb_plus.is_some(),
+                off: self.state.tracing == TracingState::Off,
             };
             self.clock.look_ahead(uncounted, &here);
         }
@@ -186,18 +185,18 @@ impl Decoder {
 
     /// Nothing waits for what comes next.
     fn is_waiting_for_nothing(&self) -> bool {
-        self.awaiting_fup.is_none()
-            && self.psb_plus.is_none()
-            && self.pending_evd_types == 0
-            && self.pending_events.is_empty()
+        self.state.awaiting_fup.is_none()
+            && self.state.psb_plus.is_none()
+            && self.state.pending_evd_types == 0
+            && self.state.pending_events.is_empty()
     }
 
     fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.pending_events.lose(sink);
+        self.state.pending_events.lose(sink);
         sink.end_run(RunEnd::EndOfStream, length);
         self.ledger.finish(length);
-        self.is_at_end = true;
+        self.state.is_at_end = true;
     }
 
     /// Most of a stream: short TNTs one after the other while the program is followed, without the scanner. Whether
@@ -214,7 +213,7 @@ impl Decoder {
         if scanner.block().is_some() {
             return false;
         }
-        let (time, now) = (self.clock.stamp(), self.clock.by_rate());
+        self.set_packet(start as u64);
         let mut at = start;
         let bytes = start.checked_sub(stream.base);
         for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
@@ -225,21 +224,19 @@ impl Decoder {
             let count = 6 - byte.leading_zeros() as u8;
             let bits = u64::from(byte >> 1) & ((1 << count) - 1);
             let offset = at as u64;
-            let stamp = PacketStamp { offset, time, now };
+            self.interpreter.packet.offset = offset;
             at += 1;
             sink.packet(offset);
-            let counts = &mut self.counts;
-            if let Err(cause) = self.interpreter.tnt(sink, counts, (bits, count), stamp) {
+            if let Err(cause) = self.interpreter.tnt(sink, (bits, count)) {
                 self.fail(offset, cause, sink);
                 break;
             }
         }
         if at > start {
-            if let Some(count) = self.counts.packets.get_mut(Kind::Tnt as usize) {
-                *count += (at - start) as u64;
-            }
-            self.after_branch = true;
-            self.instructions_past_ip = 0;
+            let packets = (at - start) as u64;
+            self.interpreter.counts.add_packets(Kind::Tnt, packets);
+            self.state.after_branch = true;
+            self.state.instructions_past_ip = 0;
             self.interpreter.keep_within_limit();
             scanner.seek(at);
         }
@@ -249,27 +246,23 @@ impl Decoder {
     #[inline]
     fn decode_packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
         let offset = packet.offset as u64;
-        let stamp = PacketStamp {
-            offset,
-            time: self.clock.stamp(),
-            now: self.clock.by_rate(),
-        };
-        self.counts.packet(packet.kind.kind());
+        self.set_packet(offset);
+        self.interpreter.counts.add_packets(packet.kind.kind(), 1);
         self.interpreter.keep_within_limit();
         sink.packet(offset);
-        let result = self.dispatch(packet, sink, stamp);
+        let result = self.dispatch(packet, sink);
         if let Err(cause) = result {
             self.fail(offset, cause, sink);
             let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
             // it did not fit what went before, and says where the program is now
-            if moves && self.state == (TracingState::Lost { resume: true }) {
-                if let Err(cause) = self.dispatch(packet, sink, stamp) {
+            if moves && self.state.tracing == (TracingState::Lost { resume: true }) {
+                if let Err(cause) = self.dispatch(packet, sink) {
                     self.fail(offset, cause, sink);
                 }
             }
         }
-        if self.interpreter.next_interval_start() != u64::MAX
-            || self.interpreter.intervals_begun() != self.ambiguous.intervals_begun
+        if self.interpreter.selector.next_interval_start() != u64::MAX
+            || self.interpreter.selector.intervals_begun() != self.ambiguous.intervals_begun
         {
             self.track_ambiguity(packet);
         }

@@ -10,25 +10,20 @@ use super::{Decoder, PsbPlus, TracingState};
 use crate::coverage_ledger::ByteStatus;
 use crate::error::{Cause, FlowError};
 use crate::event::EventKind;
-use crate::interpreter::PacketStamp;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
 
 impl Decoder {
-    pub(super) fn begin_psb_plus<S: Sink>(
-        &mut self,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) -> Result<(), Cause> {
+    pub(super) fn begin_psb_plus<S: Sink>(&mut self, sink: &mut S) -> Result<(), Cause> {
         self.flush_awaiting_fup(0, sink);
         if let Err(cause) = self.interpreter.expect_no_pending_results() {
-            self.fail(stamp.offset, cause, sink);
+            self.fail_here(cause, sink);
         }
-        self.last_ip = 0;
-        self.announced_mode = None;
-        self.deferred_tips = DeferredTips::default();
-        self.psb_plus = Some(PsbPlus {
-            offset: stamp.offset,
+        self.state.last_ip = 0;
+        self.state.announced_mode = None;
+        self.state.deferred_tips = DeferredTips::default();
+        self.state.psb_plus = Some(PsbPlus {
+            offset: self.interpreter.packet.offset,
             ip: None,
             mode: None,
             in_transaction: None,
@@ -40,147 +35,125 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-        stamp: PacketStamp,
     ) -> Result<(), Cause> {
-        let Some(mut psb_plus) = self.psb_plus else {
+        let Some(mut psb_plus) = self.state.psb_plus else {
             return Ok(());
         };
         match packet.kind {
             PacketKind::Fup(ip) => psb_plus.ip = self.ip(ip),
             PacketKind::ModeExec { csl, csd, .. } => psb_plus.mode = Some(mode_of(csl, csd)),
-            PacketKind::ModeTsx {
-                in_tx: in_transaction,
-                ..
-            } => psb_plus.in_transaction = Some(in_transaction),
-            PacketKind::Trig { .. } => self.informational_packet(packet, sink, stamp)?,
+            PacketKind::ModeTsx { in_tx, .. } => psb_plus.in_transaction = Some(in_tx),
+            PacketKind::Trig { .. } => self.informational_packet(packet, sink)?,
             PacketKind::Pip { nr, cr3 } => {
-                let last_paging = Some(cr3 | u64::from(nr));
-                self.interpreter.set_next_paging(cr3, nr);
-                self.clock.in_guest = nr;
-                if self.last_paging != last_paging {
-                    self.last_paging = last_paging;
-                    self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink, stamp);
+                if self.note_paging(cr3, nr) {
+                    self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink);
                 }
             }
             PacketKind::Vmcs { pointer } => {
-                self.interpreter.set_next_vmcs(pointer);
-                if self.last_vmcs != Some(pointer) {
-                    self.last_vmcs = Some(pointer);
-                    self.event(EventKind::Vmcs, 0, pointer, sink, stamp);
+                if self.note_vmcs(pointer) {
+                    self.event(EventKind::Vmcs, 0, pointer, sink);
                 }
             }
             PacketKind::Ovf => {
-                self.psb_plus = None;
-                self.overflow(sink, stamp);
+                self.state.psb_plus = None;
+                self.overflow(sink);
                 return Ok(());
             }
             PacketKind::PsbEnd => {
-                self.psb_plus = None;
-                self.end_psb_plus(psb_plus, packet.end() as u64, sink, stamp);
+                self.state.psb_plus = None;
+                self.end_psb_plus(psb_plus, packet.end() as u64, sink);
                 return Ok(());
             }
             other => return Err(Cause::UnexpectedPacket { name: other.name() }),
         }
-        self.psb_plus = Some(psb_plus);
+        self.state.psb_plus = Some(psb_plus);
         Ok(())
     }
 
     /// Compares a complete PSB+ with the state at its PSB.
-    fn end_psb_plus<S: Sink>(
-        &mut self,
-        psb_plus: PsbPlus,
-        end: u64,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) {
-        self.instructions_past_ip = 0;
-        let at_psb = PacketStamp {
-            offset: psb_plus.offset,
-            ..stamp
-        };
+    fn end_psb_plus<S: Sink>(&mut self, psb_plus: PsbPlus, end: u64, sink: &mut S) {
+        self.state.instructions_past_ip = 0;
+        // events and runs up to the PSB have its offset
+        let psb_end = std::mem::replace(&mut self.interpreter.packet.offset, psb_plus.offset);
         self.confirm_psb_on(sink);
         // a PSB never comes within a compound event; only a processor that waits for a SIPI has ended it without a word
-        if let TracingState::Async { ip } = self.state {
+        if let TracingState::Async { ip } = self.state.tracing {
             if psb_plus.ip.is_none() {
-                self.event(EventKind::AsyncDisabled, ip, 0, sink, at_psb);
-                self.counts.asynchronous += 1;
+                self.event(EventKind::AsyncDisabled, ip, 0, sink);
+                self.interpreter.counts.asynchronous += 1;
             } else {
                 let cause = Cause::UnexpectedPacket { name: "PSB" };
                 self.fail(psb_plus.offset, cause, sink);
             }
         }
         let in_kernel = psb_plus.ip.is_some_and(|ip| ip >> 63 != 0);
-        let ours = match self.state {
+        let ours = match self.state.tracing {
             TracingState::On if !in_kernel => true,
             _ => {
                 psb_plus.ip.is_none() || self.interpreter.enter_due_intervals(self.clock.by_rate())
             }
         };
-        if !ours && self.state != TracingState::On {
-            self.stop_following(sink, at_psb);
+        if !ours && self.state.tracing != TracingState::On {
+            self.stop_following(sink);
             self.interpreter.advance(self.clock.by_rate(), sink);
             if let Some(mode) = psb_plus.mode {
                 self.set_mode(mode);
             }
             return;
         }
-        let followed = self.state == TracingState::On && self.ledger.status() == ByteStatus::Exact;
+        let followed =
+            self.state.tracing == TracingState::On && self.ledger.status() == ByteStatus::Exact;
         if let (true, Some(ip), Some(mode)) = (followed, psb_plus.ip, psb_plus.mode) {
             if mode != self.interpreter.mode {
                 self.fail(psb_plus.offset, Cause::OtherMode { ip }, sink);
-                self.state = TracingState::Lost { resume: false };
+                self.state.tracing = TracingState::Lost { resume: false };
                 return;
             }
         }
-        match (self.state, psb_plus.ip) {
+        match (self.state.tracing, psb_plus.ip) {
             (TracingState::On, Some(ip)) => {
-                if self
-                    .interpreter
-                    .advance_to_ip(sink, &mut self.counts, ip, at_psb)
-                    .is_ok()
-                {
-                    self.report_unknown_repetitions(ip, psb_plus.offset, sink);
+                if self.interpreter.advance_to_ip(sink, ip).is_ok() {
+                    self.report_unknown_repetitions(ip, sink);
                 } else {
                     self.fail(psb_plus.offset, Cause::Seam { ip }, sink);
-                    self.resume_at_psb(ip, sink, stamp);
+                    self.resume_at_psb(ip, psb_end, sink);
                     self.ledger.go_on(end, ByteStatus::Exact);
                 }
-                self.state = TracingState::On;
+                self.state.tracing = TracingState::On;
             }
             (TracingState::On, None) if self.is_outside_ranges() => {}
             (TracingState::On, None) => {
                 self.fail(psb_plus.offset, Cause::OffUnannounced, sink);
-                self.state = TracingState::Off;
+                self.state.tracing = TracingState::Off;
             }
             (TracingState::Off, Some(ip)) => {
                 self.interpreter.go_to(ip, self.clock.stamp());
-                self.state = TracingState::PsbOn {
+                self.state.tracing = TracingState::PsbOn {
                     unannounced: Some(psb_plus.offset),
                 };
             }
             (_, Some(ip)) => {
-                self.resume_at_psb(ip, sink, stamp);
-                self.state = TracingState::PsbOn { unannounced: None };
+                self.resume_at_psb(ip, psb_end, sink);
+                self.state.tracing = TracingState::PsbOn { unannounced: None };
             }
             // the FUP that ends it may come after a PSB+ (Table 33-14)
             (TracingState::Overflow, None) => {}
-            (_, None) => self.state = TracingState::Off,
+            (_, None) => self.state.tracing = TracingState::Off,
         }
         self.ledger.go_on(psb_plus.offset, ByteStatus::Exact);
         if let Some(in_transaction) = psb_plus.in_transaction {
             // a transaction that began or ended while execution was followed has been reported
-            if in_transaction != self.in_transaction.unwrap_or(false) {
+            if in_transaction != self.state.in_transaction.unwrap_or(false) {
                 self.event(
                     EventKind::ModeTsx,
                     psb_plus.ip.unwrap_or(0),
                     in_transaction.into(),
                     sink,
-                    at_psb,
                 );
             }
-            self.in_transaction = Some(in_transaction);
+            self.state.in_transaction = Some(in_transaction);
         }
-        self.event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink, at_psb);
+        self.event(EventKind::Psb, psb_plus.ip.unwrap_or(0), 0, sink);
         self.interpreter.reset();
         self.interpreter.advance(self.clock.by_rate(), sink);
         self.interpreter.enter_space(true);
@@ -188,13 +161,13 @@ impl Decoder {
             self.set_mode(mode);
         }
         if !ours {
-            self.stop_following(sink, at_psb);
+            self.stop_following(sink);
         }
     }
 
     /// A PSB+ turned tracing on, and no TIP.PGE came (erratum BDM70 puts a FUP into the PSB+ before one): it was on.
     pub(super) fn confirm_psb_on<S: Sink>(&mut self, sink: &mut S) {
-        let TracingState::PsbOn { unannounced } = self.state else {
+        let TracingState::PsbOn { unannounced } = self.state.tracing else {
             return;
         };
         if let Some(offset) = unannounced {
@@ -205,7 +178,7 @@ impl Decoder {
             self.ledger.fail(offset, FlowError { offset, cause });
             self.ledger.go_on(offset, ByteStatus::Exact);
         }
-        self.disabled_ip = 0;
-        self.state = TracingState::On;
+        self.state.disabled_ip = 0;
+        self.state.tracing = TracingState::On;
     }
 }

@@ -28,10 +28,9 @@ use rtit_x86::Mode;
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
 use crate::error::{Cause, ErrorClass, FlowError};
-use crate::event::EventKind;
-use crate::interpreter::PacketStamp;
+use crate::event::{Event, EventKind};
 use crate::sink::{RunEnd, Sink};
-use crate::stream_window::StreamWindow;
+use crate::stream_decoder::StreamWindow;
 
 /// TIPs after which a stream counts as one without deferred TIPs.
 const ENOUGH_TIPS: u8 = 32;
@@ -74,106 +73,102 @@ impl Decoder {
     /// Records `cause` as the beginning of a loss and enters the state `Lost`.
     pub(super) fn fail<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
         self.flush_awaiting_fup(0, sink);
-        self.pending_events.lose(sink);
+        self.state.pending_events.lose(sink);
         sink.end_run(RunEnd::Lost, offset);
         self.ledger.fail(offset, FlowError { offset, cause });
         let (ip, value) = (cause.value(), cause.class() as u64);
-        self.event(
-            EventKind::Error,
-            ip,
-            value,
-            sink,
-            PacketStamp {
-                offset,
-                time: 0,
-                now: 0,
-            },
-        );
+        if self.state.tracing != TracingState::Elsewhere {
+            let event = self.new_event(EventKind::Error, ip, value);
+            sink.event(&Event { offset, ..event });
+        }
         let class = cause.class();
         let code_may_differ =
-            self.interpreter.here() >> 63 != 0 || self.interpreter.has_thread_schedule();
+            self.interpreter.here() >> 63 != 0 || self.interpreter.selector.has_schedule();
         let packets_are_whole = match class {
             ErrorClass::CodeNotFound => true,
             ErrorClass::Disagreement => code_may_differ,
             _ => false,
         };
-        let resume = packets_are_whole && self.state == TracingState::On && self.psb_plus.is_none();
-        self.state = TracingState::Lost { resume };
-        self.deferred_tips.after_tnt = self.interpreter.expect_no_pending_results().is_err();
-        self.psb_plus = None;
-        self.pending_evd_types = 0;
-        self.announced_mode = None;
+        let resume = packets_are_whole
+            && self.state.tracing == TracingState::On
+            && self.state.psb_plus.is_none();
+        self.state.tracing = TracingState::Lost { resume };
+        self.state.deferred_tips.after_tnt = self.interpreter.expect_no_pending_results().is_err();
+        self.state.psb_plus = None;
+        self.state.pending_evd_types = 0;
+        self.state.announced_mode = None;
         self.interpreter.reset();
+    }
+
+    /// As `fail`, at the current packet.
+    pub(super) fn fail_here<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
+        self.fail(self.offset(), cause, sink);
     }
 
     /// Whether a TIP to `target`, the current packet, may be a deferred one, which does not tell the position.
     pub(super) fn may_be_deferred_tip(&self, target: u64) -> bool {
-        self.deferred_tips
+        self.state
+            .deferred_tips
             .may_be_deferred(target, self.interpreter.defers_tips())
     }
 
     /// Continues at `ip` after a loss.
-    pub(super) fn resume<S: Sink>(
-        &mut self,
-        ip: u64,
-        mode: Mode,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) {
-        self.ledger.go_on(stamp.offset, ByteStatus::Resumed);
-        self.start_at(ip, mode, EventKind::Resumed, sink, stamp);
+    pub(super) fn resume<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
+        self.ledger.go_on(self.offset(), ByteStatus::Resumed);
+        self.start_at(ip, mode, EventKind::Resumed, sink);
     }
 
     /// Sets the position to `ip`, independent of everything before.
-    pub(super) fn start_at<S: Sink>(
-        &mut self,
-        ip: u64,
-        mode: Mode,
-        kind: EventKind,
-        sink: &mut S,
-        stamp: PacketStamp,
-    ) {
-        self.after_branch = false;
+    pub(super) fn start_at<S: Sink>(&mut self, ip: u64, mode: Mode, kind: EventKind, sink: &mut S) {
+        self.state.after_branch = false;
         self.instructions_at_overflow_fup = None;
-        self.disabled_ip = 0;
-        self.deferred_tips.after_tnt = false;
+        self.state.disabled_ip = 0;
+        self.state.deferred_tips.after_tnt = false;
         self.interpreter.reset();
         self.interpreter.advance(self.clock.by_rate(), sink);
-        self.interpreter.go_to(ip, stamp.time);
-        if !self.interpreter.enter_due_intervals(stamp.now) {
+        self.interpreter.go_to(ip, self.interpreter.packet.time);
+        if !self
+            .interpreter
+            .enter_due_intervals(self.interpreter.packet.now)
+        {
             self.interpreter.mode = mode;
-            self.stop_following(sink, stamp);
+            self.stop_following(sink);
             return;
         }
-        self.follow_again(stamp);
+        self.follow_again();
         self.interpreter.enter_space(true);
-        self.interpreter.update_kernel_code(stamp.now, sink);
-        self.report_cr3_contradiction(stamp.offset);
+        self.interpreter
+            .update_kernel_code(self.interpreter.packet.now, sink);
+        self.report_cr3_contradiction();
         self.interpreter.mode = mode;
-        self.state = TracingState::On;
-        self.pending_events.enter_space(ip, sink);
-        self.event(kind, ip, 0, sink, stamp);
+        self.state.tracing = TracingState::On;
+        self.state.pending_events.report_arriving(ip, sink);
+        self.event(kind, ip, 0, sink);
     }
 
-    /// Sets the position to the FUP of a PSB+.
-    pub(super) fn resume_at_psb<S: Sink>(&mut self, ip: u64, sink: &mut S, stamp: PacketStamp) {
+    /// Sets the position to the FUP of a PSB+ that ends at the packet at `offset`.
+    pub(super) fn resume_at_psb<S: Sink>(&mut self, ip: u64, offset: u64, sink: &mut S) {
         self.interpreter.go_to(ip, self.clock.stamp());
         if self.ledger.status() == ByteStatus::Lost {
-            self.event(EventKind::Resumed, ip, 0, sink, stamp);
+            let event = self.new_event(EventKind::Resumed, ip, 0);
+            sink.event(&Event { offset, ..event });
         }
     }
 
     /// Moves to the next PSB, or to the end of the stream. Returns false if the window ends before it.
     pub(super) fn search_psb(&mut self, stream: StreamWindow<'_>) -> bool {
-        let found = find_psb(stream.bytes, self.position.saturating_sub(stream.base));
+        let found = find_psb(
+            stream.bytes,
+            self.state.position.saturating_sub(stream.base),
+        );
         let found = found.map(|at| at + stream.base);
-        self.is_searching_psb = !stream.last && found.is_none_or(|at| at >= stream.limit());
-        self.position = match found {
-            Some(at) if !self.is_searching_psb => at,
-            _ if self.is_searching_psb => self.position.max(stream.limit()),
+        self.state.is_searching_psb = !stream.last && found.is_none_or(|at| at >= stream.limit());
+        self.state.position = match found {
+            Some(at) if !self.state.is_searching_psb => at,
+            _ if self.state.is_searching_psb => self.state.position.max(stream.limit()),
             _ => stream.end(),
         };
-        !self.is_searching_psb
+        !self.state.is_searching_psb
     }
 
     /// Continues at the next PSB at or after `offset`.
@@ -184,9 +179,9 @@ impl Decoder {
         scanner: &mut Scanner<'_>,
     ) {
         self.clock.lose();
-        self.position = offset;
+        self.state.position = offset;
         self.search_psb(stream);
         scanner.set_block(None);
-        scanner.seek(self.position);
+        scanner.seek(self.state.position);
     }
 }

@@ -6,10 +6,9 @@
 //! the loop writes a log of transitions and timing packets, which `deliver` hands to the clock and the sink.
 
 use super::{Decoder, TracingState};
-use crate::interpreter::PacketStamp;
-use crate::lookahead::Here;
 use crate::sink::{LoggedTransition, Sink, SinkNeeds};
-use crate::stream_window::StreamWindow;
+use crate::stream_decoder::StreamWindow;
+use crate::time::Here;
 use crate::transitions::{
     tnt_outcomes, DecodeCursor, InstructionMixSum, NodeKey, StopReason, TimingEntry, TransitionLog,
     MAX_SUMMED, READ_AHEAD,
@@ -36,13 +35,13 @@ impl Decoder {
     /// Whether the tables may decode the next packet: execution is followed, nothing is pending, and no workaround
     /// needs to know whether anything has run since an overflow (transitions are counted late).
     fn can_use_transitions(&self) -> bool {
-        self.state == TracingState::On
-            && self.awaiting_fup.is_none()
-            && self.psb_plus.is_none()
-            && self.announced_mode.is_none()
-            && self.pending_evd_types == 0
-            && self.pending_events.is_empty()
-            && self.instructions_at_overflow_fup != Some(self.counts.instructions)
+        self.state.tracing == TracingState::On
+            && self.state.awaiting_fup.is_none()
+            && self.state.psb_plus.is_none()
+            && self.state.announced_mode.is_none()
+            && self.state.pending_evd_types == 0
+            && self.state.pending_events.is_empty()
+            && self.instructions_at_overflow_fup != Some(self.interpreter.counts.instructions)
             && self.interpreter.can_use_transitions()
     }
 
@@ -56,7 +55,7 @@ impl Decoder {
     ) -> FastPathResult {
         if scanner.block().is_some()
             || !self.can_use_transitions()
-            || !self.interpreter.steps.prepare(S::NEEDS)
+            || !self.interpreter.transitions.prepare(S::NEEDS)
         {
             return FastPathResult::Never;
         }
@@ -69,7 +68,7 @@ impl Decoder {
             .len()
             .saturating_sub(READ_AHEAD)
             .min(until.saturating_sub(position))
-            .min(self.interpreter.steps.max_bytes_at_once());
+            .min(self.interpreter.transitions.max_bytes_at_once());
         if end == 0 || !DecodeCursor::handles(bytes[0]) {
             return FastPathResult::Not;
         }
@@ -77,16 +76,16 @@ impl Decoder {
             return FastPathResult::Not;
         };
         self.interpreter.give_sites();
-        let mut cursor = DecodeCursor::new(NodeKey::from_index(node), self.last_ip);
+        let mut cursor = DecodeCursor::new(NodeKey::from_index(node), self.state.last_ip);
         if self.ambiguous.cyc_end == position {
             cursor.cyc_end = 0;
         }
         cursor.stops_at_mtc = self.ambiguous.from.is_some();
-        let waiting = self.run_kernel::<S>(&bytes[..end + READ_AHEAD], end, &mut cursor, sink);
+        let waiting = self.run_decode_loop::<S>(&bytes[..end + READ_AHEAD], end, &mut cursor, sink);
         if cursor.offset == 0 {
             return FastPathResult::Not;
         }
-        self.last_ip = cursor.last_ip;
+        self.state.last_ip = cursor.last_ip;
         if cursor.cyc_end != DecodeCursor::NONE {
             self.ambiguous.cyc_end = position + cursor.cyc_end;
         }
@@ -96,30 +95,26 @@ impl Decoder {
             (Kind::Cyc, cursor.cyc_count),
             (Kind::Mtc, cursor.mtc_count),
         ] {
-            self.counts.packets(kind, count);
+            self.interpreter.counts.add_packets(kind, count);
         }
         if (cursor.offset as u64 - cursor.non_tnt_bytes) + cursor.tip_count != 0 {
-            self.after_branch = true;
-            self.instructions_past_ip = 0;
-            self.deferred_tips.count_followed(cursor.tip_count);
+            self.state.after_branch = true;
+            self.state.instructions_past_ip = 0;
+            self.state.deferred_tips.count_followed(cursor.tip_count);
         }
         self.interpreter.set_node(cursor.node.index());
         self.deliver(position, &cursor, stream, sink);
         scanner.seek(position + cursor.offset);
         if let Some(results) = waiting {
-            let stamp = PacketStamp {
-                offset: (position + cursor.offset - 1) as u64,
-                time: self.clock.stamp(),
-                now: self.clock.by_rate(),
-            };
-            sink.packet(stamp.offset);
-            if let Err(cause) = self.interpreter.tnt(sink, &mut self.counts, results, stamp) {
-                self.fail(stamp.offset, cause, sink);
+            self.set_packet((position + cursor.offset - 1) as u64);
+            sink.packet(self.interpreter.packet.offset);
+            if let Err(cause) = self.interpreter.tnt(sink, results) {
+                self.fail_here(cause, sink);
             }
         }
         let interpreter = &mut self.interpreter;
         interpreter
-            .steps
+            .transitions
             .enforce_limits(&interpreter.code, cursor.offset);
         self.interpreter.keep_within_limit();
         FastPathResult::On
@@ -127,7 +122,7 @@ impl Decoder {
 
     /// Runs the decode loop until a packet has no transition. Returns the TNT bits that the interpreter must still use
     /// of a TNT that was decoded in part; `cursor.offset` is then after that TNT.
-    fn run_kernel<S: Sink>(
+    fn run_decode_loop<S: Sink>(
         &mut self,
         bytes: &[u8],
         end: usize,
@@ -136,21 +131,21 @@ impl Decoder {
     ) -> Option<(u64, u8)> {
         let interpreter = &mut self.interpreter;
         let (code, view) = (&mut interpreter.code, &interpreter.view);
-        let steps = &mut interpreter.steps;
+        let transitions = &mut interpreter.transitions;
         // what the sink takes beyond the transitions in the log up to `known`
         let (mut left, mut known) = (sink.capacity(), 0);
         loop {
             let room = match S::NEEDS {
                 SinkNeeds::Order => {
-                    let new = steps.log[known..].iter().map(|&(entry, _)| entry);
+                    let new = transitions.log[known..].iter().map(|&(entry, _)| entry);
                     let new = new.filter(|&entry| !TimingEntry::is_timing(entry));
-                    left = steps.visits().remaining_room(left, new);
-                    known = steps.log.len();
-                    LOG.min(known.saturating_add(steps.visits().max_transitions(left)))
+                    left = transitions.visits().remaining_room(left, new);
+                    known = transitions.log.len();
+                    LOG.min(known.saturating_add(transitions.visits().max_transitions(left)))
                 }
                 _ => LOG,
             };
-            let exit = steps.decode(
+            let exit = transitions.decode(
                 S::HAS_PACKET_OFFSETS,
                 &mut interpreter.stack,
                 bytes,
@@ -161,22 +156,24 @@ impl Decoder {
             let went_on = match exit {
                 // as many as were sure to fit; there may be room for more
                 StopReason::NotHandled
-                    if known < room && (room..LOG).contains(&steps.log.len()) =>
+                    if known < room && (room..LOG).contains(&transitions.log.len()) =>
                 {
                     continue
                 }
                 StopReason::NotHandled => return None,
                 StopReason::MissingTnt(tnt) => {
-                    steps.add_tnt_transition(code, view, cursor.node, tnt)
+                    transitions.add_tnt_transition(code, view, cursor.node, tnt)
                 }
-                StopReason::MissingTip(ip) => steps.add_tip_transition(code, view, cursor.node, ip),
+                StopReason::MissingTip(ip) => {
+                    transitions.add_tip_transition(code, view, cursor.node, ip)
+                }
                 StopReason::ReturnWithoutCall => false,
                 StopReason::FusionDue => {
-                    steps.add_fused_transition(bytes, cursor);
+                    transitions.add_fused_transition(bytes, cursor);
                     true
                 }
                 StopReason::MissingReturn(site) => {
-                    let next = steps.take_new_return_transition(
+                    let next = transitions.take_new_return_transition(
                         code,
                         view,
                         cursor.node,
@@ -216,8 +213,8 @@ impl Decoder {
         sink: &mut S,
     ) {
         let interpreter = &mut self.interpreter;
-        let steps = &interpreter.steps;
-        let visits = steps.visits();
+        let transitions = &interpreter.transitions;
+        let visits = transitions.visits();
         let here = |offset| Here {
             stream,
             offset,
@@ -228,7 +225,7 @@ impl Decoder {
         let mut before = interpreter.time();
         let mut time = self.clock.stamp();
         let mut placed = [LoggedTransition::default(); PART];
-        for part in steps.log.chunks(PART) {
+        for part in transitions.log.chunks(PART) {
             let mut count = 0;
             let mut weights = InstructionMixSum::default();
             for &(entry, at) in part {
@@ -258,11 +255,11 @@ impl Decoder {
                 self.clock.mark(offset);
                 time = self.clock.stamp();
             }
-            weights.add_to(&mut self.counts);
+            weights.add_to(&mut interpreter.counts);
             if S::NEEDS == SinkNeeds::Order {
                 sink.take_transitions(&TransitionLog {
                     placed: &placed[..count],
-                    generation: steps.generation(),
+                    generation: transitions.generation(),
                     code: &interpreter.code,
                     visits,
                 });
@@ -275,7 +272,7 @@ impl Decoder {
             }
             self.clock.cyc(cursor.unlogged_cycles);
         }
-        interpreter.steps.log.clear();
+        interpreter.transitions.log.clear();
         interpreter.set_time(before);
     }
 }

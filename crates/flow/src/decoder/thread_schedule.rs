@@ -15,24 +15,23 @@ use super::informational_packets::mode_of;
 use super::{Decoder, TracingState};
 use crate::coverage_ledger::ByteStatus;
 use crate::error::{Cause, FlowError};
-use crate::interpreter::PacketStamp;
 use crate::sink::{RunEnd, Sink};
 use rtit_packet::{Packet, PacketKind};
 
 impl Decoder {
     /// Number of scheduling intervals that have begun.
     pub fn intervals_begun(&self) -> usize {
-        self.interpreter.intervals_begun()
+        self.interpreter.selector.intervals_begun()
     }
 
     /// The intervals in which anything ran, in order; 0 is the time before the first.
     pub fn visited_intervals(&self) -> &[usize] {
-        self.interpreter.visited_intervals()
+        self.interpreter.selector.visited_intervals()
     }
 
     /// Whether `decode` has returned because an interval may begin with the next packet.
     pub fn is_paused(&self) -> bool {
-        self.paused_at == Some(self.position)
+        self.state.paused_at == Some(self.state.position)
     }
 
     /// Whether decoding pauses before this packet, with which an interval may begin: batches never mix intervals.
@@ -41,31 +40,31 @@ impl Decoder {
             packet.kind,
             PacketKind::TipPge(_) | PacketKind::Tip(_) | PacketKind::Fup(_) | PacketKind::PsbEnd
         );
-        if !arrives || self.clock.by_rate() < self.interpreter.next_interval_start() {
+        if !arrives || self.clock.by_rate() < self.interpreter.selector.next_interval_start() {
             return false;
         }
-        let pauses = self.paused_at != Some(packet.offset);
-        self.paused_at = Some(packet.offset);
+        let pauses = self.state.paused_at != Some(packet.offset);
+        self.state.paused_at = Some(packet.offset);
         pauses
     }
 
     /// Stops following: the current thread is not decoded.
-    pub(super) fn stop_following<S: Sink>(&mut self, sink: &mut S, stamp: PacketStamp) {
-        sink.end_run(RunEnd::Cut, stamp.offset);
-        self.pending_events.lose(sink);
+    pub(super) fn stop_following<S: Sink>(&mut self, sink: &mut S) {
+        sink.end_run(RunEnd::Cut, self.offset());
+        self.state.pending_events.lose(sink);
         if self.ledger.status() != ByteStatus::Elsewhere {
-            self.status_before = self.ledger.status();
-            self.ledger.go_on(stamp.offset, ByteStatus::Elsewhere);
+            self.state.status_before = self.ledger.status();
+            self.ledger.go_on(self.offset(), ByteStatus::Elsewhere);
         }
         self.interpreter.reset();
-        self.deferred_tips.after_tnt = false;
-        self.state = TracingState::Elsewhere;
+        self.state.deferred_tips.after_tnt = false;
+        self.state.tracing = TracingState::Elsewhere;
     }
 
     /// Follows again.
-    pub(super) fn follow_again(&mut self, stamp: PacketStamp) {
+    pub(super) fn follow_again(&mut self) {
         if self.ledger.status() == ByteStatus::Elsewhere {
-            self.ledger.go_on(stamp.offset, self.status_before);
+            self.ledger.go_on(self.offset(), self.state.status_before);
         }
     }
 
@@ -74,57 +73,54 @@ impl Decoder {
         &mut self,
         packet: &Packet,
         sink: &mut S,
-        stamp: PacketStamp,
     ) -> Result<(), Cause> {
         match packet.kind {
             PacketKind::TipPge(ip) => {
                 let ip = self.ip(ip);
-                return self.tip_pge(ip, sink, stamp);
+                return self.tip_pge(ip, sink);
             }
-            PacketKind::Ovf => self.overflow(sink, stamp),
+            PacketKind::Ovf => self.overflow(sink),
             PacketKind::Tip(ip) => {
-                let mode = self.announced_mode.take().unwrap_or(self.interpreter.mode);
+                let mode = self.take_announced_mode();
                 self.interpreter.mode = mode;
-                let due_intervals = self.clock.by_rate() >= self.interpreter.next_interval_start();
+                let due_intervals =
+                    self.clock.by_rate() >= self.interpreter.selector.next_interval_start();
                 if let (Some(ip), true) = (self.ip(ip), due_intervals) {
                     if !self.may_be_deferred_tip(ip) {
-                        self.resume(ip, mode, sink, stamp);
+                        self.resume(ip, mode, sink);
                     }
                 }
             }
             PacketKind::Fup(ip) => drop(self.ip(ip)),
             PacketKind::TipPgd(ip) => {
                 self.ip(ip);
-                self.announced_mode = None;
-                self.disabled_ip = 0;
-                self.state = TracingState::Off;
+                self.state.announced_mode = None;
+                self.state.disabled_ip = 0;
+                self.state.tracing = TracingState::Off;
             }
             PacketKind::TraceStop => {
-                self.disabled_ip = 0;
-                self.state = TracingState::Off;
+                self.state.disabled_ip = 0;
+                self.state.tracing = TracingState::Off;
             }
             PacketKind::Pip { nr, cr3 } => {
-                self.last_paging = Some(cr3 | u64::from(nr));
-                self.clock.in_guest = nr;
-                self.interpreter.set_next_paging(cr3, nr);
+                self.note_paging(cr3, nr);
             }
             PacketKind::Vmcs { pointer } => {
-                self.last_vmcs = Some(pointer);
-                self.interpreter.set_next_vmcs(pointer);
+                self.note_vmcs(pointer);
             }
-            PacketKind::ModeExec { csl, csd, .. } => self.announced_mode = Some(mode_of(csl, csd)),
-            PacketKind::ModeTsx {
-                in_tx: in_transaction,
-                ..
-            } => self.in_transaction = Some(in_transaction),
+            PacketKind::ModeExec { csl, csd, .. } => {
+                self.state.announced_mode = Some(mode_of(csl, csd))
+            }
+            PacketKind::ModeTsx { in_tx, .. } => self.state.in_transaction = Some(in_tx),
             _ => {}
         }
         Ok(())
     }
 
     /// Reports a CR3 that contradicts the schedule.
-    pub(super) fn report_cr3_contradiction(&mut self, offset: u64) {
-        if let Some(cr3) = self.interpreter.take_cr3_contradiction() {
+    pub(super) fn report_cr3_contradiction(&mut self) {
+        let offset = self.offset();
+        if let Some(cr3) = self.interpreter.selector.take_cr3_contradiction() {
             let status = self.ledger.status();
             let cause = Cause::OtherProcess { cr3 };
             self.ledger.fail(offset, FlowError { offset, cause });
@@ -134,11 +130,11 @@ impl Decoder {
 
     /// Checks that user code, which ends here, did not continue into the next interval. It may end in its first tick.
     pub(super) fn check_no_switch(&self) -> Result<(), Cause> {
-        let since = self.interpreter.next_interval_start();
+        let since = self.interpreter.selector.next_interval_start();
         if self.clock.by_rate() <= since || self.interpreter.here() >> 63 != 0 {
             return Ok(());
         }
-        Err(Cause::TwoTurns { since })
+        Err(Cause::ContinuedOverSwitch { since })
     }
 
     /// Tracks, after each packet, since when the thread is ambiguous.
@@ -155,17 +151,17 @@ impl Decoder {
             _ if timed => self.ambiguous.cyc_end = packet.end(),
             _ => {}
         }
-        let entries = self.interpreter.entries();
+        let entries = self.interpreter.selector.entries();
         if self.ambiguous.entries == entries {
             return;
         }
         self.ambiguous.entries = entries;
-        let turns = self.interpreter.intervals_begun();
-        if self.ambiguous.intervals_begun != turns {
-            self.ambiguous.intervals_begun = turns;
+        let begun = self.interpreter.selector.intervals_begun();
+        if self.ambiguous.intervals_begun != begun {
+            self.ambiguous.intervals_begun = begun;
             let kernel = self.ambiguous.in_kernel.then_some(self.ambiguous.last);
             let from = self.ambiguous.from.take().or(kernel);
-            if let Some(from) = from.filter(|_| !self.interpreter.is_idle()) {
+            if let Some(from) = from.filter(|_| !self.interpreter.selector.is_idle()) {
                 let since = self.clock.by_rate();
                 let (offset, cause) =
                     (packet.offset as u64, Cause::AmbiguousThread { since, from });
@@ -174,7 +170,7 @@ impl Decoder {
         }
         self.ambiguous.last = packet.offset as u64;
         self.ambiguous.in_kernel = self.interpreter.here() >> 63 != 0;
-        let until = self.interpreter.next_interval_start();
+        let until = self.interpreter.selector.next_interval_start();
         let latest = self.clock.latest().filter(|_| timed);
         let certain = latest.is_some_and(|latest| latest < until);
         // what is certain here was certain before
@@ -184,21 +180,25 @@ impl Decoder {
         };
     }
 
-    /// A packet told the time. `begins`: tracing was off, so that what ran before was over when it was turned off, and
-    /// one thread's: it was not the next one's.
-    pub(super) fn resolve_ambiguity(&mut self, offset: u64, begins: bool) {
+    /// A packet gave the time. `begins`: tracing was off, so that the code before belongs to one thread, and not to the
+    /// next one.
+    pub(super) fn resolve_ambiguity(&mut self, begins: bool) {
+        let offset = self.offset();
         let Some(from) = self.ambiguous.from.take() else {
             return;
         };
-        let due_intervals = self.interpreter.due_intervals(self.clock.by_rate());
+        let due_intervals = self
+            .interpreter
+            .selector
+            .due_intervals(self.clock.by_rate());
         if due_intervals <= usize::from(begins) {
             return;
         }
-        if self.state == TracingState::On {
+        if self.state.tracing == TracingState::On {
             // the kernel continues, and the remark follows where the interval begins; user code contradicts it
             self.ambiguous.from = Some(from).filter(|_| self.interpreter.here() >> 63 != 0);
         } else {
-            let since = self.interpreter.next_interval_start();
+            let since = self.interpreter.selector.next_interval_start();
             let cause = Cause::AmbiguousThread { since, from };
             self.ledger.remark(offset, FlowError { offset, cause });
         }

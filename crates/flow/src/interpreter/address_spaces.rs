@@ -7,12 +7,11 @@
 //! become addresses.
 
 use super::Interpreter;
-use crate::address_spaces::{SpaceSelector, Spaces};
+use crate::address_spaces::Spaces;
 use crate::code_cache::{CodeCache, NO_NODE};
-use crate::counts::Counts;
 use crate::settings::Settings;
 use crate::sink::{Sink, SinkNeeds};
-use crate::totals::Totals;
+use crate::totals::{Counts, Totals};
 use crate::transitions::Transitions;
 use rtit_image::View;
 use std::mem::{replace, size_of};
@@ -23,34 +22,32 @@ const INACTIVE_SHARE: usize = 2;
 /// Code cache and transition tables of a space.
 pub(super) struct SpaceCache {
     pub code: CodeCache,
-    pub steps: Transitions,
+    pub transitions: Transitions,
 }
 
 pub(super) struct InactiveSpace {
     pub view: View,
     /// Created when execution first enters the space.
     pub cache: Option<Box<SpaceCache>>,
-    /// As counted when it was left.
+    /// Size of the cache when the space was left.
     bytes: usize,
 }
 
 /// All spaces of a stream; the entry of the current one is empty.
 pub(super) struct InactiveSpaces {
-    pub selector: SpaceSelector,
     pub current: usize,
     pub parked: Vec<Option<InactiveSpace>>,
-    /// Those that were left since `for_each_left_cache`, each once, and whether each of all is one of them.
+    /// Spaces that were left since `for_each_left_cache`, each once; and, by space, whether it is among them.
     left: Vec<usize>,
     is_in_left: Vec<bool>,
     settings: Settings,
-    /// Of all that are parked.
+    /// Of all inactive spaces.
     bytes: usize,
 }
 
 impl InactiveSpaces {
-    /// The first space is in use; its view is handed back.
+    /// Returns all spaces but the first, and the view of the first, which is the current one.
     pub fn new(spaces: Spaces, settings: &Settings) -> (InactiveSpaces, Option<View>) {
-        let selector = SpaceSelector::new(&spaces);
         let mut views = spaces.views.into_iter();
         let first = views.next();
         let park = |view| {
@@ -62,7 +59,6 @@ impl InactiveSpaces {
         };
         let parked: Vec<_> = std::iter::once(None).chain(views.map(park)).collect();
         let inactive = InactiveSpaces {
-            selector,
             current: 0,
             left: Vec::new(),
             is_in_left: vec![false; parked.len()],
@@ -73,21 +69,21 @@ impl InactiveSpaces {
         (inactive, first)
     }
 
-    /// What is kept of a space, which becomes the current one; None: there is none.
-    pub fn take(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
+    /// Removes and returns the view and cache of a space, which becomes the current one; `None` if there is none.
+    pub fn activate(&mut self, index: usize) -> Option<(View, Box<SpaceCache>)> {
         let taken = self.parked.get_mut(index)?.take()?;
         self.bytes -= taken.bytes;
         let cache = taken.cache.unwrap_or_else(|| {
             Box::new(SpaceCache {
                 code: CodeCache::new(self.settings.cache_limit, index as u32),
-                steps: Transitions::new(&self.settings, false),
+                transitions: Transitions::new(&self.settings, false),
             })
         });
         Some((taken.view, cache))
     }
 
-    /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was
-    /// counted, which `sum` takes.
+    /// Leaves the current space for `next`. If all caches together exceed their limit, they are dropped, and their
+    /// counts are added to `sum`.
     pub fn leave(
         &mut self,
         view: View,
@@ -95,7 +91,7 @@ impl InactiveSpaces {
         next: usize,
         sum: &mut Transitions,
     ) {
-        let bytes = size_of::<SpaceCache>() + cache.code.size() + cache.steps.size();
+        let bytes = size_of::<SpaceCache>() + cache.code.size() + cache.transitions.size();
         self.bytes += bytes;
         if let Some(position) = self.parked.get_mut(self.current) {
             *position = Some(InactiveSpace {
@@ -113,8 +109,8 @@ impl InactiveSpaces {
         if self.bytes > self.settings.cache_limit / INACTIVE_SHARE {
             for InactiveSpace { cache, bytes, .. } in self.parked.iter_mut().flatten() {
                 if let Some(cache) = cache.take() {
-                    let SpaceCache { code, steps } = *cache;
-                    sum.add_counts_of(steps, &code);
+                    let SpaceCache { code, transitions } = *cache;
+                    sum.add_counts_of(transitions, &code);
                 }
                 *bytes = 0;
             }
@@ -122,7 +118,7 @@ impl InactiveSpaces {
         }
     }
 
-    /// What is known of each space that the program has been in, but the current one.
+    /// The caches of all spaces that execution has entered, except the current one.
     pub fn caches(&self) -> impl Iterator<Item = &SpaceCache> + '_ {
         let all = self.parked.iter().flatten();
         all.filter_map(|parked| parked.cache.as_deref())
@@ -133,7 +129,7 @@ impl InactiveSpaces {
         all.filter_map(|parked| parked.cache.as_deref_mut())
     }
 
-    /// Tells `each` of those that were left since this was asked for last, and are not the current one.
+    /// Calls `each` for the spaces that were left since the last call, except the current one.
     pub fn for_each_left_cache(&mut self, mut each: impl FnMut(&mut SpaceCache)) {
         for index in self.left.drain(..) {
             if let Some(is_in_left) = self.is_in_left.get_mut(index) {
@@ -148,54 +144,9 @@ impl InactiveSpaces {
 }
 
 impl Interpreter {
-    /// Notes a PIP, which takes effect at the next entry.
-    pub fn set_next_paging(&mut self, cr3: u64, nr: bool) {
-        self.inactive.selector.next_paging = Some((cr3, nr));
-    }
-
-    /// Notes a VMCS packet, which takes effect at the next VM entry.
-    pub fn set_next_vmcs(&mut self, pointer: u64) {
-        self.inactive.selector.next_vmcs = Some(pointer);
-    }
-
-    /// Number of scheduling intervals that have begun.
-    pub fn intervals_begun(&self) -> usize {
-        self.inactive.selector.intervals_begun()
-    }
-
-    /// Whether threads share the logical processor.
-    pub fn has_thread_schedule(&self) -> bool {
-        self.intervals_begun() != 0 || self.next_interval_start() != u64::MAX
-    }
-
-    /// The intervals in which anything ran.
-    pub fn visited_intervals(&self) -> &[usize] {
-        self.inactive.selector.visited_intervals()
-    }
-
-    /// TSC at which the next interval starts.
-    pub fn next_interval_start(&self) -> u64 {
-        self.inactive.selector.next_interval_start()
-    }
-
-    /// How often execution has entered from elsewhere; 0 without a schedule.
-    pub fn entries(&self) -> u64 {
-        self.inactive.selector.entries()
-    }
-
-    /// Whether the current thread is idle.
-    pub fn is_idle(&self) -> bool {
-        self.inactive.selector.is_idle()
-    }
-
-    /// Number of intervals that are still to begin up to `time`.
-    pub fn due_intervals(&self, time: u64) -> usize {
-        self.inactive.selector.due_intervals(time)
-    }
-
     /// Execution enters from elsewhere at `now`. Returns whether the thread is decoded; then `enter_space` must follow.
     pub fn enter_due_intervals(&mut self, now: u64) -> bool {
-        let followed = self.inactive.selector.enter_due_intervals(now);
+        let followed = self.selector.enter_due_intervals(now);
         self.is_elsewhere = !followed;
         self.switched_at = followed.then_some(now);
         followed
@@ -206,12 +157,12 @@ impl Interpreter {
         self.is_elsewhere
     }
 
-    /// The program is where the last PIP holds (with `entry` the last VMCS packet, too); it goes on in the space of its
-    /// new CR3; whether that is another.
+    /// Puts the last PIP into effect, with `entry` the last VMCS packet, too, and enters its address space. Returns
+    /// whether that is another space.
     pub fn enter_space(&mut self, entry: bool) -> bool {
         let here = self.here();
         let now = self.switched_at.take();
-        let index = self.inactive.selector.enter_space(here, entry, now);
+        let index = self.selector.enter_space(here, entry, now);
         if index == self.inactive.current || !self.swap_space(index) {
             return false;
         }
@@ -219,20 +170,15 @@ impl Interpreter {
         true
     }
 
-    /// Returns, once, the CR3 that contradicted the schedule at the last `enter_space`.
-    pub fn take_cr3_contradiction(&mut self) -> Option<u64> {
-        self.inactive.selector.take_cr3_contradiction()
-    }
-
-    /// Whether the program is in the kernel, and its code is to change yet. It changes while it runs: then every packet
-    /// is walked, for steps know no time.
+    /// Whether execution is in the kernel, whose code is still to change. It changes while it runs, so the interpreter
+    /// decodes every packet: transitions have no time.
     #[inline]
     pub fn is_in_changing_kernel(&self) -> bool {
-        Some(self.inactive.current) == self.inactive.selector.kernel_view()
+        Some(self.inactive.current) == self.selector.kernel_view()
             && self.view.next_change().is_some()
     }
 
-    /// It is `now`, and kernel code is what it is by now.
+    /// Moves the kernel's code forward to `now`.
     #[inline]
     pub fn update_kernel_code<S: Sink>(&mut self, now: u64, sink: &mut S) {
         if self.is_in_changing_kernel() && self.view.next_change().is_some_and(|time| time <= now) {
@@ -242,33 +188,34 @@ impl Interpreter {
 
     /// Makes another space the current one. Returns false if there is none.
     pub(super) fn swap_space(&mut self, index: usize) -> bool {
-        let Some((mut view, mut cache)) = self.inactive.take(index) else {
+        let Some((mut view, mut cache)) = self.inactive.activate(index) else {
             return false;
         };
-        // numbers of nodes and call sites are those of a code
+        // node indices and call sites belong to one code cache
         self.ip = self.here();
         self.node = NO_NODE;
         self.stack.forget_sites(&self.code);
-        cache.steps.discards_results = self.steps.discards_results;
+        cache.transitions.discards_results = self.transitions.discards_results;
         std::mem::swap(&mut self.code, &mut cache.code);
         std::mem::swap(&mut self.view, &mut view);
-        std::mem::swap(&mut self.steps, &mut cache.steps);
-        // of all spaces there is one sum
-        self.steps.move_addresses_from(&mut cache.steps);
-        self.inactive.leave(view, cache, index, &mut self.steps);
+        std::mem::swap(&mut self.transitions, &mut cache.transitions);
+        // all spaces share one sum by address
+        self.transitions.move_addresses_from(&mut cache.transitions);
+        self.inactive
+            .leave(view, cache, index, &mut self.transitions);
         true
     }
 
     /// Sets whether transitions are taken without being counted, in all spaces.
-    pub fn idle(&mut self, idle: bool) {
-        self.steps.discards_results = idle;
+    pub fn discard_results(&mut self, discard: bool) {
+        self.transitions.discards_results = discard;
     }
 
     /// Adds the counts of the transition tables of all spaces.
     pub fn add_counts(&self, counts: &mut Counts) {
-        self.steps.add_counts(counts);
+        self.transitions.add_counts(counts);
         for cache in self.inactive.caches() {
-            cache.steps.add_counts(counts);
+            cache.transitions.add_counts(counts);
         }
     }
 
@@ -277,21 +224,21 @@ impl Interpreter {
         if S::NEEDS != SinkNeeds::TransitionCounts {
             return;
         }
-        self.steps.hand_over_hits(&self.code, sink);
-        let give = |cache: &mut SpaceCache| cache.steps.hand_over_hits(&cache.code, sink);
+        self.transitions.hand_over_hits(&self.code, sink);
+        let give = |cache: &mut SpaceCache| cache.transitions.hand_over_hits(&cache.code, sink);
         self.inactive.for_each_left_cache(give);
     }
 
     /// Number of counters in the transition tables of all spaces.
-    pub fn places(&self) -> usize {
-        self.steps.counters_in_use()
+    pub fn counters_in_use(&self) -> usize {
+        self.transitions.counters_in_use()
     }
 
     /// Moves the sums of the transition tables of all spaces to `totals`.
     pub fn take_totals(&mut self, totals: &mut Totals) {
-        self.steps.move_totals(&self.code, totals);
+        self.transitions.move_totals(&self.code, totals);
         for cache in self.inactive.caches_mut() {
-            cache.steps.move_totals(&cache.code, totals);
+            cache.transitions.move_totals(&cache.code, totals);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::address_spaces::{SpaceSelector, Spaces};
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
 use crate::return_stack::ReturnStack;
+use crate::totals::Counts;
 use crate::transitions::Transitions;
 use rtit_image::{Changed, View};
 use rtit_x86::Mode;
@@ -38,7 +39,8 @@ impl Interpreter {
         if self.inactive.current != 0 {
             self.swap_space(0);
         }
-        self.inactive.selector.reset_for_next_stream();
+        self.selector.reset_for_next_stream();
+        self.counts = Counts::default();
         self.code_time = 0;
         self.mode = Mode::Bits64;
         self.has_deferred_tips = false;
@@ -46,8 +48,8 @@ impl Interpreter {
         self.switched_at = None;
         self.cancellation.reset();
         self.for_each_space(spaces, |cache, _, _| {
-            if let Some((_, steps)) = cache {
-                steps.reset_counts();
+            if let Some((_, transitions)) = cache {
+                transitions.reset_counts();
             }
         });
         self.rewind_views(spaces);
@@ -56,42 +58,43 @@ impl Interpreter {
     /// Moves every space back to the beginning of time.
     fn rewind_views(&mut self, spaces: &Spaces) {
         self.for_each_space(spaces, |cache, view, first| {
-            // a space is followed forward in time alone
+            // a view only moves forward in time
             if view.next_change() == first.next_change() {
                 return;
             }
             *view = first.clone();
-            if let Some((code, steps)) = cache {
-                steps.invalidate_all(code);
+            if let Some((code, transitions)) = cache {
+                transitions.invalidate_all(code);
                 code.clear();
             }
         });
     }
 
-    /// Code has changed, or is to be asked for anew: `spaces` have what holds, `before` what held.
+    /// Drops changed code. `spaces`: the current code; `before`: that of the last stream.
     pub fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
         self.cancellation = CancellationPoll::new(spaces.cancellation.clone());
-        // more may have changed than was reported: this cache is not for other streams
+        // more may have changed than was reported, so other streams must not get this cache
         self.cache_pool = None;
         // no node index is kept
         self.go_to(0, 0);
-        // nodes of the last stream may be of a later time
+        // nodes of the last stream may be those of a later time
         self.rewind_views(before);
         self.for_each_space(spaces, |cache, view, first| {
             *view = first.clone();
-            let Some((code, steps)) = cache else {
+            let Some((code, transitions)) = cache else {
                 return;
             };
             if *changed == Changed::All {
-                steps.invalidate_all(code);
+                transitions.invalidate_all(code);
             }
             code.invalidate(changed);
             let dead = code.take_dead_nodes();
-            steps.invalidate(&dead);
+            transitions.invalidate(&dead);
         });
     }
 
-    /// Every space, what is known of it if the program has been there, with its view as it is where a stream begins.
+    /// Calls `each` for every space: its cache, if execution has entered it, its view, and its view at the beginning of
+    /// a stream.
     fn for_each_space(
         &mut self,
         spaces: &Spaces,
@@ -100,11 +103,11 @@ impl Interpreter {
         let current = self.inactive.current;
         for (index, first) in spaces.views.iter().enumerate() {
             if index == current {
-                let cache = (&mut self.code, &mut self.steps);
+                let cache = (&mut self.code, &mut self.transitions);
                 each(Some(cache), &mut self.view, first);
             } else if let Some(Some(parked)) = self.inactive.parked.get_mut(index) {
                 let cache = parked.cache.as_deref_mut();
-                let cache = cache.map(|cache| (&mut cache.code, &mut cache.steps));
+                let cache = cache.map(|cache| (&mut cache.code, &mut cache.transitions));
                 each(cache, &mut parked.view, first);
             }
         }
@@ -138,19 +141,19 @@ pub(crate) struct InterpreterSnapshot {
     has_deferred_tips: bool,
     is_elsewhere: bool,
     selector: SpaceSelector,
-    /// The number of the space.
+    /// Index of the current space.
     current: usize,
     /// How many changes of each space are in effect.
     changes: Vec<usize>,
 }
 
 impl InterpreterSnapshot {
-    /// Without the time of the next instructions, which steps that only add up do not keep.
+    /// Drops the time of the next instructions, which counting transitions do not keep.
     pub fn forget_time(&mut self) {
         self.time = 0;
     }
 
-    /// What is known of a place somewhat later in the stream: not where the program is.
+    /// Returns what is known at a PSB later in the stream: everything but the position.
     pub fn for_later_psb(&self) -> InterpreterSnapshot {
         let mut later = InterpreterSnapshot {
             ip: 0,
@@ -168,8 +171,8 @@ impl InterpreterSnapshot {
 
 impl Interpreter {
     pub fn snapshot(&self) -> InterpreterSnapshot {
-        let pending_count = 1u64.checked_shl(self.pending_count.into());
-        let pending_count = pending_count.map_or(u64::MAX, |above| above - 1);
+        let used = 1u64.checked_shl(self.pending_count.into());
+        let mask = used.map_or(u64::MAX, |bit| bit - 1);
         let parked = self.inactive.parked.iter();
         let changes = parked.map(|parked| {
             let view = parked.as_ref().map_or(&self.view, |parked| &parked.view);
@@ -181,17 +184,17 @@ impl Interpreter {
             time: self.time,
             code_time: self.code_time,
             stack: self.stack.ips(&self.code),
-            pending_results: self.pending_results & pending_count,
+            pending_results: self.pending_results & mask,
             pending_count: self.pending_count,
             has_deferred_tips: self.has_deferred_tips,
             is_elsewhere: self.is_elsewhere,
-            selector: self.inactive.selector.clone(),
+            selector: self.selector.clone(),
             current: self.inactive.current,
             changes: changes.collect(),
         }
     }
 
-    /// Goes on where another was. `spaces`: the code at the beginning, as `new` was given it.
+    /// Continues from a snapshot. `spaces`: the code at the beginning of the stream.
     pub fn restore(&mut self, snapshot: &InterpreterSnapshot, spaces: &Spaces) {
         self.stack.clear();
         for (index, (&changes, view)) in snapshot.changes.iter().zip(&spaces.views).enumerate() {
@@ -204,7 +207,7 @@ impl Interpreter {
             self.invalidate_changed(&changed);
         }
         self.switch_to_space(snapshot.current);
-        self.inactive.selector = snapshot.selector.clone();
+        self.selector = snapshot.selector.clone();
         self.stack = ReturnStack::of_ips(&snapshot.stack);
         self.go_to(snapshot.ip, snapshot.time);
         self.mode = snapshot.mode;

@@ -7,17 +7,17 @@
 
 use std::mem::replace;
 
-use super::parallel_config::{ParallelConfig, SpeculationBackoff, MAX_SEGMENTS_PER_THREAD};
-use super::round_plan::{plan_round, StreamSegment};
-use super::worker_threads::run_on_threads;
+use super::rounds::{
+    plan_round, run_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
+    MAX_SEGMENTS_PER_THREAD,
+};
 use crate::address_spaces::Spaces;
-use crate::counts::Counts;
 use crate::coverage_ledger::CoverageLedger;
 use crate::decoder::{Decoder, DecoderSnapshot};
 use crate::settings::{Settings, TransitionLimits};
 use crate::sink::{CountingSink, Sink, SinkNeeds};
-use crate::stream_window::{StreamWindow, WindowSource};
-use crate::totals::Totals;
+use crate::stream_decoder::{StreamWindow, WindowSource};
+use crate::totals::{Counts, Totals};
 
 /// A sink with results that add up in any order.
 pub trait AdditiveSink: Sink + Default + Send {
@@ -98,7 +98,7 @@ pub struct AdditiveDecoder<B, S> {
     max_counters: usize,
     /// Counters in the sink after it was last consolidated.
     consolidated_counters: usize,
-    /// AdditiveDecoder of the next round for each thread: one after a round with many new counters.
+    /// Segments of the next round for each thread: one after a round with many new counters.
     segments_per_thread: usize,
     backoff: SpeculationBackoff,
 }
@@ -118,11 +118,11 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
             },
             ..config
         };
-        let max_counters = settings.places;
+        let max_counters = settings.max_counters;
         let settings = &Settings {
             // Additive results have no timing samples.
-            points: false,
-            places: match config.threads {
+            timing_samples: false,
+            max_counters: match config.threads {
                 1 => max_counters,
                 _ => usize::MAX,
             },
@@ -130,7 +130,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         };
         let first = Decoder::new(spaces.clone(), stream.window(), settings);
         let mut sink = S::default();
-        sink.limit_counters(settings.places);
+        sink.limit_counters(settings.max_counters);
         AdditiveDecoder {
             snapshot: first.snapshot().without_time(),
             ledger: first.ledger().clone(),
@@ -152,7 +152,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
     /// Decodes one round (`ParallelConfig::round_bytes`) or to the end of the window. Returns false at the end of the
     /// stream.
     pub fn advance(&mut self) -> bool {
-        if self.snapshot.is_at_end || self.decoders.iter().any(Decoder::is_cancelled) {
+        if self.snapshot.is_at_end() || self.decoders.iter().any(Decoder::is_cancelled) {
             return false;
         }
         let window = self.stream.window();
@@ -201,18 +201,22 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
             true => 1,
             false => (2 * self.segments_per_thread).min(MAX_SEGMENTS_PER_THREAD),
         };
-        let counters = self.decoders.iter().map(Decoder::places).sum::<usize>()
+        let counters = self
+            .decoders
+            .iter()
+            .map(Decoder::counters_in_use)
+            .sum::<usize>()
             + self.sink.counters_in_use()
             + self.discarded.1.counters_in_use();
         if counters > self.consolidated_counters + self.max_counters / 2 {
             self.consolidate();
         }
-        !self.snapshot.is_at_end && !self.decoders.iter().any(Decoder::is_cancelled)
+        !self.snapshot.is_at_end() && !self.decoders.iter().any(Decoder::is_cancelled)
     }
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
-        let position = self.snapshot.position;
-        let count = match self.backoff.should_divide() && !self.snapshot.is_searching_psb {
+        let position = self.snapshot.position();
+        let count = match self.backoff.should_divide() && !self.snapshot.is_searching_psb() {
             true => self.config.round_segments(self.segments_per_thread),
             false => 1,
         };
@@ -237,7 +241,7 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
         for decoder in &self.decoders {
             decoder.add_counts(&mut counts);
         }
-        counts.take_off_flow(&self.discarded.0);
+        counts.subtract_flow(&self.discarded.0);
         counts
     }
 
@@ -276,11 +280,11 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.snapshot.position
+        self.snapshot.position()
     }
 
     pub fn is_finished(&self) -> bool {
-        self.snapshot.is_at_end
+        self.snapshot.is_at_end()
     }
 
     /// Whether decoding needs more bytes of the stream.
@@ -326,9 +330,9 @@ impl SegmentInput<'_> {
         };
         decoder.limit_segment_ledger(self.max_ledger_entries);
         decoder.restore(&self.snapshot.for_later_psb(psb), self.spaces);
-        decoder.idle(true);
+        decoder.discard_results(true);
         self.decode_until(decoder, segment.cut, &mut S::default());
-        decoder.idle(false);
+        decoder.discard_results(false);
         self.record_until(decoder, segment.until)
     }
 
@@ -420,7 +424,7 @@ impl<S: AdditiveSink> MergeTarget<'_, S> {
         result: SegmentResult<S>,
     ) {
         let interpreter_only = Settings {
-            steps: TransitionLimits::NONE,
+            transitions: TransitionLimits::NONE,
             ..*settings
         };
         let mut decoder = Decoder::new(

@@ -10,17 +10,17 @@
 
 use std::collections::VecDeque;
 
-use super::parallel_config::{ParallelConfig, SpeculationBackoff};
-use super::round_plan::{plan_round, StreamSegment};
-use super::worker_threads::run_on_threads;
+use super::rounds::{
+    plan_round, run_on_threads, ParallelConfig, SpeculationBackoff, StreamSegment,
+};
 use crate::address_spaces::Spaces;
-use crate::counts::Counts;
 use crate::coverage_ledger::CoverageLedger;
 use crate::decoder::{Decoder, DecoderSnapshot};
 use crate::settings::Settings;
 use crate::sinks::buffer_pool::BufferPoolGuard;
 use crate::sinks::OrderedSink;
-use crate::stream_window::{StreamWindow, WindowSource};
+use crate::stream_decoder::{StreamWindow, WindowSource};
+use crate::totals::Counts;
 
 /// A segment should produce one in so many of the bytes of results that it may.
 const RESULT_RESERVE: usize = 16;
@@ -94,7 +94,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     /// Returns whether a stream can be divided. It cannot if pages are requested in order, threads are attributed by
     /// scheduling intervals, or timing samples are numbered.
     pub fn can_divide(spaces: &Spaces, settings: &Settings, config: &ParallelConfig) -> bool {
-        config.threads > 1 && !spaces.needs_one_thread() && !settings.points
+        config.threads > 1 && !spaces.needs_one_thread() && !settings.timing_samples
     }
 
     /// `sink` is empty. Uses one thread where `can_divide` is false.
@@ -140,7 +140,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         }
         let batch_rows = batch_rows.max(1);
         let window = self.stream.window();
-        let position = self.state.snapshot.position;
+        let position = self.state.snapshot.position();
         let segments = self.plan_next_round(window);
         let input = SegmentInput {
             window,
@@ -191,7 +191,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
             }
             let snapshot = &result.end.snapshot;
             let is_complete =
-                snapshot.position >= segment.until && snapshot.deferred_calls.is_empty();
+                snapshot.position() >= segment.until && !snapshot.has_deferred_calls();
             end = Some(result.end);
             if !is_complete {
                 // It had too many results, or the window ends here.
@@ -201,7 +201,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
         if let Some(end) = end {
             self.state = end;
         }
-        let bytes = self.state.snapshot.position.saturating_sub(position);
+        let bytes = self.state.snapshot.position().saturating_sub(position);
         if bytes > 0 {
             self.rows_per_byte = Some((self.rows - rows) as f64 / bytes as f64);
         }
@@ -215,7 +215,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     }
 
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
-        let position = self.state.snapshot.position;
+        let position = self.state.snapshot.position();
         let Some(segment_bytes) = self.segment_bytes() else {
             return vec![StreamSegment {
                 lead_in: None,
@@ -248,7 +248,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Size of the segments of the next round; `None` if it is not divided.
     fn segment_bytes(&self) -> Option<usize> {
-        let is_undivided = self.config.threads < 2 || self.state.snapshot.is_searching_psb;
+        let is_undivided = self.config.threads < 2 || self.state.snapshot.is_searching_psb();
         if is_undivided || !self.backoff.should_divide() {
             return None;
         }
@@ -278,11 +278,11 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
 
     /// Bytes of the window before this offset are not needed any more.
     pub fn position(&self) -> usize {
-        self.state.snapshot.position
+        self.state.snapshot.position()
     }
 
     pub fn is_finished(&self) -> bool {
-        self.state.snapshot.is_at_end
+        self.state.snapshot.is_at_end()
     }
 
     /// Whether decoding needs more bytes of the stream.

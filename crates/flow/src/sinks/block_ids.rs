@@ -5,8 +5,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::column_set::column_set;
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::hash::AddressHasher;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 

@@ -1,8 +1,7 @@
 //! Branches and other transfers, in order.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
 /// The sink that lists branches and other transfers.

@@ -1,20 +1,18 @@
 //! The sink behind all results in order: it appends rows to columns.
 //!
 //! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once,
-//! by replaying the transition into a second sink of the same format, and copies these rows from then on (`templates`).
+//! by replaying the transition into a second sink of the same format, and copies these rows from then on
+//! ([`Templates`]).
 
 use std::fmt::Debug;
 
 use super::buffer_pool::{batch_capacity, copy_to_buffer};
 use super::column_set::ColumnSet;
-use super::ordered_sink::OrderedSink;
-use super::templates::{Template, Templates};
 use crate::event::Event;
 use crate::sink::{
     Capacity, LoggedTransition, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition,
     TakenTransitions, MAX_RUN_INSTRUCTIONS,
 };
-use crate::space_column::InSpace;
 
 /// Rows for which a buffer has room at first.
 const FIRST_ROWS: usize = 1 << 10;
@@ -146,11 +144,11 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     fn state(&self, buffer: &RowBuffer<Self::Columns>) -> Self::State;
     /// Goes on from a state with an empty buffer.
     fn resume(&mut self, buffer: &mut RowBuffer<Self::Columns>, state: &Self::State);
-    /// What is known of the state somewhat later in the stream.
+    /// Returns what is known of the state somewhat later in the stream.
     fn later_state(_state: &Self::State) -> Self::State {
         Self::State::default()
     }
-    /// So many rows come before those that the batch counts from.
+    /// Renumbers a batch: `rows` rows precede it.
     fn shift_rows(_batch: &mut Self::Columns, _rows: u64) {}
 }
 
@@ -325,7 +323,7 @@ impl<F: RowFormat> OrderedSink for ColumnSink<F> {
         buffer.len = 0;
         buffer.in_tx.clear();
         buffer.now_in_tx = state.in_tx;
-        buffer.space.go_on_in(state.space);
+        buffer.space.restart_in(state.space);
         self.format.resume(buffer, &state.format);
     }
 
@@ -420,5 +418,239 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
 
     fn is_full(&self) -> bool {
         self.format.pending(&self.buffer) >= self.buffer.limit
+    }
+}
+
+/// The address spaces of rows, kept as changes, since most streams have one space.
+///
+/// A row belongs to one space: the fragments carry their space, so a sink that starts in the middle of a stream needs
+/// no announcement. A stream that never leaves space 0 has no column.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InSpace {
+    /// Of the first row.
+    first: u32,
+    now: u32,
+    changes: Vec<(usize, u32)>,
+}
+
+impl InSpace {
+    /// The space of the next row.
+    #[inline(always)]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Sets the space of the rows from `row`, the next one, on.
+    #[cold]
+    pub fn change(&mut self, row: usize, space: u32) {
+        self.now = space;
+        match self.changes.last_mut() {
+            Some((last, to)) if *last == row => *to = space,
+            _ => self.changes.push((row, space)),
+        }
+    }
+
+    /// Returns the spaces of the `rows` rows gathered so far, and starts a new column. Empty if all are in space 0.
+    pub fn take(&mut self, rows: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        if self.first != 0 || !self.changes.is_empty() {
+            let mut space = self.first;
+            for (row, next) in self.changes.drain(..) {
+                found.resize(row.min(rows), space);
+                space = next;
+            }
+            found.resize(rows, space);
+        }
+        self.first = self.now;
+        found
+    }
+
+    /// Drops all rows; the next one is in `space`.
+    pub fn restart_in(&mut self, space: u32) {
+        self.first = space;
+        self.now = space;
+        self.changes.clear();
+    }
+}
+
+/// A sink that gathers results in the order of the stream, to be taken in batches.
+pub trait OrderedSink: Sink + Send {
+    type Batch: Send;
+    /// What the sink knows of the flow before the results that it has gathered: where two sinks have equal states, and
+    /// their decoders, too, equal results follow.
+    type State: Clone + PartialEq + Default + Debug + Send + Sync;
+
+    /// Bytes of a row in a batch, about.
+    const ROW_BYTES: usize;
+
+    /// Returns an empty sink for the same results.
+    fn fresh(&self) -> Self;
+    /// Decoding pauses when so many rows wait.
+    fn set_limit(&mut self, limit: usize);
+    /// Returns whether there are no results to take.
+    fn is_empty(&self) -> bool;
+    /// Takes the results that were gathered.
+    fn take_batch(&mut self) -> Self::Batch;
+    fn state(&self) -> Self::State;
+    /// Drops all results, and goes on from this state.
+    fn resume_from(&mut self, state: &Self::State);
+    /// Returns what is known of the state somewhat later in the stream.
+    fn later_state(state: &Self::State) -> Self::State;
+    /// Returns the number of rows in a batch.
+    fn rows(batch: &Self::Batch) -> usize;
+    /// Renumbers a batch: `rows` rows precede the state that the sink continued from.
+    fn shift_rows(_batch: &mut Self::Batch, _rows: u64) {}
+}
+
+/// Blocks that are kept, at most: transitions beyond are replayed each time.
+const MAX_BLOCKS: usize = 1 << 19;
+
+/// Values of `Entry::first` for a transition that was never met, and for one that was met once and has no template.
+const NOT_MET: u32 = u32::MAX;
+const MET_ONCE: u32 = u32::MAX - 1;
+
+/// The rows of one transition, without its blocks.
+#[derive(Clone, Copy, Debug)]
+struct Entry<E> {
+    /// Index of the first block, `NOT_MET`, or `MET_ONCE`.
+    first: u32,
+    rows: u32,
+    early_rows: u32,
+    last_packet: u8,
+    extra: E,
+}
+
+/// The rows of one transition.
+pub struct Template<'a, C: ColumnSet, E> {
+    blocks: &'a [C::Block],
+    /// The number of rows, with the one that the transition leaves unfinished.
+    pub(super) rows: usize,
+    /// Rows that begin before the first branch of the transition.
+    early_rows: usize,
+    /// Where the last packet of the transition begins, in bytes after the first.
+    pub(super) last_packet: u8,
+    /// Other data of the format.
+    pub(super) extra: E,
+}
+
+impl<C: ColumnSet, E> Template<'_, C, E> {
+    /// The number of rows that `copy_to` overwrites.
+    #[inline(always)]
+    pub(super) fn overwrites(&self) -> usize {
+        self.blocks.len() * C::BLOCK
+    }
+
+    /// Writes all rows from `at` on. Rows after those of the template, up to the end of a block, have no meaning.
+    #[inline(always)]
+    pub(super) fn copy_to(
+        &self,
+        columns: &mut C::Slices<'_>,
+        at: usize,
+        transition: &LoggedTransition,
+    ) {
+        let (before, after) = transition.times;
+        let mut to = at;
+        for block in self.blocks {
+            C::copy_block(columns, to, block, transition.offset, after);
+            to += C::BLOCK;
+        }
+        if before != after && self.early_rows != 0 {
+            C::fill_times(columns, at..at + self.early_rows, before);
+        }
+    }
+}
+
+/// The templates of all transitions of one generation, by the number of the transition.
+#[derive(Clone, Debug)]
+pub(super) struct Templates<C: ColumnSet, E> {
+    generation: u32,
+    entries: Vec<Entry<E>>,
+    blocks: Vec<C::Block>,
+}
+
+impl<C: ColumnSet, E> Default for Templates<C, E> {
+    fn default() -> Self {
+        Templates {
+            generation: 0,
+            entries: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+}
+
+impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
+    /// Returns whether these are the templates of `generation`.
+    pub fn are_of(&self, generation: u32) -> bool {
+        self.generation == generation
+    }
+
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<Template<'_, C, E>> {
+        let entry = self.entries.get(number as usize)?;
+        let (first, rows) = (entry.first as usize, entry.rows as usize);
+        Some(Template {
+            blocks: self.blocks.get(first..first + rows.div_ceil(C::BLOCK))?,
+            rows,
+            early_rows: entry.early_rows as usize,
+            last_packet: entry.last_packet,
+            extra: entry.extra,
+        })
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.blocks.len() > MAX_BLOCKS
+    }
+
+    /// Returns whether a transition that has no template is met for the first time. Many are met once, and to keep a
+    /// template costs more than to replay the transition.
+    pub fn is_first_time(&mut self, step: &impl TakenTransition) -> bool {
+        let entry = self.entry(step);
+        let is_first = entry.first == NOT_MET;
+        if is_first {
+            entry.first = MET_ONCE;
+        }
+        is_first
+    }
+
+    /// Keeps the first `rows` rows of `columns` as those of a transition whose last packet has this offset.
+    pub fn insert(
+        &mut self,
+        step: &impl TakenTransition,
+        columns: &C,
+        rows: usize,
+        last_offset: u64,
+        extra: E,
+    ) {
+        let _ = self.entry(step);
+        let first = self.blocks.len() as u32;
+        self.blocks.extend(columns.blocks(rows, step.offset()));
+        *self.entry(step) = Entry {
+            first,
+            rows: rows as u32,
+            early_rows: columns.early_rows(rows) as u32,
+            last_packet: last_offset.wrapping_sub(step.offset()) as u8,
+            extra,
+        };
+    }
+
+    /// The entry of a transition. The entries of another generation are dropped.
+    fn entry(&mut self, step: &impl TakenTransition) -> &mut Entry<E> {
+        if self.generation != step.generation() {
+            self.entries.clear();
+            self.blocks.clear();
+            self.generation = step.generation();
+        }
+        let number = step.id() as usize;
+        if number >= self.entries.len() {
+            let none = Entry {
+                first: NOT_MET,
+                rows: 0,
+                early_rows: 0,
+                last_packet: 0,
+                extra: E::default(),
+            };
+            self.entries.resize(number + 1, none);
+        }
+        &mut self.entries[number]
     }
 }

@@ -1,8 +1,7 @@
 //! Runs with the hashes over their IPs.
 
 use super::column_set::column_set;
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::hash::K;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 

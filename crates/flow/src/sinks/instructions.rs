@@ -1,8 +1,7 @@
 //! Every instruction, one after the other.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
 /// The sink that lists every instruction.

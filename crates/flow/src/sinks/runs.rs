@@ -1,8 +1,7 @@
 //! Runs of instructions, with the events between them.
 
 use super::column_set::{column_set, ColumnSet};
-use super::column_sink::{ColumnSink, RowBuffer, RowFormat};
-use super::templates::Template;
+use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::event::Event;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 

@@ -20,15 +20,15 @@ use std::mem::size_of_val;
 
 use rtit_packet::PSB;
 
-use super::counters::OpenIdCounters;
-use super::decode_loop::{apply_pushes, decode, DecodeCursor, Recorder, StopReason, Tables};
-use super::node_visits::NodeVisits;
-use super::packet_path::STACK_DEPTH;
-use super::stack_effect::{Pushes, StackEffect, StackEffects};
+use super::decode_loop::{
+    apply_pushes, decode, is_short_tnt, may_continue_as_psb, tip, DecodeCursor, Recorder,
+    StopReason, Tables, TIP, TIP_MASK,
+};
+use super::node_visits::{NodeVisits, OpenIdCounters};
+use super::packet_path::{Pushes, StackEffect, StackEffects, STACK_DEPTH};
 use super::table::{
     find, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, TransitionTable,
 };
-use super::wire::{is_short_tnt, may_continue_as_psb, tip, TIP, TIP_MASK};
 use crate::return_stack::ReturnStack;
 use crate::settings::TransitionLimits;
 
@@ -159,10 +159,10 @@ pub(super) struct FusedTransitions {
 
 impl FusedTransitions {
     pub fn new(limits: &TransitionLimits, fusion_cost: i32) -> FusedTransitions {
-        let is_eager = limits.phrases == 0;
+        let is_eager = limits.fusion_warm_up == 0;
         FusedTransitions {
             max_entries: (1 << limits.entries.ilog2()).min(MAX_ENTRIES),
-            warm_up_bytes: limits.phrases,
+            warm_up_bytes: limits.fusion_warm_up,
             threshold: if is_eager {
                 MIN_FUSION_THRESHOLD
             } else {

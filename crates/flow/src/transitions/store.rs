@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rtit_image::View;
 
-use super::counters::{IdCounters, NodeTotals};
 use super::decode_loop::{
     CountById, CountInPlace, DecodeCursor, LogInOrder, RecordNothing, StopReason, Tables,
 };
@@ -26,19 +25,17 @@ use super::fused::{
     decode_with_fusion, DecodeFn, FusedTransition, FusedTransitions, FusionBuilder, FusionTables,
     FUSION_COST, FUSION_COST_IN_ORDER, WINDOW,
 };
-use super::node_visits::{NodeVisits, TransitionLog};
-use super::packet_path::PacketPath;
-use super::stack_effect::{StackEffect, StackEffects};
+use super::node_visits::{IdCounters, NodeTotals, NodeVisits, TransitionLog};
+use super::packet_path::{PacketPath, StackEffect, StackEffects};
 use super::table::{
     half_tnt, tnt_slot, CallSite, Evicted, Input, NodeKey, ShortTnt, TipTarget, Transition,
     TransitionTable, SHORT_TNTS,
 };
 use crate::code_cache::{CodeCache, NodeEnd};
-use crate::counts::Counts;
 use crate::return_stack::ReturnStack;
 use crate::settings::{Settings, TransitionLimits};
 use crate::sink::{LoggedTransition, Sink, SinkNeeds, TakenTransitions as _};
-use crate::totals::Totals;
+use crate::totals::{Counts, Totals};
 
 /// First sizes of the tables, small for the sake of short streams.
 const FIRST_TNT_ENTRIES: usize = 1 << 10;
@@ -86,7 +83,7 @@ pub(crate) struct Transitions {
     /// Results are not recorded: they lie before the cut of a segment.
     pub discards_results: bool,
     /// What the sink needs: the tables are filled for this.
-    wants: SinkNeeds,
+    needs: SinkNeeds,
     tnt: TransitionTable<ShortTnt>,
     tip: TransitionTable<TipTarget>,
     ret: TransitionTable<CallSite>,
@@ -116,11 +113,11 @@ impl Transitions {
     pub fn new(settings: &Settings, has_single_space: bool) -> Transitions {
         let has_retc = !settings.no_retcomp;
         Transitions {
-            limits: settings.steps,
-            max_counters: settings.places,
+            limits: settings.transitions,
+            max_counters: settings.max_counters,
             has_retc,
             discards_results: false,
-            wants: SinkNeeds::Interpreter,
+            needs: SinkNeeds::Interpreter,
             tnt: TransitionTable::new(0, 0),
             tip: TransitionTable::new(0, 0),
             ret: TransitionTable::new(0, 0),
@@ -133,7 +130,7 @@ impl Transitions {
             counters: IdCounters::default(),
             flushed: Counts::default(),
             nodes: NodeTotals::default(),
-            addresses: Totals::with_max_counters(settings.places),
+            addresses: Totals::with_max_counters(settings.max_counters),
             bytes_since_flush: 0,
             log: Vec::new(),
             path: PacketPath::new(has_retc, has_single_space),
@@ -143,14 +140,14 @@ impl Transitions {
     }
 
     /// Prepares the tables for a sink. Returns false if the interpreter must decode everything.
-    pub fn prepare(&mut self, wants: SinkNeeds) -> bool {
-        if self.limits.entries < SHORT_TNTS || wants == SinkNeeds::Interpreter {
+    pub fn prepare(&mut self, needs: SinkNeeds) -> bool {
+        if self.limits.entries < SHORT_TNTS || needs == SinkNeeds::Interpreter {
             return false;
         }
-        if self.wants != wants {
+        if self.needs != needs {
             // Entries hold ids for one kind of sink, and counts for another.
             self.clear();
-            self.wants = wants;
+            self.needs = needs;
             self.make_tables();
         }
         self.addresses.limit_counters(self.max_counters());
@@ -159,7 +156,7 @@ impl Transitions {
 
     /// Sinks that need hits get all edges handed over, so nothing is limited for them.
     fn max_counters(&self) -> usize {
-        match self.wants {
+        match self.needs {
             SinkNeeds::TransitionCounts => usize::MAX,
             _ => self.max_counters,
         }
@@ -174,7 +171,7 @@ impl Transitions {
         self.tnt = TransitionTable::new(first_tnt, max_entries);
         self.tip = TransitionTable::new(first, max_entries);
         self.ret = TransitionTable::new(first, max_entries);
-        let fusion_cost = match self.wants {
+        let fusion_cost = match self.needs {
             SinkNeeds::Order => FUSION_COST_IN_ORDER,
             _ => FUSION_COST,
         };
@@ -210,7 +207,7 @@ impl Transitions {
     }
 
     fn recording(&self) -> Recording {
-        match self.wants {
+        match self.needs {
             SinkNeeds::Order => Recording::Log,
             _ if self.discards_results => Recording::Nothing,
             SinkNeeds::TransitionCounts => Recording::CountsById,
@@ -381,7 +378,7 @@ impl Transitions {
             return;
         };
         let id = self.visits.add_fused(&builder.parts);
-        if self.wants == SinkNeeds::TransitionCounts {
+        if self.needs == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
         let key = self.fused.key(cursor.node, &window, 0);
@@ -394,7 +391,7 @@ impl Transitions {
             last_ip_after: covered.last_ip,
             node: cursor.node,
             next: builder.next,
-            count_or_id: match self.wants {
+            count_or_id: match self.needs {
                 SinkNeeds::Order | SinkNeeds::TransitionCounts => id,
                 _ => 0,
             },
@@ -416,7 +413,7 @@ impl Transitions {
     /// Assigns an id to the path that was just followed; returns it and the encoded stack effect.
     fn assign_id(&mut self, code: &CodeCache) -> (u32, u32) {
         let id = self.visits.add(code, &self.path.visits);
-        if self.wants == SinkNeeds::TransitionCounts {
+        if self.needs == SinkNeeds::TransitionCounts {
             self.counters.grow_to(id);
         }
         let effect = StackEffect {
@@ -435,7 +432,7 @@ impl Transitions {
         Transition {
             node,
             next: NodeKey::from_index(self.path.next),
-            count_or_id: match self.wants {
+            count_or_id: match self.needs {
                 SinkNeeds::Order | SinkNeeds::TransitionCounts => id,
                 _ => 0,
             },
@@ -450,7 +447,7 @@ impl Transitions {
     fn flush_evicted(&mut self) {
         while let Some(Evicted { id, count }) = self.evicted.pop() {
             // Where the sink needs ids, the field holds the id.
-            if count != 0 && !matches!(self.wants, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
+            if count != 0 && !matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
                 self.flush_count(id, count.into());
             }
         }
@@ -458,7 +455,7 @@ impl Transitions {
 
     fn flush_count(&mut self, id: u32, count: u64) {
         self.visits.mix(id).add_to(&mut self.flushed, count);
-        if matches!(self.wants, SinkNeeds::Totals | SinkNeeds::TransitionCounts) {
+        if matches!(self.needs, SinkNeeds::Totals | SinkNeeds::TransitionCounts) {
             for (node, outcome) in self.visits.nodes(id) {
                 self.nodes.add(node, outcome, count);
             }
@@ -467,10 +464,10 @@ impl Transitions {
 
     fn flush_counts(&mut self) {
         self.bytes_since_flush = 0;
-        if self.wants == SinkNeeds::Order {
+        if self.needs == SinkNeeds::Order {
             return;
         }
-        if self.wants == SinkNeeds::TransitionCounts {
+        if self.needs == SinkNeeds::TransitionCounts {
             let mut counters = std::mem::take(&mut self.counters);
             for (id, count) in counters.drain() {
                 self.flush_count(id, count.into());
@@ -500,7 +497,7 @@ impl Transitions {
         counts.indirect += flushed.indirect;
         counts.returns += flushed.returns;
         counts.compressed_returns += flushed.compressed_returns;
-        if matches!(self.wants, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
+        if matches!(self.needs, SinkNeeds::Order | SinkNeeds::TransitionCounts) {
             for (id, count) in self.counters.counts() {
                 self.visits.mix(id).add_to(counts, count.into());
             }
@@ -519,7 +516,7 @@ impl Transitions {
 
     /// Hands the counts over to a sink that needs hits, and resets them.
     pub fn hand_over_hits<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
-        if self.wants == SinkNeeds::TransitionCounts {
+        if self.needs == SinkNeeds::TransitionCounts {
             self.hand_over_counters(code, sink);
         }
         // Flushed counts are those of cleared tables, also of address spaces that have been dropped.
@@ -598,7 +595,7 @@ impl Transitions {
 
     /// Called before all node indices and call-site numbers of `code` become invalid.
     pub fn invalidate_all(&mut self, code: &CodeCache) {
-        if self.wants == SinkNeeds::Interpreter {
+        if self.needs == SinkNeeds::Interpreter {
             return;
         }
         self.clear();
@@ -607,7 +604,7 @@ impl Transitions {
 
     /// Removes the transitions that visit dead nodes.
     pub fn invalidate(&mut self, dead: &[u32]) {
-        if dead.is_empty() || self.wants == SinkNeeds::Interpreter {
+        if dead.is_empty() || self.needs == SinkNeeds::Interpreter {
             return;
         }
         if self.by_node.is_none() {

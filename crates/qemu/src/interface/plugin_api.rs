@@ -21,26 +21,15 @@ pub(crate) struct PluginInsn {
     opaque: [u8; 0],
 }
 
-pub(crate) type OnTranslation = extern "C" fn(PluginId, *mut PluginTb);
 /// Arguments: vCPU index, and the data registered with the callback.
 pub(crate) type OnExecution = unsafe extern "C" fn(u32, *mut c_void);
-pub(crate) type OnSyscall =
-    extern "C" fn(PluginId, u32, i64, u64, u64, u64, u64, u64, u64, u64, u64);
-pub(crate) type OnSyscallReturn = extern "C" fn(PluginId, u32, i64, i64);
 
-/// The callbacks that QEMU calls, with the signatures of versions up to 6 or of version 7.
-pub(crate) struct Callbacks<T, S, R> {
-    pub(crate) translation: T,
-    pub(crate) syscall: S,
-    pub(crate) syscall_return: R,
+/// The functions that QEMU calls for the whole plugin.
+pub(crate) struct Callbacks {
+    pub(crate) translation: *const c_void,
+    pub(crate) syscall: *const c_void,
+    pub(crate) syscall_return: *const c_void,
 }
-
-pub(crate) type CallbacksWithoutId = Callbacks<OnTranslation, OnSyscall, OnSyscallReturn>;
-pub(crate) type CallbacksWithData = Callbacks<
-    extern "C" fn(*mut PluginTb, *mut c_void),
-    extern "C" fn(u32, i64, u64, u64, u64, u64, u64, u64, u64, u64, *mut c_void),
-    extern "C" fn(u32, i64, i64, *mut c_void),
->;
 
 /// QEMU_PLUGIN_CB_NO_REGS: the callback leaves the guest's registers alone.
 const NO_REGISTERS: c_int = 0;
@@ -53,18 +42,7 @@ enum InsnData {
     Copy(InsnDataCopy),
 }
 
-/// The three functions that register callbacks for the whole plugin. Each takes the plugin's id and a callback.
-enum Registration {
-    WithoutData(
-        Callbacks<
-            unsafe extern "C" fn(PluginId, OnTranslation),
-            unsafe extern "C" fn(PluginId, OnSyscall),
-            unsafe extern "C" fn(PluginId, OnSyscallReturn),
-        >,
-    ),
-    WithData(Callbacks<Register, Register, Register>),
-}
-
+/// Registers a callback for the whole plugin. Arguments: the plugin's id, the callback, and from version 7 on its data.
 type Register = unsafe extern "C" fn(PluginId, *const c_void, *mut c_void);
 
 /// The functions of the running QEMU.
@@ -74,7 +52,10 @@ pub(crate) struct PluginApi {
     tb_get_insn: unsafe extern "C" fn(*const PluginTb, usize) -> *mut PluginInsn,
     insn_size: unsafe extern "C" fn(*const PluginInsn) -> usize,
     insn_data: InsnData,
-    registration: Registration,
+    on_translation: Register,
+    on_syscall: Register,
+    on_syscall_return: Register,
+    callbacks_get_data: bool,
     on_tb: unsafe extern "C" fn(*mut PluginTb, OnExecution, c_int, *mut c_void),
     on_insn: unsafe extern "C" fn(*mut PluginInsn, OnExecution, c_int, *mut c_void),
 }
@@ -93,9 +74,6 @@ pub(crate) fn requested_version() -> c_int {
 impl PluginApi {
     /// Looks up all functions for a QEMU of interface version `current`; fails with the name of the first missing one.
     pub(crate) fn load(current: c_int) -> Result<PluginApi, &'static str> {
-        const TRANSLATION: &CStr = c"qemu_plugin_register_vcpu_tb_trans_cb";
-        const SYSCALL: &CStr = c"qemu_plugin_register_vcpu_syscall_cb";
-        const SYSCALL_RETURN: &CStr = c"qemu_plugin_register_vcpu_syscall_ret_cb";
         // SAFETY: the types are those of the interface at that version.
         unsafe {
             Ok(PluginApi {
@@ -108,47 +86,30 @@ impl PluginApi {
                 } else {
                     InsnData::Copy(load_function(c"qemu_plugin_insn_data")?)
                 },
-                registration: if current < 7 {
-                    Registration::WithoutData(Callbacks {
-                        translation: load_function(TRANSLATION)?,
-                        syscall: load_function(SYSCALL)?,
-                        syscall_return: load_function(SYSCALL_RETURN)?,
-                    })
-                } else {
-                    Registration::WithData(Callbacks {
-                        translation: load_function(TRANSLATION)?,
-                        syscall: load_function(SYSCALL)?,
-                        syscall_return: load_function(SYSCALL_RETURN)?,
-                    })
-                },
+                on_translation: load_function(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
+                on_syscall: load_function(c"qemu_plugin_register_vcpu_syscall_cb")?,
+                on_syscall_return: load_function(c"qemu_plugin_register_vcpu_syscall_ret_cb")?,
+                callbacks_get_data: current >= 7,
                 on_tb: load_function(c"qemu_plugin_register_vcpu_tb_exec_cb")?,
                 on_insn: load_function(c"qemu_plugin_register_vcpu_insn_exec_cb")?,
             })
         }
     }
 
-    /// Registers the set of callbacks that has the signatures of this QEMU.
-    pub(crate) fn register(
-        &self,
-        id: PluginId,
-        plain: &CallbacksWithoutId,
-        with_data: &CallbacksWithData,
-    ) {
-        // SAFETY: called from qemu_plugin_install with its id; callbacks have the signatures of this version.
+    /// Registers callbacks: `plain` have the signatures of versions up to 6, `with_data` those of version 7.
+    pub(crate) fn register(&self, id: PluginId, plain: &Callbacks, with_data: &Callbacks) {
+        let callbacks = if self.callbacks_get_data {
+            with_data
+        } else {
+            plain
+        };
+        let data = std::ptr::null_mut();
+        // SAFETY: called from qemu_plugin_install with its id; callbacks have the signatures of this version. An older
+        // QEMU does not look at the third argument.
         unsafe {
-            match &self.registration {
-                Registration::WithoutData(by) => {
-                    (by.translation)(id, plain.translation);
-                    (by.syscall)(id, plain.syscall);
-                    (by.syscall_return)(id, plain.syscall_return);
-                }
-                Registration::WithData(by) => {
-                    let none = std::ptr::null_mut();
-                    (by.translation)(id, with_data.translation as *const c_void, none);
-                    (by.syscall)(id, with_data.syscall as *const c_void, none);
-                    (by.syscall_return)(id, with_data.syscall_return as *const c_void, none);
-                }
-            }
+            (self.on_translation)(id, callbacks.translation, data);
+            (self.on_syscall)(id, callbacks.syscall, data);
+            (self.on_syscall_return)(id, callbacks.syscall_return, data);
         }
     }
 

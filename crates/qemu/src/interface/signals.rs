@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::interface::guest_memory;
+use crate::interface::guest_state;
 
 /// The kernel's numbers. The C library refuses the first two.
 pub(super) const REAL_TIME_SIGNALS: RangeInclusive<c_int> = 32..=64;
@@ -117,7 +117,7 @@ pub(crate) fn record_inherited_ignores() {
 
 /// Returns whether the sigaction structure at `address` ignores its signal; None if it is unreadable.
 pub(crate) fn action_ignores(address: u64) -> Option<bool> {
-    guest_memory::read_u64(address).map(|handler| handler == libc::SIG_IGN as u64)
+    guest_state::read_u64(address).map(|handler| handler == libc::SIG_IGN as u64)
 }
 
 /// Notes whether the program ignores `signal`, after its rt_sigaction and before QEMU's new handlers are wrapped.
@@ -177,7 +177,8 @@ const NEVER_BLOCKABLE: u64 =
 const BLOCKED_WHILE_UNDELIVERED: u64 = !(NEVER_BLOCKED | NEVER_BLOCKABLE);
 
 /// `fault_causes` wraps the handlers of these.
-const FAULT_SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+pub(crate) const FAULT_SIGNALS: [c_int; 4] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 #[derive(Clone, Copy)]
 struct UndeliveredSignal {
@@ -209,8 +210,8 @@ pub(crate) fn wrap_after_sigaction(signal: c_int) {
 }
 
 /// Returns whether `handler` is the plugin's wrapper.
-pub(super) fn is_wrapper(handler: usize) -> bool {
-    handler == wrapper as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize
+fn is_wrapper(handler: usize) -> bool {
+    handler == wrapper as SignalHandler as usize
 }
 
 /// Wraps QEMU's handler of the kernel's `signal`, if QEMU has one.
@@ -218,22 +219,31 @@ fn wrap_handler(signal: c_int) {
     if FAULT_SIGNALS.contains(&signal) {
         return;
     }
-    let ours = wrapper as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
+    replace_handler(signal, wrapper, |handler| {
+        let order = Ordering::Relaxed;
+        let known = QEMU_HANDLER.compare_exchange(0, handler, order, order);
+        known.map_or_else(|of_qemu| of_qemu == handler, |_| true)
+    });
+}
+
+pub(crate) type SignalHandler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Installs `ours` in place of a handler for `signal` with siginfo, if there is one and `accept` accepts it.
+pub(crate) fn replace_handler(
+    signal: c_int,
+    ours: SignalHandler,
+    accept: impl FnOnce(usize) -> bool,
+) {
     // SAFETY: actions are read into and from a value that lives long enough.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(signal, std::ptr::null(), &mut action) != 0 {
-            return;
-        }
+        let failed = libc::sigaction(signal, std::ptr::null(), &mut action) != 0;
         let handler = action.sa_sigaction;
-        if matches!(handler, libc::SIG_DFL | libc::SIG_IGN) || is_wrapper(handler) {
+        if failed || [libc::SIG_DFL, libc::SIG_IGN, ours as usize].contains(&handler) {
             return;
         }
-        let known = QEMU_HANDLER.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
-        if action.sa_flags & libc::SA_SIGINFO != 0
-            && known.map_or_else(|of| of == handler, |_| true)
-        {
-            action.sa_sigaction = ours;
+        if action.sa_flags & libc::SA_SIGINFO != 0 && accept(handler) {
+            action.sa_sigaction = ours as usize;
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
@@ -250,8 +260,7 @@ extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
             signal,
             mask: *mask,
         }));
-        let of_qemu: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
-            std::mem::transmute(QEMU_HANDLER.load(Ordering::Relaxed));
+        let of_qemu: SignalHandler = std::mem::transmute(QEMU_HANDLER.load(Ordering::Relaxed));
         of_qemu(signal, info, context);
     }
 }

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::interface::{guest_memory, signals};
+use crate::interface::signals::{SignalHandler, FAULT_SIGNALS};
+use crate::interface::{guest_state, signals};
 use crate::shared::block_ring::{self, RingPosition};
-use crate::shared::thread_table::current_thread;
+use crate::shared::shared_state::current_thread;
 use crate::thread::thread_state::Thread;
 use crate::thread::translation_block::TranslationBlock;
-
-const FAULT_SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 // si_code, from the kernel's siginfo.h
 const MAPERR: i32 = 1;
@@ -82,19 +81,10 @@ pub(crate) fn wrap_fault_handler(signal: c_int) {
     let Some(index) = FAULT_SIGNALS.iter().position(|&each| each == signal) else {
         return;
     };
-    let ours = fault_handler as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
-    // SAFETY: actions are read into and from a value that lives long enough.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &mut action);
-        let handler = action.sa_sigaction;
-        let handles = !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) && handler != ours;
-        if handles && action.sa_flags & libc::SA_SIGINFO != 0 {
-            QEMU_HANDLERS[index].store(handler, Ordering::Relaxed);
-            action.sa_sigaction = ours;
-            libc::sigaction(signal, &action, std::ptr::null_mut());
-        }
-    }
+    signals::replace_handler(signal, fault_handler, |handler| {
+        QEMU_HANDLERS[index].store(handler, Ordering::Relaxed);
+        true
+    });
 }
 
 extern "C" fn fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -128,8 +118,7 @@ extern "C" fn fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c
         let index = FAULT_SIGNALS.iter().position(|&each| each == signal);
         let of_qemu = index.map_or(0, |index| QEMU_HANDLERS[index].load(Ordering::Relaxed));
         if of_qemu != 0 {
-            let of_qemu: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
-                std::mem::transmute(of_qemu);
+            let of_qemu: SignalHandler = std::mem::transmute(of_qemu);
             of_qemu(signal, info, context);
         }
     }
@@ -182,7 +171,7 @@ pub(crate) fn fault_cause(
 ) -> Option<FaultCause> {
     let started = thread.block.index_of(ip).is_some();
     explain_fault(signal, ip, kernel_report, started, || {
-        guest_memory::read_bytes(ip, &mut [0u8]) == 1
+        guest_state::read_bytes(ip, &mut [0u8]) == 1
     })
 }
 
@@ -236,38 +225,23 @@ mod tests {
     }
 
     #[test]
-    fn kernel_report_of_an_access_is_the_cause() {
-        let kernel_report = FaultCause {
-            code: MAPERR,
-            address: 0x10,
-        };
-        let found = explain_fault(libc::SIGSEGV, IP, Some(kernel_report), true, || true);
-        assert_eq!(found, Some(kernel_report));
-    }
-
-    #[test]
-    fn fetch_fault_has_the_address_of_the_instruction() {
-        for (readable, code) in [(false, MAPERR), (true, ACCERR)] {
-            let found = explain_fault(libc::SIGSEGV, IP, None, false, || readable);
-            assert_eq!(found, Some(FaultCause { code, address: IP }));
+    fn cause_of_a_deadly_signal() {
+        let cause = |code, address| Some(FaultCause { code, address });
+        let access = cause(MAPERR, 0x10);
+        for (signal, report, started, readable, expected) in [
+            (libc::SIGSEGV, access, true, true, access),
+            // A fetch fault has the address of the instruction, a protection fault none.
+            (libc::SIGSEGV, None, false, false, cause(MAPERR, IP)),
+            (libc::SIGSEGV, None, false, true, cause(ACCERR, IP)),
+            (libc::SIGSEGV, None, true, true, cause(SI_KERNEL, 0)),
+            (libc::SIGTERM, None, true, true, None),
+        ] {
+            let found = explain_fault(signal, IP, report, started, || readable);
+            assert_eq!(found, expected);
         }
-    }
-
-    #[test]
-    fn protection_fault_has_no_address() {
-        let found = explain_fault(libc::SIGSEGV, IP, None, true, || true).unwrap();
-        assert_eq!((found.code, found.address), (SI_KERNEL, 0));
-    }
-
-    #[test]
-    fn sent_signal_has_no_cause() {
-        let sent = FaultCause {
-            code: libc::SI_USER,
-            address: 0x1234,
-        };
+        let sent = cause(libc::SI_USER, 0x1234);
         for signal in FAULT_SIGNALS {
-            assert_eq!(explain_fault(signal, IP, Some(sent), true, || true), None);
+            assert_eq!(explain_fault(signal, IP, sent, true, || true), None);
         }
-        assert_eq!(explain_fault(libc::SIGTERM, IP, None, true, || true), None);
     }
 }

@@ -1,31 +1,49 @@
-//! The start of the process, the start and end of its threads, and fork. The lock stays held over a fork, and the child
-//! starts its recording anew.
+//! The life of the process and of its threads, from QEMU's start to the end of the last thread.
+//!
+//! * The process starts, a thread starts, a thread forks. The lock stays held over a fork; the child starts a recording
+//!   of its own.
+//! * A thread goes on to its next block, whatever that block is (`follow_block`).
+//! * All threads stop where they are: by exit, a deadly signal or an exec.
+//! * The process dies with its recorder, as a traced program dies with its tracer. A thread that sends notices a dead
+//!   recorder itself, but one that waits in the kernel would wait on. The recorder therefore holds a named pipe open
+//! for
+//!   writing. Each process holds it open for reading and has asked for SIGKILL on any event of it (F_SETSIG). Nothing
+//! is
+//!   ever written, so the event is the end of the last writer (`hold_lifeline`).
 
-use rtit_events::{EventKind, MessageKind};
-use std::sync::atomic::Ordering;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use libc::c_int;
+use rtit_events::{flag, EventKind, MessageKind};
 use rtit_unit::Unit;
 
 use crate::fatal_error::exit_with_error;
-use crate::interface::cpu_state::{CpuState, QemuCpuState};
+use crate::interface::guest_state::{CpuState, QemuCpuState};
 use crate::interface::plugin_api::PluginApi;
 use crate::interface::signals;
-use crate::process::exec::kernel_limits;
-use crate::process::follow_block::follow_block;
-use crate::process::process_end::wait_if_ending;
-use crate::process::{fault_causes, lifeline, process_end};
+use crate::process::{exec, fault_causes};
 use crate::shared::block_counters::BlockCounters;
 use crate::shared::block_ring;
 use crate::shared::config::RecordingConfig;
-use crate::shared::recorder_link::{Message, RecorderLink};
-use crate::shared::shared_clock::SharedClock;
-use crate::shared::shared_state::{process_and_thread_id, shared, SharedState};
-use crate::shared::thread_table::{current_thread, keep_only_thread, set_thread, FIRST_THREAD};
+use crate::shared::recorder_link::{new_message, HiddenDescriptor, RecorderLink};
+use crate::shared::shared_state::{
+    current_thread, keep_only_thread, process_and_thread_id, set_thread, shared, SharedClock,
+    SharedState, FIRST_THREAD,
+};
+use crate::shared::signal_frames::is_fault_signal;
 use crate::thread::executed_path::ExecutedPath;
-use crate::thread::thread_state::{Thread, ThreadOptions, MODE_KERNEL};
-use crate::thread::thread_state::{WindowPosition, NEVER_TRACED};
-use crate::thread_events::output;
-use crate::thread_events::output::run_periodic_check;
+use crate::thread::thread_state::{
+    InheritedState, Thread, ThreadOptions, WindowPosition, ATTEND_EDGE, ATTEND_STOP, ATTEND_SWITCH,
+    MODE_CLAIMED, MODE_KERNEL, MODE_PARKED, MODE_USER, NEVER_TRACED,
+};
+use crate::thread::translation_block::{
+    TranslationBlock, HANDLER_ENTRY, IN_VSYSCALL, SINGLE_INSTRUCTION, WINDOW_START, WINDOW_STOP,
+};
+use crate::thread_events::{self, run_periodic_check, REFUSED_INSTRUCTION};
 
 /// Connects to the recorder and reports the program.
 pub(crate) fn start_process(
@@ -34,7 +52,7 @@ pub(crate) fn start_process(
 ) -> Result<&'static SharedState, String> {
     let link = RecorderLink::connect(&config.folder)
         .map_err(|error| format!("no recorder answers: {error}"))?;
-    lifeline::hold_lifeline(&config.folder);
+    hold_lifeline(&config.folder);
     let clock = SharedClock::open(&config.folder.join("clock"), config.tsc_tick())
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = process_and_thread_id();
@@ -53,16 +71,13 @@ pub(crate) fn start_process(
         (EventKind::Exec, &shared.config.program),
         (EventKind::Comm, &shared.config.comm),
     ] {
-        let mut message = Message::new(kind, tid, now);
+        let mut message = new_message(kind, tid, now);
         message.ip = pid.into();
         message.flags = 1;
         shared.send(message, blob);
     }
-    if let Some(warning) = kernel_limits::privilege_warning(&shared.config.program) {
-        shared.send(
-            Message::new(EventKind::Warning, tid, now),
-            warning.as_bytes(),
-        );
+    if let Some(warning) = exec::privilege_warning(&shared.config.program) {
+        shared.warn(tid, now, &warning);
     }
     install_fork_handlers();
     Ok(shared)
@@ -87,7 +102,7 @@ pub(super) fn new_thread(shared: &SharedState, cpu: CpuState, tid: u32) -> Threa
         config.window.first_phase()
     };
     let mut thread = Thread::new(wanted, WindowPosition::new(phase), unit, cpu, tid);
-    thread.counters = output::new_counters(shared, tid);
+    thread.counters = thread_events::new_counters(shared, tid);
     thread.answered_requests = shared.clock.flush_requests();
     thread
 }
@@ -169,7 +184,7 @@ extern "C" fn in_child() {
     let parent_pid = shared.pid();
     let (pid, tid) = process_and_thread_id();
     shared.set_pid(pid);
-    lifeline::hold_lifeline(&shared.config.folder);
+    hold_lifeline(&shared.config.folder);
     let me = current_thread();
     // SAFETY: the lock is held since before the fork.
     let locked = unsafe { shared.locked_by_caller() };
@@ -182,7 +197,7 @@ extern "C" fn in_child() {
     shared.lock.release();
     keep_only_thread(me);
     block_ring::reset_in_child();
-    process_end::reset_in_child();
+    reset_in_child();
     signals::reset_signals_in_child();
     // The thread that held this lock is not in this process.
     signals::unlock_signal_actions();
@@ -199,4 +214,286 @@ extern "C" fn in_child() {
     announce_thread(shared, thread, parent, parent_pid);
     shared.with_locked(|locked| thread.set_address_ranges(&locked.ranges));
     thread.write_initial_tracing();
+}
+
+/// Follows the thread to `block`. The functions in `callbacks::block_execution` are shortcuts for common cases.
+#[inline(always)]
+pub(crate) fn follow_block(thread: &mut Thread, block: &'static TranslationBlock) {
+    let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;
+    if marks == 0 && thread.follow(block) {
+        thread.block = block;
+        // Checked after the transition: what was due at the end of the last block is due here.
+        if thread.attention.load(Ordering::Relaxed) != 0 {
+            handle_attention(thread, block, false);
+        }
+    } else {
+        follow_unusual_block(thread, block);
+    }
+    thread.update_quiet_limit();
+}
+
+#[cold]
+#[inline(never)]
+fn follow_unusual_block(thread: &mut Thread, block: &'static TranslationBlock) {
+    let start = block.start;
+    let entered = || {
+        let registers = thread.cpu.handler_registers();
+        shared().with_locked(|locked| {
+            let handlers = &locked.handlers;
+            registers.and_then(|registers| {
+                handlers.interruption_by_handler_at(start, registers, fault_causes::was_sent)
+            })
+        })
+    };
+    let signal = if block.has_mark(HANDLER_ENTRY) {
+        entered()
+    } else {
+        None
+    };
+    if let Some(what) = signal {
+        fault_causes::clear_signal_notes();
+        signals::clear_undelivered();
+        thread.leave_by_signal(what);
+    }
+    let begins = thread.is_outside();
+    if !thread.follow(block) && !thread.enter_or_restart_at(start) {
+        if thread.block.first_refused < thread.block.instructions {
+            thread.lose_path(REFUSED_INSTRUCTION);
+        } else {
+            thread.lose_path(&format!(
+                "control went to {start:#x}, where the last instruction cannot lead"
+            ));
+        }
+        thread.enter_or_restart_at(start);
+    }
+    thread.block = block;
+    if block.has_mark(IN_VSYSCALL) {
+        thread.enter_vsyscall(start);
+    }
+    handle_attention(thread, block, begins);
+}
+
+/// Handles the requests of other threads and the edges of the recording window. `begins`: the thread has just entered
+/// user code.
+#[cold]
+#[inline(never)]
+fn handle_attention(thread: &mut Thread, block: &'static TranslationBlock, begins: bool) {
+    let start = block.start;
+    let attention = thread.attention.load(Ordering::Relaxed);
+    if attention & ATTEND_STOP != 0 {
+        park_thread(thread, start);
+    }
+    if attention & ATTEND_SWITCH != 0 && !begins {
+        thread.attention.fetch_and(!ATTEND_SWITCH, Ordering::AcqRel);
+        if !thread.is_outside() {
+            thread.switch_context(start);
+        }
+    }
+    if (attention & ATTEND_EDGE != 0 || block.has_mark(WINDOW_START | WINDOW_STOP))
+        && !thread.is_outside()
+    {
+        thread.check_edges_at(block);
+    }
+}
+
+/// Set when no thread may start any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the process waits for its other threads.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// A thread that QEMU has stopped does not enter or leave a system call after this time.
+const QEMU_STOP_TIME: Duration = Duration::from_millis(50);
+
+/// Returns only if the process is not ending.
+pub(super) fn wait_if_ending() {
+    if ENDING.load(Ordering::SeqCst) {
+        wait_for_process_end();
+    }
+}
+
+/// Resets the state in a forked child, which lives on even if its parent is ending.
+pub(super) fn reset_in_child() {
+    ENDING.store(false, Ordering::SeqCst);
+}
+
+/// Ends the recording of all threads but the calling one.
+pub(crate) fn stop_others(status: u32) {
+    stop_other_threads(false, |thread| {
+        thread.end_trace(status, flag::EXIT_WHOLE_PROCESS)
+    });
+}
+
+/// Ends the recording of all threads before an exec, and returns the state for the new program, which runs in the first
+/// thread.
+pub(crate) fn stop_for_exec(thread: &mut Thread) -> InheritedState {
+    let pid = shared().pid();
+    let mut inherited = shared().with_locked(|locked| locked.first_thread_state);
+    stop_other_threads(false, |other| {
+        if other.tid == pid {
+            inherited = other.end_trace_for_exec();
+        } else {
+            other.end_trace(0, 0);
+        }
+    });
+    if thread.tid == pid {
+        return thread.end_trace_for_exec();
+    }
+    thread.end_trace(0, 0);
+    inherited
+}
+
+/// Ends the recording of a process that dies of a signal in this thread.
+///
+/// # Safety
+/// `thread` is the calling thread.
+pub(crate) unsafe fn end_by_signal(thread: *mut Thread, signal: i32) {
+    let report = fault_causes::kernel_report(thread, signal);
+    block_ring::close(thread);
+    let thread = &mut *thread;
+    if let (false, Some(ip)) = (thread.is_outside(), thread.cpu.rip()) {
+        if let Some(cause) = fault_causes::fault_cause(thread, signal, ip, report) {
+            let mut message = new_message(EventKind::Fault, thread.tid, thread.now());
+            message.ip = ip;
+            message.target = cause.address;
+            message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
+            shared().send(message, &[]);
+        }
+    }
+    thread.leave_at_current_ip(is_fault_signal(signal));
+    stop_other_threads(dumps_core(signal), |other| {
+        other.end_trace(signal as u32, flag::EXIT_WHOLE_PROCESS);
+    });
+    thread.end_trace(
+        signal as u32,
+        flag::EXIT_WHOLE_PROCESS | flag::EXIT_TOOK_SIGNAL,
+    );
+}
+
+/// Stops every other thread and calls `work` for each. `excluded`: QEMU has stopped them already, between two blocks,
+/// unless they are in a system call.
+fn stop_other_threads(excluded: bool, mut work: impl FnMut(&mut Thread)) {
+    let shared = shared();
+    let me = current_thread();
+    ENDING.store(true, Ordering::SeqCst);
+    let others: Vec<*mut Thread> = shared.with_locked(|locked| {
+        let others = locked
+            .live_threads
+            .iter()
+            .copied()
+            .filter(|&thread| thread != me)
+            .collect();
+        locked.live_threads.retain(|&thread| thread == me);
+        others
+    });
+    for &thread in &others {
+        // SAFETY: threads are never freed; the field is atomic.
+        unsafe { (*thread).attention.fetch_or(ATTEND_STOP, Ordering::AcqRel) };
+    }
+    let begun = Instant::now();
+    for &thread in &others {
+        // SAFETY: as above.
+        let mode = unsafe { &(*thread).mode };
+        loop {
+            let claimed = mode.compare_exchange(
+                MODE_KERNEL,
+                MODE_CLAIMED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if claimed.is_ok() || mode.load(Ordering::Acquire) == MODE_PARKED {
+                // SAFETY: it has stopped and does not touch its state any more.
+                work(unsafe { &mut *thread });
+                break;
+            }
+            if excluded && begun.elapsed() > QEMU_STOP_TIME {
+                // SAFETY: QEMU keeps it from running until the process is gone.
+                let thread = unsafe { &mut *thread };
+                thread.leave_at_current_ip(false);
+                work(thread);
+                break;
+            }
+            if begun.elapsed() > STOP_TIMEOUT {
+                // SAFETY: the tid never changes.
+                let tid = unsafe { (*thread).tid };
+                let text = "a thread ran on while its process ended: its end is missing";
+                shared.warn(tid, shared.clock.latest(), text);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Stops the calling thread before the instruction at `ip`, until the process ends.
+pub(crate) fn park_thread(thread: &mut Thread, ip: u64) -> ! {
+    thread.stop_before(ip);
+    thread.mode.store(MODE_PARKED, Ordering::Release);
+    wait_for_process_end()
+}
+
+/// Returns to user mode after a system call; waits for the end if another thread is ending the process.
+pub(crate) fn leave_kernel(thread: *mut Thread) {
+    // SAFETY: the field is atomic.
+    let mode = unsafe { &(*thread).mode };
+    if mode
+        .compare_exchange(MODE_KERNEL, MODE_USER, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        wait_for_process_end();
+    }
+}
+
+/// Returns whether QEMU stops all threads before it ends the process by this signal.
+fn dumps_core(signal: i32) -> bool {
+    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGTRAP};
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGTRAP].contains(&signal)
+}
+
+fn wait_for_process_end() -> ! {
+    loop {
+        // SAFETY: waits for a signal.
+        unsafe { libc::pause() };
+    }
+}
+
+const NAME: &str = "alive";
+const F_SETSIG: c_int = 10;
+
+pub(crate) static LIFELINE: HiddenDescriptor = HiddenDescriptor::none();
+/// Identifies the pipe: the program may have closed it and reused its number.
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Ties the process to the recorder of `folder`. A failure is ignored: the recording works without it.
+pub(crate) fn hold_lifeline(folder: &Path) {
+    let Ok(path) = CString::new(folder.join(NAME).as_os_str().as_bytes()) else {
+        return;
+    };
+    // SAFETY: calls on a path that ends with NUL and on files of our own.
+    unsafe {
+        let inherited = LIFELINE.release();
+        if inherited >= 0 && inode(inherited) == Some(INODE.load(Ordering::Relaxed)) {
+            libc::close(inherited);
+        }
+        let file = libc::open(
+            path.as_ptr(),
+            libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC,
+        );
+        if file < 0 {
+            return;
+        }
+        LIFELINE.adopt(file);
+        let file = LIFELINE.get();
+        INODE.store(inode(file).unwrap_or(0), Ordering::Relaxed);
+        libc::fcntl(file, libc::F_SETOWN, libc::getpid());
+        libc::fcntl(file, F_SETSIG, libc::SIGKILL);
+        libc::fcntl(file, libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC);
+    }
+}
+
+fn inode(file: c_int) -> Option<u64> {
+    // SAFETY: fills in a value of our own.
+    unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        (libc::fstat(file, &mut found) == 0).then_some(found.st_ino)
+    }
 }

@@ -11,6 +11,7 @@
 //!
 //! Only the tables are written without the lock. A forked process starts a file of its own with the same blocks.
 
+use rtit_events::code::Mapping;
 use rtit_events::{flag, EventKind, MessageKind};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,8 +20,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 
 use crate::fatal_error::exit_with_error;
-use crate::shared::file_mappings::FileMapping;
-use crate::shared::recorder_link::{Message, RecorderLink};
+use crate::shared::recorder_link::{new_message, RecorderLink};
 use crate::thread::thread_counters::Counter;
 use crate::thread::translation_block::{BlockExit, TranslationBlock};
 
@@ -65,7 +65,7 @@ pub(crate) struct BlockCounters {
     /// The number of tables that fit.
     tables: usize,
     blocks: usize,
-    mappings: Vec<FileMapping>,
+    mappings: Vec<Mapping>,
     parts: HashMap<(u32, u32), u32>,
     ended: EndedTotals,
     /// The addresses at which an interrupted block can be resumed.
@@ -106,7 +106,7 @@ impl BlockCounters {
     }
 
     /// Returns the id of a mapping.
-    pub(super) fn mapping_id(&mut self, mapped: Option<&FileMapping>) -> u32 {
+    pub(super) fn mapping_id(&mut self, mapped: Option<&Mapping>) -> u32 {
         let Some(mapped) = mapped else {
             return NOWHERE;
         };
@@ -240,7 +240,7 @@ impl BlockCounters {
         words[3] = self.tables as u64;
     }
 
-    fn write_mapping(&self, index: usize, mapped: &FileMapping) {
+    fn write_mapping(&self, index: usize, mapped: &Mapping) {
         let at = MAPPINGS_AT + index * MAPPING_SIZE;
         let length = mapped.path.len();
         let head = [mapped.start, mapped.end, mapped.offset, length as u64];
@@ -276,7 +276,7 @@ fn create_file(link: &RecorderLink, pid: u32, old: *mut u8, tables: usize) -> (*
         match map_new_file(link, pid, old, size) {
             Ok(base) => return (base, tables),
             Err(error) if tables <= 2 => {
-                let mut message = Message::new(EventKind::Warning, pid, 0);
+                let mut message = new_message(EventKind::Warning, pid, 0);
                 message.flags = flag::WARNING_UNCOUNTED;
                 let text = format!("the counts of process {pid} are missing: {error}");
                 link.send(message, text.as_bytes());
@@ -297,7 +297,7 @@ fn map_new_file(link: &RecorderLink, pid: u32, old: *mut u8, size: usize) -> io:
         }
         let mapped = resize(file, size).and_then(|()| map_at(old, size, file));
         if mapped.is_ok() {
-            let mut message = Message::new(MessageKind::Counts, pid, 0);
+            let mut message = new_message(MessageKind::Counts, pid, 0);
             message.ip = pid.into();
             link.send_file(message, file);
         }

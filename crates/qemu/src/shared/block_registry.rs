@@ -1,14 +1,15 @@
 //! The blocks of the process, and the reports of its code. Before a new block runs, the recorder gets the code that it
 //! lacks, with a time that separates the old code from the new.
 
-use rtit_events::{flag, EventKind};
 use std::sync::atomic::{fence, Ordering};
 
-use crate::shared::file_mappings::FileMapping;
-use crate::shared::recorder_link::{Message, MAX_MESSAGE};
-use crate::shared::reported_code::{CodeChange, MappingContents};
-use crate::shared::shared_state::{process_and_thread_id, LockedState, SharedState};
-use crate::shared::thread_table::current_thread;
+use rtit_events::code::{CodeChange, Mapping, MappingContents};
+use rtit_events::{flag, EventKind};
+
+use crate::shared::recorder_link::{new_message, MAX_MESSAGE};
+use crate::shared::shared_state::{
+    current_thread, process_and_thread_id, LockedState, SharedState,
+};
 use crate::thread::block_arena;
 use crate::thread::thread_state::ATTEND_SWITCH;
 use crate::thread::translation_block::{TranslationBlock, HANDLER_ENTRY, SINGLE_INSTRUCTION};
@@ -116,7 +117,7 @@ impl SharedState {
     }
 
     fn send_code(&self, tid: u32, time: u64, address: u64, flags: u8, bytes: &[u8]) {
-        let mut message = Message::new(EventKind::Code, tid, time);
+        let mut message = new_message(EventKind::Code, tid, time);
         message.flags = flags;
         message.ip = address;
         message.extra = self.pid().into();
@@ -127,22 +128,14 @@ impl SharedState {
         &self,
         tid: u32,
         time: u64,
-        mapped: &FileMapping,
+        mapped: &Mapping,
         contents: Option<&MappingContents>,
     ) {
-        let mut message = Message::new(EventKind::Mmap, tid, time);
+        let mut message = new_message(EventKind::Mmap, tid, time);
         message.ip = mapped.start;
         message.target = mapped.end - mapped.start;
         message.extra = self.pid().into();
-        let rights = (libc::PROT_READ | libc::PROT_EXEC) as u32;
-        let mut blob = mapped.offset.to_le_bytes().to_vec();
-        for word in [rights, libc::MAP_PRIVATE as u32, mapped.major, mapped.minor] {
-            blob.extend(word.to_le_bytes());
-        }
-        blob.extend(mapped.inode.to_le_bytes());
-        blob.extend([0; 8]);
-        blob.extend(&mapped.path);
-        blob.push(0);
+        let mut blob = mapped.to_blob();
         let Some(contents) = contents else {
             return self.send(message, &blob);
         };

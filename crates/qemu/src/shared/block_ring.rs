@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 use std::thread::Builder;
 
-use crate::shared::thread_table::is_multithreaded;
+use crate::shared::shared_state::is_multithreaded;
 use crate::thread::block_arena::{self, BlockArena, BlockId};
 use crate::thread::thread_state::Thread;
 use crate::thread::translation_block::TranslationBlock;

@@ -1,16 +1,21 @@
 //! The settings of the recording: a file in the recorder's folder, and variables of the environment.
+//!
+//! The recorder starts QEMU with an environment that suits QEMU: variables of the program that would influence QEMU's
+//! own loading or libraries have a prefix, and the recorder adds some variables. Before `main` copies the environment
+//! for the program, `take_recorder_variables` removes both.
 
-use std::ffi::{c_int, OsStr};
-use std::fs;
+use std::ffi::{c_char, c_int, CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::{fs, ptr};
 
 use rtit_unit::Settings;
 
-use crate::shared::file_mappings::RecorderView;
-use crate::shared::guest_environment;
-use crate::shared::trace_selection::AddressFilter;
-use crate::shared::trace_selection::RecordingWindow;
+use crate::interface::signals::set_signal_mask;
+use crate::shared::reported_code::RecorderView;
+use crate::shared::trace_selection::{AddressFilter, RecordingWindow};
 use crate::thread::executed_path::TruthSource;
 use crate::thread::thread_state::InheritedState;
 
@@ -40,7 +45,7 @@ pub(crate) struct RecordingConfig {
 impl RecordingConfig {
     /// Reads the settings; fails with a sentence for the user.
     pub(crate) fn load() -> Result<RecordingConfig, String> {
-        let given = guest_environment::recorder_variables()
+        let given = recorder_variables()
             .ok_or("this plugin is for `rtit record`, which starts QEMU with it")?;
         let folder = PathBuf::from(OsStr::from_bytes(&given.folder));
         let path = folder.join("settings");
@@ -110,25 +115,15 @@ impl RecordingConfig {
             return Ok(());
         }
         match name {
-            "joined" => {
-                self.min_run = value
-                    .parse()
-                    .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
-            }
+            "joined" => self.min_run = parse_number(name, value)?,
             "ahead" => {
                 self.ring_blocks = match value {
                     "auto" => AUTO,
-                    _ => value
-                        .parse()
-                        .map_err(|_| format!("ahead is auto or a number of blocks, not {value}"))?,
+                    _ => parse_number(name, value)?,
                 }
             }
             "snapshot" => self.snapshot = value == "1",
-            "began" => {
-                self.recorder.started_at = value
-                    .parse()
-                    .map_err(|_| format!("began is a number of nanoseconds, not {value}"))?;
-            }
+            "began" => self.recorder.started_at = parse_number(name, value)?,
             "view" => self.recorder.view = value.to_string(),
             "filter" => self.filters.push(AddressFilter::parse(value)?),
             "start" => self.window.set_edge(false, value)?,
@@ -142,7 +137,259 @@ impl RecordingConfig {
     }
 }
 
+fn parse_number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
+    let wrong = |_| format!("settings: {name} is a number, not {value}");
+    value.parse().map_err(wrong)
+}
+
 /// Returns whether only one thread can run at a time.
 fn has_one_cpu() -> bool {
     std::thread::available_parallelism().map_or(true, |count| count.get() == 1)
+}
+
+/// The folder of the recording: socket, clock, settings, plugin.
+const FOLDER: &[u8] = b"RTIT_QEMU_FOLDER";
+/// The path of the program, for the recorder.
+const PROGRAM: &[u8] = b"RTIT_QEMU_PROGRAM";
+/// The thread name that the kernel would set.
+const COMM: &[u8] = b"RTIT_QEMU_COMM";
+/// Number and hash of the instructions that the thread has executed, and 1 if a TraceStop ended its trace.
+const PATH_HASH: &[u8] = b"RTIT_QEMU_CHAIN";
+/// The descriptor of the program's file, if that file has no name.
+const PROGRAM_FD: &[u8] = b"RTIT_QEMU_HELD";
+/// The signals that the program blocks, as 16 hexadecimal digits.
+const MASK: &[u8] = b"RTIT_QEMU_MASK";
+/// A file in the recording's folder: variables for QEMU itself, `name=value`, each followed by NUL.
+const FOR_QEMU: &str = "qemu-env";
+const PRELOAD: &[u8] = b"LD_PRELOAD";
+const HIDDEN: &[u8] = b"RTIT_GUEST_";
+
+/// Prefixes of the variables that QEMU or its libraries read.
+const STEERING: [&[u8]; 8] = [
+    b"LD_",
+    b"GLIBC_",
+    b"GCONV_PATH",
+    b"MALLOC_",
+    b"G_",
+    b"QEMU_",
+    b"RTIT_",
+    b"LOCPATH",
+];
+
+#[derive(Default, Debug)]
+pub(super) struct RecorderVariables {
+    pub(super) folder: Vec<u8>,
+    pub(super) program: Vec<u8>,
+    pub(super) comm: Vec<u8>,
+    pub(super) program_fd: Option<c_int>,
+    chain: Vec<u8>,
+    for_qemu: Vec<u8>,
+}
+
+extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+static RECORDER_VARIABLES: OnceLock<RecorderVariables> = OnceLock::new();
+
+/// The value that is longest as text.
+pub(crate) const LONGEST_INHERITED: InheritedState = InheritedState {
+    chain: (u64::MAX, u64::MAX),
+    stopped: true,
+};
+
+/// Returns what `take_recorder_variables` found; None in a process that no recorder started.
+pub(super) fn recorder_variables() -> Option<&'static RecorderVariables> {
+    RECORDER_VARIABLES.get()
+}
+
+impl RecorderVariables {
+    pub(super) fn inherited(&self) -> InheritedState {
+        parse_inherited(&self.chain)
+    }
+}
+
+/// Removes the recorder's variables from the environment and restores the names of the program's. Does nothing in a
+/// process that no recorder started.
+pub(crate) fn take_recorder_variables() {
+    let mut given = RecorderVariables::default();
+    let mut mask = None;
+    // SAFETY: before main, in the only thread; the array ends with a null pointer and its strings with NUL.
+    unsafe {
+        if environ.is_null() || !is_recorded(environ) {
+            return;
+        }
+        let (mut from, mut into) = (environ, environ);
+        while !(*from).is_null() {
+            let text = CStr::from_ptr(*from).to_bytes();
+            let equals = text
+                .iter()
+                .position(|&byte| byte == b'=')
+                .unwrap_or(text.len());
+            let (name, value) = (&text[..equals], text.get(equals + 1..).unwrap_or_default());
+            match name {
+                FOLDER => given.folder = value.to_vec(),
+                PROGRAM => given.program = value.to_vec(),
+                COMM => given.comm = value.to_vec(),
+                PATH_HASH => given.chain = value.to_vec(),
+                PROGRAM_FD => given.program_fd = take_program_fd(value),
+                MASK => mask = parse_mask(value),
+                PRELOAD => {}
+                _ => {
+                    let hidden = if name.starts_with(HIDDEN) {
+                        HIDDEN.len()
+                    } else {
+                        0
+                    };
+                    *into = (*from).add(hidden);
+                    into = into.add(1);
+                }
+            }
+            from = from.add(1);
+        }
+        *into = std::ptr::null_mut();
+    }
+    let folder = Path::new(OsStr::from_bytes(&given.folder));
+    given.for_qemu = fs::read(folder.join(FOR_QEMU)).unwrap_or_default();
+    let _ = RECORDER_VARIABLES.set(given);
+    if let Some(mask) = mask {
+        set_signal_mask(mask);
+    }
+}
+
+/// Returns the descriptor, and closes it for programs that this one runs.
+fn take_program_fd(text: &[u8]) -> Option<c_int> {
+    let held = std::str::from_utf8(text).ok()?.parse().ok()?;
+    // SAFETY: changes a flag of a file that is there for us.
+    unsafe { libc::fcntl(held, libc::F_SETFD, libc::FD_CLOEXEC) };
+    Some(held)
+}
+
+/// Returns a path that leads to an open file.
+pub(crate) fn open_file_path(held: c_int) -> Vec<u8> {
+    format!("/proc/self/fd/{held}").into_bytes()
+}
+
+/// Returns the value of a variable as QEMU and its libraries may see it, or a null pointer.
+///
+/// # Safety
+/// As getenv(3).
+pub(crate) unsafe fn getenv_for_qemu(name: &[u8]) -> *mut c_char {
+    let value = |entry: &[u8]| {
+        let rest = entry.strip_prefix(name)?;
+        rest.starts_with(b"=").then_some(name.len() + 1)
+    };
+    match recorder_variables() {
+        // QEMU asks for an empty name where an option has no variable.
+        _ if name.is_empty() => ptr::null_mut(),
+        Some(given) if steers_qemu(name) => {
+            let mut entries = given.for_qemu.split_inclusive(|&byte| byte == 0);
+            let found = entries.find_map(|entry| Some(&entry[value(entry)?..]));
+            found.map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut().cast())
+        }
+        _ => {
+            let mut entry = environ;
+            while !entry.is_null() && !(*entry).is_null() {
+                if let Some(begin) = value(CStr::from_ptr(*entry).to_bytes()) {
+                    return (*entry).add(begin);
+                }
+                entry = entry.add(1);
+            }
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Returns the name that the program's file had, if `path` is the path of its descriptor.
+pub(crate) fn program_name_of_fd(path: &[u8]) -> Option<CString> {
+    let given = recorder_variables()?;
+    let is_held = open_file_path(given.program_fd?) == path;
+    CString::new(given.program.clone()).ok().filter(|_| is_held)
+}
+
+unsafe fn is_recorded(mut entry: *mut *mut c_char) -> bool {
+    while !(*entry).is_null() {
+        let text = CStr::from_ptr(*entry).to_bytes();
+        if text.starts_with(FOLDER) && text.get(FOLDER.len()) == Some(&b'=') {
+            return true;
+        }
+        entry = entry.add(1);
+    }
+    false
+}
+
+/// Builds the environment of a QEMU that runs a program with the variables `guest` (`name=value`).
+pub(crate) fn qemu_environment(
+    folder: &Path,
+    guest: &[Vec<u8>],
+    program: &[u8],
+    comm: &[u8],
+    held: Option<c_int>,
+    inherited: InheritedState,
+    mask: u64,
+) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide_variable(entry)).collect();
+    let pair = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
+    let plugin = folder.join("plugin.so");
+    all.push(pair(FOLDER, folder.as_os_str().as_bytes()));
+    all.push(pair(PROGRAM, program));
+    all.push(pair(COMM, comm));
+    all.extend(held.map(|held| pair(PROGRAM_FD, held.to_string().as_bytes())));
+    let (count, hash) = inherited.chain;
+    let text = format!("{count} {hash} {}", u8::from(inherited.stopped));
+    all.push(pair(PATH_HASH, text.as_bytes()));
+    all.push(pair(MASK, format!("{mask:016x}").as_bytes()));
+    all.push(pair(PRELOAD, plugin.as_os_str().as_bytes()));
+    all
+}
+
+fn steers_qemu(entry: &[u8]) -> bool {
+    STEERING.iter().any(|start| entry.starts_with(start))
+}
+
+fn hide_variable(entry: &[u8]) -> Vec<u8> {
+    if steers_qemu(entry) {
+        [HIDDEN, entry].concat()
+    } else {
+        entry.to_vec()
+    }
+}
+
+fn parse_mask(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+fn parse_inherited(text: &[u8]) -> InheritedState {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
+    let mut number = || numbers.next().unwrap_or(0);
+    InheritedState {
+        chain: (number(), number()),
+        stopped: number() == 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_qemu_reads_get_a_prefix() {
+        assert_eq!(
+            hide_variable(b"LD_LIBRARY_PATH=/a,b"),
+            b"RTIT_GUEST_LD_LIBRARY_PATH=/a,b"
+        );
+        assert_eq!(
+            hide_variable(b"RTIT_QEMU_FOLDER=/x"),
+            b"RTIT_GUEST_RTIT_QEMU_FOLDER=/x"
+        );
+        assert_eq!(hide_variable(b"PATH=/bin"), b"PATH=/bin");
+    }
+
+    #[test]
+    fn inherited_state_is_parsed() {
+        let found = parse_inherited(b"12 18446744073709551615 1");
+        assert_eq!((found.chain, found.stopped), ((12, u64::MAX), true));
+        assert_eq!(parse_inherited(b""), InheritedState::default());
+    }
 }

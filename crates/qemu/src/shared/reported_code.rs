@@ -5,89 +5,49 @@
 //! its bytes if the file may change or is not the recorder's file of that name. So the plugin need not follow mprotect,
 //! or writes to code.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
-use std::hash::Hasher;
-use std::sync::Arc;
 
-use crate::interface::guest_memory;
-use crate::shared::file_mappings::{self, FileMapping, RecorderView};
+use rtit_events::code::{
+    filesystem_view, read_mappings, CodeChange, Mapping, MappingContents, ReportedMapping,
+    MAX_SENT_MAPPING, PAGE,
+};
 
-const PAGE: u64 = 4096;
-/// The largest mapping of which all bytes are sent. Of a larger one, the pages that run are sent, as of memory without
-/// a file.
-const MAX_SENT_MAPPING: u64 = 64 << 20;
+use crate::interface::guest_state;
 
-/// A report that must precede the execution of the code.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum CodeChange {
-    /// With its contents if the recorder cannot read them from the file later.
-    Mapped(FileMapping, Option<MappingContents>),
-    Code(u64, Vec<u8>),
+/// The recorder's view of the file system, and its start in nanoseconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecorderView {
+    pub(crate) started_at: i128,
+    /// The result of `filesystem_view` in the recorder.
+    pub(crate) view: String,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct MappingContents {
-    /// The first bytes of the file, if they are mapped.
-    pub(crate) head: Vec<u8>,
-    /// All mapped bytes.
-    pub(crate) code: Vec<u8>,
-}
-
-/// A reported mapping.
-#[derive(Clone, Debug)]
-struct ReportedMapping {
-    mapped: FileMapping,
-    /// Hashes of the pages from the given address on, if contents were sent. None: the decoder reads the file.
-    sent: Option<(u64, Arc<[u64]>)>,
-}
-
-impl ReportedMapping {
-    /// Reads the decoder's bytes of a page and returns how many there are.
-    fn bytes(&self, page: u64, into: &mut [u8]) -> usize {
-        let Some((first, hashes)) = &self.sent else {
-            return self.mapped.read_file(page, into);
-        };
-        let count = guest_memory::read_bytes(page, into);
-        let sent = hashes.get(((page - first) / PAGE) as usize);
-        if sent == Some(&hash_page(&into[..count])) {
-            count
-        } else {
-            0
+impl RecorderView {
+    #[cfg(test)]
+    pub(crate) fn current() -> RecorderView {
+        RecorderView {
+            started_at: i128::MAX,
+            view: filesystem_view("self").unwrap_or_default(),
         }
     }
 
-    /// Returns the parts of the mapping outside of the addresses.
-    fn without(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
-        let after = self.clone().within(to, u64::MAX);
-        self.within(0, from).into_iter().chain(after)
-    }
-
-    /// Returns the part of the mapping between the addresses.
-    fn within(self, from: u64, to: u64) -> Option<ReportedMapping> {
-        let FileMapping {
-            start, end, offset, ..
-        } = self.mapped;
-        let (from, to) = (from.max(start), to.min(end));
-        let mapped = FileMapping {
-            start: from,
-            end: to,
-            offset: offset.wrapping_add(from.wrapping_sub(start)),
-            ..self.mapped
-        };
-        (from < to).then_some(ReportedMapping { mapped, ..self })
+    /// Returns whether the recorder can read the mapped bytes from the file later.
+    fn can_read(&self, mapping: &Mapping) -> bool {
+        mapping.is_readable_later(self.started_at)
+            && filesystem_view("self").is_some_and(|view| view == self.view)
     }
 }
 
 fn mapping_containing(reported: &[ReportedMapping], address: u64) -> Option<&ReportedMapping> {
-    let has = |mapped: &FileMapping| (mapped.start..mapped.end).contains(&address);
-    reported.iter().find(|reported| has(&reported.mapped))
+    let has = |reported: &&ReportedMapping| reported.mapping.contains(address);
+    reported.iter().find(has)
 }
 
-fn hash_page(page: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(page);
-    hasher.finish()
+fn read_memory(start: u64, end: u64) -> Vec<u8> {
+    let mut bytes = vec![0; (end - start) as usize];
+    let count = guest_state::read_bytes(start, &mut bytes);
+    bytes.truncate(count);
+    bytes
 }
 
 /// The decoder's bytes of a page; None where it has none.
@@ -151,8 +111,8 @@ impl ReportedCode {
     }
 
     /// Returns the reported mapping of a file at an address.
-    pub(crate) fn mapping_at(&self, address: u64) -> Option<&FileMapping> {
-        mapping_containing(&self.reported, address).map(|reported| &reported.mapped)
+    pub(crate) fn mapping_at(&self, address: u64) -> Option<&Mapping> {
+        mapping_containing(&self.reported, address).map(|reported| &reported.mapping)
     }
 
     fn check_page(&mut self, page: u64, offset: usize, code: &[u8], changes: &mut Vec<CodeChange>) {
@@ -173,7 +133,7 @@ impl ReportedCode {
         }
         // The page as it is now, with the code as QEMU translated it.
         let mut now = vec![0u8; PAGE as usize];
-        let readable = guest_memory::read_bytes(page, &mut now);
+        let readable = guest_state::read_bytes(page, &mut now);
         if readable < now.len() {
             // Report no more than the translated bytes.
             now.clear();
@@ -211,59 +171,40 @@ impl ReportedCode {
                 changes.push(change);
             }
         }
-        let mut bytes = [0u8; PAGE as usize];
-        let mut count = 0;
+        let now = read_memory(page, page + PAGE);
+        let mut bytes = None;
         if let Some(reported) = mapping_containing(&self.reported, page) {
-            count = reported.bytes(page, &mut bytes);
+            bytes = reported.known_page(page, &now);
         } else if let Some(reported) = mapping_containing(&self.stale, page) {
             // A program that moves its code to other pages has the same bytes there as before.
-            let mut now = [0u8; PAGE as usize];
-            count = reported.bytes(page, &mut bytes);
-            let readable = guest_memory::read_bytes(page, &mut now);
-            if count == 0 || readable < count || now[..count] != bytes[..count] {
-                count = 0;
+            bytes = reported
+                .known_page(page, &now)
+                .filter(|bytes| *bytes == now);
+            if bytes.is_none() {
                 self.drop_stale(page, page + PAGE);
-                changes.push(CodeChange::Mapped(
-                    FileMapping::without_file(page, page + PAGE),
-                    None,
-                ));
+                let memory = Mapping::without_file(page, page + PAGE);
+                changes.push(CodeChange::Mapped(memory, None));
             }
         }
-        for (into, byte) in known.iter_mut().zip(&bytes[..count]) {
-            *into = Some(*byte);
+        for (into, byte) in known.iter_mut().zip(bytes.into_iter().flatten()) {
+            *into = Some(byte);
         }
         known
     }
 
     /// Reports a mapping, if the decoder will have its bytes.
-    fn report_mapping(&mut self, mapped: FileMapping) -> Option<CodeChange> {
-        let size = mapped.end - mapped.start;
-        let contents = if mapped.is_readable_by_recorder(&self.recorder) {
+    fn report_mapping(&mut self, mapping: Mapping) -> Option<CodeChange> {
+        let contents = if self.recorder.can_read(&mapping) {
             None
-        } else if size > MAX_SENT_MAPPING {
+        } else if mapping.end - mapping.start > MAX_SENT_MAPPING {
             return None;
         } else {
-            let read = |start: u64, size: u64| {
-                let mut bytes = vec![0; size as usize];
-                let count = guest_memory::read_bytes(start, &mut bytes);
-                bytes.truncate(count);
-                bytes
-            };
-            let start = file_mappings::file_start_address(&mapped);
-            Some(MappingContents {
-                head: start.map_or_else(Vec::new, |start| read(start, PAGE)),
-                code: read(mapped.start, size),
-            })
+            Some(MappingContents::read(&mapping, "self", read_memory))
         };
-        let hashes = |contents: &MappingContents| {
-            contents.code.chunks(PAGE as usize).map(hash_page).collect()
-        };
-        self.drop_stale(mapped.start, mapped.end);
-        self.reported.push(ReportedMapping {
-            mapped: mapped.clone(),
-            sent: contents.as_ref().map(|all| (mapped.start, hashes(all))),
-        });
-        Some(CodeChange::Mapped(mapped, contents))
+        self.drop_stale(mapping.start, mapping.end);
+        self.reported
+            .push(ReportedMapping::new(mapping.clone(), contents.as_ref()));
+        Some(CodeChange::Mapped(mapping, contents))
     }
 
     /// Forgets stale mappings in a range that another report covers.
@@ -276,9 +217,12 @@ impl ReportedCode {
     }
 
     /// Returns the private file mapping of a page, without the parts that other reports cover.
-    fn find_mapping(&self, page: u64) -> Option<FileMapping> {
-        let mut found = file_mappings::find_mapping(page)?;
-        for ReportedMapping { mapped: other, .. } in &self.reported {
+    fn find_mapping(&self, page: u64) -> Option<Mapping> {
+        let is_there = |mapping: &Mapping| mapping.is_private_file() && mapping.contains(page);
+        let mut found = read_mappings("self")?.into_iter().find(is_there)?;
+        // QEMU maps code of the program without the right to execute it.
+        found.protection = (libc::PROT_READ | libc::PROT_EXEC) as u32;
+        for ReportedMapping { mapping: other, .. } in &self.reported {
             if other.end <= page && other.end > found.start {
                 found.offset += other.end - found.start;
                 found.start = other.end;
@@ -307,7 +251,7 @@ mod tests {
     #[test]
     fn unchanged_file_code_reports_only_its_mapping() {
         let mut code = [0u8; 16];
-        assert_eq!(guest_memory::read_bytes(here(), &mut code), 16);
+        assert_eq!(guest_state::read_bytes(here(), &mut code), 16);
         let mut reported = reported_code();
         let changes = reported.check_code(here(), &code);
         let [CodeChange::Mapped(mapped, None)] = &changes[..] else {
@@ -321,7 +265,7 @@ mod tests {
     #[test]
     fn mapping_that_the_recorder_cannot_read_is_sent_with_contents() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = ReportedCode::default();
         let changes = reported.check_code(here(), &code);
         let [CodeChange::Mapped(mapped, Some(contents))] = &changes[..] else {
@@ -339,7 +283,7 @@ mod tests {
     #[test]
     fn known_code_is_code_without_reports() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = reported_code();
         assert!(!reported.knows_code(here(), &code));
         reported.check_code(here(), &code);
@@ -352,7 +296,7 @@ mod tests {
     #[test]
     fn code_that_is_not_the_files_is_written() {
         let mut code = [0u8; 16];
-        guest_memory::read_bytes(here(), &mut code);
+        guest_state::read_bytes(here(), &mut code);
         let mut reported = reported_code();
         reported.check_code(here(), &code);
         code[3] ^= 0xff;
@@ -360,29 +304,5 @@ mod tests {
         assert_eq!(changes, [CodeChange::Code(here() + 3, vec![code[3]])]);
         reported.forget_range(here(), 1);
         assert_eq!(reported.check_code(here(), &code).len(), 2);
-    }
-
-    #[test]
-    fn unmapping_splits_a_reported_mapping() {
-        let mapped = FileMapping {
-            start: 0x1000,
-            end: 0x5000,
-            offset: 0x2000,
-            major: 1,
-            minor: 2,
-            inode: 3,
-            path: b"/x".to_vec(),
-        };
-        let mut code = ReportedCode {
-            reported: vec![ReportedMapping { mapped, sent: None }],
-            ..ReportedCode::default()
-        };
-        code.forget_range(0x2000, 0x1000);
-        let parts: Vec<_> = code
-            .reported
-            .iter()
-            .map(|ReportedMapping { mapped: m, .. }| (m.start, m.end, m.offset))
-            .collect();
-        assert_eq!(parts, [(0x1000, 0x2000, 0x2000), (0x3000, 0x5000, 0x4000)]);
     }
 }

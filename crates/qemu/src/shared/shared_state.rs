@@ -1,22 +1,28 @@
-//! The state that all threads of the process share: an immutable part, and a part under a lock.
+//! The state that all threads of the process share: an immutable part, and a part under a lock; the words in a file
+//! that the recorder and all recorded processes map; the recorded thread of each vCPU, and of the calling host thread.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::fs::OpenOptions;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
+
+use rtit_events::EventKind;
 
 use crate::fatal_error::exit_with_error;
 use crate::interface::plugin_api::PluginApi;
 use crate::shared::block_counters::BlockCounters;
 use crate::shared::config::RecordingConfig;
-use crate::shared::recorder_link::{Message, RecorderLink};
+use crate::shared::recorder_link::{new_message, Message, RecorderLink};
 use crate::shared::reported_code::ReportedCode;
-use crate::shared::shared_clock::SharedClock;
 use crate::shared::signal_frames::SignalHandlers;
-use crate::shared::trace_selection::EdgeAddresses;
-use crate::shared::trace_selection::ProcessRanges;
+use crate::shared::trace_selection::{EdgeAddresses, ProcessRanges};
 use crate::thread::thread_state::{InheritedState, Thread};
-use crate::thread::translation_block::TranslationBlock;
+use crate::thread::translation_block::{TranslationBlock, OUTSIDE};
 
 static SHARED: OnceLock<SharedState> = OnceLock::new();
 
@@ -111,6 +117,11 @@ impl SharedState {
         self.link.send(message, blob);
     }
 
+    /// Sends a warning of a thread.
+    pub(crate) fn warn(&self, tid: u32, clock: u64, text: &str) {
+        self.send(new_message(EventKind::Warning, tid, clock), text.as_bytes());
+    }
+
     pub(crate) fn with_locked<T>(&self, work: impl FnOnce(&mut LockedState) -> T) -> T {
         self.lock.acquire();
         // SAFETY: the lock is held, and `work` cannot get here again without a deadlock.
@@ -148,5 +159,173 @@ impl ForkLock {
     pub(crate) fn release(&self) {
         // SAFETY: as above, taken by this thread.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+    }
+}
+
+/// The latest published clock of any thread, the recorder's requests, and the phase of the recording window (see
+/// `trace_selection`).
+#[repr(C)]
+struct SharedWords {
+    clock: AtomicU64,
+    flush_requests: AtomicU64,
+    phase: AtomicU64,
+    /// Retired instructions of all threads, and their number at the start of the window.
+    retired: AtomicU64,
+    retired_at_start: AtomicU64,
+}
+
+pub(crate) struct SharedClock {
+    words: &'static SharedWords,
+    /// Instructions after which the TSC has certainly advanced.
+    pub(crate) tsc_tick: u64,
+}
+
+impl SharedClock {
+    pub(crate) fn open(path: &Path, tsc_tick: u64) -> io::Result<SharedClock> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let size = std::mem::size_of::<SharedWords>();
+        if file.metadata()?.len() < size as u64 {
+            return Err(io::Error::other("the clock's file is too short"));
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping of a file that is long enough; it is never unmapped, and page aligned.
+        let words = unsafe {
+            let at = libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            if at == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            &*at.cast::<SharedWords>()
+        };
+        Ok(SharedClock { words, tsc_tick })
+    }
+
+    pub(crate) fn latest(&self) -> u64 {
+        self.words.clock.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn publish(&self, clock: u64) {
+        self.words.clock.fetch_max(clock, Ordering::SeqCst);
+    }
+
+    /// Returns a number that grows when the recorder wants threads to send what they hold back.
+    pub(crate) fn flush_requests(&self) -> u64 {
+        self.words.flush_requests.load(Ordering::Relaxed) >> 1
+    }
+
+    /// Returns whether the recorder takes no more packets.
+    pub(crate) fn is_full(&self) -> bool {
+        self.words.flush_requests.load(Ordering::Relaxed) & 1 == 1
+    }
+
+    pub(crate) fn phase(&self) -> u64 {
+        self.words.phase.load(Ordering::SeqCst)
+    }
+
+    /// Ends the phase `more` instructions after those that have been counted. False if another thread has ended it.
+    pub(crate) fn leave_phase(&self, phase: u64, more: u64) -> bool {
+        let words = self.words;
+        let retired = words.retired.load(Ordering::SeqCst) + more;
+        let order = Ordering::SeqCst;
+        if phase == 0 {
+            // The first value counts; the phase is published after it.
+            let _ = words
+                .retired_at_start
+                .compare_exchange(0, retired, order, order);
+        }
+        let next = phase + 1;
+        let left = words.phase.compare_exchange(phase, next, order, order);
+        left.is_ok() || phase == 1 && words.phase.swap(next, order) == 0
+    }
+
+    pub(crate) fn retired_at_start(&self) -> u64 {
+        self.words.retired_at_start.load(Ordering::SeqCst)
+    }
+
+    /// Adds retired instructions and returns the total.
+    pub(crate) fn add_retired(&self, more: u64) -> u64 {
+        self.words.retired.fetch_add(more, Ordering::SeqCst) + more
+    }
+}
+
+/// Indices of vCPUs are reused, and the kernel allows no more threads.
+const VCPUS: usize = 1 << 16;
+#[allow(clippy::declare_interior_mutable_const)] // only the array is ever used
+const NO_THREAD: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+static THREADS: [AtomicPtr<Thread>; VCPUS] = [NO_THREAD; VCPUS];
+
+thread_local! {
+    static CURRENT: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// The process's first thread. Generated code contains its address.
+pub(crate) static FIRST_THREAD: FirstThread = FirstThread(UnsafeCell::new(MaybeUninit::uninit()));
+
+#[repr(transparent)]
+pub(crate) struct FirstThread(UnsafeCell<MaybeUninit<Thread>>);
+
+// SAFETY: only the thread itself uses it.
+unsafe impl Sync for FirstThread {}
+
+impl FirstThread {
+    /// Marks the thread as outside of user code. Call it before any callback.
+    pub(crate) fn prepare(&self) {
+        let thread: *mut Thread = self.0.get().cast();
+        // SAFETY: no other thread exists; the field has no value that would have to be dropped.
+        unsafe { std::ptr::addr_of_mut!((*thread).block).write(&OUTSIDE) };
+    }
+
+    /// Stores the thread when it starts.
+    pub(crate) fn initialize(&self, thread: Thread) -> *mut Thread {
+        // SAFETY: once, by the thread itself.
+        unsafe { (*self.0.get()).write(thread) }
+    }
+}
+
+/// Whether the process has had more than one thread. QEMU translates all blocks again for the second one.
+static MULTITHREADED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_multithreaded() -> bool {
+    MULTITHREADED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn set_multithreaded() {
+    MULTITHREADED.store(true, Ordering::Relaxed);
+}
+
+/// Returns the thread of a vCPU; null before its first block.
+#[inline(always)]
+pub(crate) fn thread_of(vcpu: u32) -> *mut Thread {
+    match THREADS.get(vcpu as usize) {
+        Some(thread) => thread.load(Ordering::Relaxed),
+        None => exit_with_error("more threads than the plugin can record"),
+    }
+}
+
+/// Returns the calling thread; null outside of the program's threads.
+pub(crate) fn current_thread() -> *mut Thread {
+    CURRENT.get()
+}
+
+/// Sets the thread of a vCPU, which is the calling one; null when it ends.
+pub(crate) fn set_thread(vcpu: u32, thread: *mut Thread) {
+    if let Some(place) = THREADS.get(vcpu as usize) {
+        place.store(thread, Ordering::Relaxed);
+    }
+    CURRENT.set(thread);
+}
+
+/// Removes all threads but this one.
+pub(crate) fn keep_only_thread(thread: *mut Thread) {
+    for place in &THREADS {
+        if place.load(Ordering::Relaxed) != thread {
+            place.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 }

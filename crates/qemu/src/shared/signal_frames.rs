@@ -4,8 +4,7 @@
 //! a signal frame as the kernel (and QEMU) builds it: for a signal with this handler, with its restorer as return
 //! address.
 
-use crate::interface::cpu_state::HandlerRegisters;
-use crate::interface::guest_memory;
+use crate::interface::guest_state::{self, HandlerRegisters};
 
 /// A handler that was installed at some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,9 +56,9 @@ impl SignalHandlers {
     pub(crate) fn record_action(&mut self, signal: u64, address: u64) -> Option<SignalHandler> {
         let handler = SignalHandler {
             signal,
-            address: guest_memory::read_u64(address)?,
-            flags: guest_memory::read_u64(address + 8)?,
-            restorer: guest_memory::read_u64(address + 16)?,
+            address: guest_state::read_u64(address)?,
+            flags: guest_state::read_u64(address + 8)?,
+            restorer: guest_state::read_u64(address + 16)?,
         };
         if matches!(handler.address, SIG_DFL | SIG_IGN) || self.0.contains(&handler) {
             return None;
@@ -105,21 +104,21 @@ impl SignalHandlers {
             return None;
         }
         let signal = registers.rdi & 0xffff_ffff;
-        let restorer = guest_memory::read_u64(registers.rsp)?;
+        let restorer = guest_state::read_u64(registers.rsp)?;
         let known = |handler: &&SignalHandler| handler.key() == [signal, ip, restorer];
         let handler = self.0.iter().find(known)?;
         if registers.rsi.wrapping_sub(registers.rdx) >= CONTEXT_SIZE {
             return None;
         }
         let saved = |index: usize| {
-            guest_memory::read_u64(registers.rdx.wrapping_add(REGISTERS + 8 * index as u64))
+            guest_state::read_u64(registers.rdx.wrapping_add(REGISTERS + 8 * index as u64))
         };
         // QEMU fills in siginfo only for handlers with SA_SIGINFO, and sets the vector (trapno) to -1.
         let caused = if handler.flags & SA_SIGINFO != 0 {
-            if guest_memory::read_u64(registers.rsi)? & 0xffff_ffff != signal {
+            if guest_state::read_u64(registers.rsi)? & 0xffff_ffff != signal {
                 return None;
             }
-            guest_memory::read_u64(registers.rsi.wrapping_add(8))? as u32 as i32 > 0
+            guest_state::read_u64(registers.rsi.wrapping_add(8))? as u32 as i32 > 0
         } else {
             !sent(signal as i32)
         };

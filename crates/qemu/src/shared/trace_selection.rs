@@ -7,11 +7,11 @@
 //! **The recording window** goes from a start edge to a stop edge: an address in a file, or a number of retired
 //! instructions of all threads. `thread_events::window_edges` acts at the edges.
 
+use rtit_events::code::Mapping;
 use rtit_truth::format::RANGE;
 use rtit_unit::{AddressRange, RangeKind};
 
-use crate::shared::file_mappings::FileMapping;
-use crate::shared::shared_clock::SharedClock;
+use crate::shared::shared_state::SharedClock;
 use crate::thread::thread_state::{BEFORE_START, TRACED};
 use crate::thread::translation_block::{TranslationBlock, WINDOW_START, WINDOW_STOP};
 
@@ -41,7 +41,7 @@ impl FileRange {
     }
 
     /// Returns the first and last address at which a mapping shows this part of the file.
-    pub(crate) fn addresses_in(&self, mapped: &FileMapping) -> Option<(u64, u64)> {
+    pub(crate) fn addresses_in(&self, mapped: &Mapping) -> Option<(u64, u64)> {
         let end = mapped.offset.checked_add(mapped.end - mapped.start)?;
         let first = self.offset.max(mapped.offset);
         let after = self.offset.checked_add(self.size)?.min(end);
@@ -89,7 +89,7 @@ impl ProcessRanges {
     }
 
     /// Updates the ranges for a new mapping.
-    pub(crate) fn update_for_mapping(&mut self, filters: &[AddressFilter], mapped: &FileMapping) {
+    pub(crate) fn update_for_mapping(&mut self, filters: &[AddressFilter], mapped: &Mapping) {
         for (range, filter) in self.0.iter_mut().zip(filters) {
             let Some((first, last)) = filter.part.addresses_in(mapped) else {
                 continue;
@@ -186,7 +186,7 @@ impl RecordingWindow {
 
 impl EdgeAddresses {
     /// Code of a file can run from now on.
-    pub(crate) fn update_for_mapping(&mut self, window: &RecordingWindow, mapped: &FileMapping) {
+    pub(crate) fn update_for_mapping(&mut self, window: &RecordingWindow, mapped: &Mapping) {
         for (point, edge) in self.0.iter_mut().zip(&window.edges) {
             if let Some(WindowEdge::Code(part)) = edge {
                 *point = part.addresses_in(mapped).map(|(first, _)| first).or(*point);
@@ -217,15 +217,13 @@ impl EdgeAddresses {
 mod tests {
     use super::*;
 
-    fn mapped(start: u64, end: u64, offset: u64) -> FileMapping {
-        FileMapping {
+    fn mapped(start: u64, end: u64, offset: u64) -> Mapping {
+        Mapping {
             start,
             end,
             offset,
-            major: 0,
-            minor: 0,
-            inode: 1,
             path: b"/a".to_vec(),
+            ..Mapping::default()
         }
     }
 
@@ -241,13 +239,13 @@ mod tests {
         assert_eq!(found(&ranges), (0, 0));
         ranges.update_for_mapping(&filters, &mapped(0x8000, 0x9000, 0x1000));
         assert_eq!(found(&ranges), (0x8010, 0x802f));
-        let other = FileMapping {
+        let other = Mapping {
             path: b"/b".to_vec(),
             ..mapped(0xa000, 0xb000, 0x1000)
         };
         ranges.update_for_mapping(&filters, &other);
         assert_eq!(found(&ranges), (0x8010, 0x802f));
-        // FileMapping again elsewhere: the later place counts.
+        // Mapped again elsewhere: the later place counts.
         ranges.update_for_mapping(&filters, &mapped(0xc000, 0xd000, 0x1000));
         assert_eq!(found(&ranges), (0xc010, 0xc02f));
     }

@@ -170,7 +170,7 @@ mod tests {
     use rtit_unit::settings::ctl;
     use rtit_unit::{Settings, Unit};
 
-    use crate::interface::cpu_state::CpuState;
+    use crate::interface::guest_state::CpuState;
     use crate::thread::block_arena;
     use crate::thread::executed_path::TruthSource;
     use crate::thread::thread_state::WindowPosition;

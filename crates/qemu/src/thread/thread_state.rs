@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rtit_unit::Unit;
 
 use crate::fatal_error::exit_with_error;
-use crate::interface::cpu_state::CpuState;
-use crate::thread::executed_path::StepTracker;
-use crate::thread::executed_path::{ExecutedPath, TruthSource};
+use crate::interface::guest_state::CpuState;
+use crate::thread::executed_path::{ExecutedPath, StepTracker, TruthSource};
 use crate::thread::path_memo::PathMemo;
 use crate::thread::thread_counters::ThreadCounters;
 use crate::thread::translation_block::{BlockExit, InstructionStep, TranslationBlock, OUTSIDE};

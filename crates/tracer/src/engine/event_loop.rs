@@ -5,14 +5,14 @@
 //!
 //! | stop | handler |
 //! |---|---|
-//! | SIGTRAP: a step, a breakpoint, a sent signal | `signal_stops`, which uses `instruction_steps`; `sigtrap` |
+//! | SIGTRAP: a step, a breakpoint, a sent signal | `signal_stops`, which uses `instruction_steps` |
 //! | other signals | `signal_stops` |
 //! | entry and exit of a system call | `syscalls` |
 //! | new thread, exec, exit | `threads_processes` |
-//! | first and last stop of attached programs | `attach_detach`, `ignored_sigtrap` |
+//! | first and last stop of attached programs | `attach_detach` |
 //!
-//! Handlers account for the instructions that have retired (`instruction_steps`), write events (`event_output`), act at
-//! the edges of the recording window (`recording_window`), and set the new position. They end with `resume_task`, which
+//! Handlers account for the instructions that have retired (`instruction_steps`), write events, act at the edges of
+//! the recording window, and set the new position. They end with `resume_task`, which
 //! decides how the thread continues: by one step in user code, up to the next entry or exit around a system call, or
 //! freely where nothing is traced.
 //!
@@ -21,20 +21,121 @@
 //! stops wait in `early`.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use libc::pid_t;
+use rtit_events::code::CodeChange;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 use rtit_x86::Class;
 
 use crate::address_space::AddressSpace;
-use crate::engine::engine_state::Engine;
-use crate::engine::ignored_sigtrap::is_ignore_lost;
-use crate::engine::sigtrap::hide_trap;
-use crate::event::{flag, EventKind, Record};
+use crate::engine::attach_detach::is_ignore_lost;
+use crate::engine::signal_stops::hide_trap;
+use crate::event_stream::TracerState;
 use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{NextInstruction, Position, Task};
+use crate::tracer::WindowEdge;
+use crate::truth_output::TruthOutput;
+
+pub(super) struct Engine<'a> {
+    pub(super) shared: &'a TracerState,
+    pub(super) truth: TruthOutput,
+    /// All threads that have not ended, except the one with the stop that is being handled.
+    pub(super) tasks: HashMap<pid_t, Task>,
+    /// Stops of threads that their parent has not reported yet.
+    pub(super) early: HashMap<pid_t, Vec<StopStatus>>,
+    /// Threads that have just been reported.
+    pub(super) newborn: Vec<pid_t>,
+    /// SIGTRAPs sent to a process, until one of its threads may take them.
+    pub(super) traps: Vec<(pid_t, libc::siginfo_t)>,
+    /// Instructions retired by all threads.
+    pub(super) clock: u64,
+    pub(super) window: RecordingWindow,
+    pub(super) root: pid_t,
+    /// Wait status of the first process.
+    pub(super) status: i32,
+    /// The CPUs that the program would use without a tracer, if the tracer has pinned it.
+    pub(super) affinity: Option<Vec<u8>>,
+    pub(super) breakpoints: bool,
+    /// Everything has been killed.
+    pub(super) killing: bool,
+    /// For attached programs: the child that exits when the tracer must detach.
+    pub(super) control_watcher: Option<pid_t>,
+    /// When everything was told to stop for the last time.
+    pub(super) detaching: Option<Instant>,
+    /// Warnings that have been given.
+    pub(super) warned: Warned,
+}
+
+#[derive(Default)]
+pub(super) struct Warned {
+    pub(super) unknown: bool,
+    pub(super) jumps: bool,
+    pub(super) segment: bool,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        shared: &'a TracerState,
+        truth: TruthOutput,
+        root: pid_t,
+        breakpoints: bool,
+    ) -> Engine<'a> {
+        Engine {
+            shared,
+            truth,
+            tasks: HashMap::new(),
+            early: HashMap::new(),
+            newborn: Vec::new(),
+            traps: Vec::new(),
+            clock: 0,
+            window: RecordingWindow::new(None, None),
+            root,
+            status: 0,
+            affinity: None,
+            breakpoints,
+            killing: false,
+            control_watcher: None,
+            detaching: None,
+            warned: Warned::default(),
+        }
+    }
+}
+
+/// The phase between the edges.
+pub(super) const PHASE_TRACED: usize = 1;
+
+/// The edges, and the number of edges passed.
+#[derive(Clone, Debug)]
+pub(super) struct RecordingWindow {
+    pub(super) edges: [Option<WindowEdge>; 2],
+    pub(super) phase: usize,
+    /// Retired instructions at the start edge.
+    pub(super) started: u64,
+}
+
+impl RecordingWindow {
+    pub(super) fn new(start: Option<WindowEdge>, stop: Option<WindowEdge>) -> RecordingWindow {
+        RecordingWindow {
+            phase: usize::from(start.is_none()),
+            edges: [start, stop],
+            started: 0,
+        }
+    }
+
+    /// Returns whether threads start untraced.
+    pub(super) fn starts_untraced(&self) -> bool {
+        self.edges[0].is_some()
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.edges != [None, None]
+    }
+}
 
 impl Engine<'_> {
     /// Traces from the first instruction of the first process to the end of the last one.
@@ -69,9 +170,7 @@ impl Engine<'_> {
 
     pub(super) fn finish_trace(&mut self) {
         let root = self.root;
-        if let Some(text) = self.truth.finish() {
-            self.warn(root, &text);
-        }
+        self.write_truth(root, TruthOutput::finish);
         self.emit_record(Record {
             ip: self.status as u32 as u64,
             target: self.window.phase as u64,
@@ -237,5 +336,182 @@ fn enters_kernel(next: &NextInstruction) -> bool {
         Some(Class::Syscall) => true,
         Some(Class::SoftwareInterrupt) => next.vector == 0x80,
         _ => false,
+    }
+}
+
+impl Engine<'_> {
+    pub(super) fn emit_record(&mut self, record: Record) {
+        self.emit_with_blob(record, None);
+    }
+
+    pub(super) fn emit_with_blob(&mut self, mut record: Record, blob: Option<Vec<u8>>) {
+        record.clock = self.clock;
+        if !self.shared.stream.push_record(record, blob) {
+            self.shared.kill_all();
+        }
+    }
+
+    pub(super) fn warn(&mut self, tid: libc::pid_t, text: &str) {
+        let record = Record::new(EventKind::Warning, tid as u32);
+        self.emit_with_blob(record, Some(text.as_bytes().to_vec()));
+    }
+
+    /// Writes to the truth file, and warns if that fails.
+    pub(super) fn write_truth(
+        &mut self,
+        tid: pid_t,
+        write: impl FnOnce(&mut TruthOutput) -> Option<String>,
+    ) {
+        if let Some(text) = write(&mut self.truth) {
+            self.warn(tid, &text);
+        }
+    }
+
+    /// Ends the thread's run in the truth file.
+    pub(super) fn end_run(&mut self, task: &mut Task) {
+        self.write_truth(task.tid, |truth| truth.end_run(task.id(), &mut task.run));
+    }
+
+    /// Brings user code into context at `next`, unless it is.
+    pub(super) fn enter_context(&mut self, task: &mut Task, next: &NextInstruction) {
+        let Some(reason) = task.reentry.take() else {
+            return;
+        };
+        if std::mem::take(&mut task.code_changed) {
+            self.emit_record(Record {
+                ip: next.ip,
+                extra: task.retired,
+                ..Record::new(EventKind::Switch, task.id())
+            });
+        }
+        self.emit_record(Record {
+            flags: reason as u8 | if next.narrow { flag::RESUME_32_BIT } else { 0 },
+            target: next.ip,
+            extra: task.retired,
+            ..Record::new(EventKind::Resume, task.id())
+        });
+    }
+
+    /// Takes the thread out of context before its next instruction, for a signal.
+    pub(super) fn leave_context(&mut self, task: &mut Task, signal: i32) {
+        let Some(ip) = task.next().map(|next| next.ip) else {
+            return;
+        };
+        if task.reentry.is_some() {
+            return;
+        }
+        self.end_run(task);
+        self.emit_record(Record {
+            ip,
+            extra: signal as u64,
+            ..Record::new(EventKind::Interrupt, task.id())
+        });
+        task.reentry = Some(ResumeReason::Other);
+    }
+
+    /// Switches the thread out and in if code has changed since its last instruction.
+    pub(super) fn refresh_context(&mut self, task: &mut Task) {
+        if task.reentry.is_some() || !task.code_changed {
+            return;
+        }
+        let Position::User(next) = &task.position else {
+            return;
+        };
+        let ip = next.ip;
+        task.code_changed = false;
+        // Address filters check this IP, as they check the target of a branch.
+        self.end_run(task);
+        self.emit_record(Record {
+            ip,
+            flags: flag::SWITCH_IN_USER,
+            extra: task.retired,
+            ..Record::new(EventKind::Switch, task.id())
+        });
+    }
+
+    /// Writes changes of code in the thread's address space, and marks all threads in it.
+    pub(super) fn report_changes(&mut self, task: &mut Task, changes: Vec<CodeChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        for change in changes {
+            match change {
+                CodeChange::Mapped(mapping, contents) => {
+                    let mut blob = mapping.to_blob();
+                    let mut record = Record {
+                        ip: mapping.start,
+                        target: mapping.end - mapping.start,
+                        ..Record::new(EventKind::Mmap, task.id())
+                    };
+                    let Some(contents) = contents else {
+                        self.emit_with_blob(record, Some(blob));
+                        continue;
+                    };
+                    record.flags = flag::MMAP_WITH_CONTENTS;
+                    blob.extend_from_slice(&contents.head);
+                    self.emit_with_blob(record, Some(blob));
+                    let record = Record {
+                        ip: mapping.start,
+                        flags: flag::CODE_OF_MAPPING,
+                        ..Record::new(EventKind::Code, task.id())
+                    };
+                    self.emit_with_blob(record, Some(contents.code));
+                }
+                CodeChange::Code(address, bytes) => self.emit_with_blob(
+                    Record {
+                        ip: address,
+                        ..Record::new(EventKind::Code, task.id())
+                    },
+                    Some(bytes),
+                ),
+            }
+        }
+        task.code_changed = true;
+        for other in self.tasks.values_mut() {
+            if std::rc::Rc::ptr_eq(&other.space, &task.space) {
+                other.code_changed = true;
+            }
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// Acts at edges before the thread retires the instruction at `ip`.
+    pub(super) fn check_window_edges(&mut self, task: &mut Task, ip: u64) {
+        if !self.window.is_used() {
+            return;
+        }
+        let due = match self.window.edges.get(self.window.phase) {
+            Some(Some(WindowEdge::Code { path, offset, .. })) => {
+                task.space.borrow().address_of(path, *offset) == Some(ip)
+            }
+            Some(Some(WindowEdge::After(count))) => self.clock >= *count,
+            Some(Some(WindowEdge::AfterStart(count))) => self.clock - self.window.started >= *count,
+            _ => false,
+        };
+        if due {
+            self.window.phase += 1;
+            if self.window.phase == PHASE_TRACED {
+                self.window.started = self.clock;
+            }
+        }
+        let on = self.window.phase == PHASE_TRACED;
+        if on == task.tracing {
+            return;
+        }
+        task.tracing = on;
+        self.end_run(task);
+        self.write_truth(task.tid, |truth| truth.write_tracing(task.id(), on));
+        self.emit_record(Record {
+            ip,
+            flags: flag::SWITCH_IN_USER
+                | if on {
+                    flag::SWITCH_TURNS_ON
+                } else {
+                    flag::SWITCH_TURNS_OFF
+                },
+            extra: task.retired,
+            ..Record::new(EventKind::Switch, task.id())
+        });
     }
 }

@@ -8,13 +8,12 @@
 use std::io;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 use rtit_x86::{Class, Instruction, Mode, MAX_LENGTH};
 
-use crate::engine::engine_state::Engine;
-use crate::event::{flag, EventKind, Record, ResumeReason};
-use crate::mappings::VSYSCALL;
+use crate::address_space::VSYSCALL;
+use crate::engine::event_loop::Engine;
 use crate::ptrace::{self, Registers, ResumeMode, StopStatus, TRAP_FLAG};
-use crate::remote_memory;
 use crate::task::{NextInstruction, Position, Task};
 
 /// Of the instructions in a shadow only the first certainly runs without a stop; more than this never do.
@@ -58,7 +57,7 @@ impl Engine<'_> {
         };
         if mode == Mode::Bits64 && ip & !0xfff == VSYSCALL {
             next.emulated = true;
-            if let (Some(back), 1..) = (remote_memory::read_u64(task.tid, registers.rsp), depth) {
+            if let (Some(back), 1..) = (ptrace::read_u64(task.tid, registers.rsp), depth) {
                 next.follow = Some(Box::new(self.fetch_next(task, back, registers, depth - 1)));
             }
             return next;
@@ -152,12 +151,9 @@ impl Engine<'_> {
         self.clock += 1;
         task.retired += 1;
         task.call_unblocks_trap = false;
-        if let Some(text) = self
-            .truth
-            .add_instruction(task.id(), &mut task.run, next.ip)
-        {
-            self.warn(task.tid, &text);
-        }
+        self.write_truth(task.tid, |truth| {
+            truth.add_instruction(task.id(), &mut task.run, next.ip)
+        });
         let Some(instruction) = next.instruction else {
             self.retire_unknown(task, next.ip, to);
             return;
@@ -274,9 +270,9 @@ impl Engine<'_> {
         let mut byte = [0u8];
         let address = registers.rsp.wrapping_add(1);
         let mask = (TRAP_FLAG >> 8) as u8;
-        if remote_memory::read_bytes(task.tid, address, &mut byte) == 1 && byte[0] & mask != 0 {
+        if ptrace::read_bytes(task.tid, address, &mut byte) == 1 && byte[0] & mask != 0 {
             // The page was written a moment ago; if it is gone, there is nothing to correct.
-            let _ = remote_memory::write_bytes(task.tid, address, &[byte[0] & !mask]);
+            let _ = ptrace::write_bytes(task.tid, address, &[byte[0] & !mask]);
         }
     }
 
@@ -294,7 +290,7 @@ impl Engine<'_> {
 pub(super) fn is_taken(tid: pid_t, instruction: &Instruction) -> bool {
     let mut bytes = [0u8; MAX_LENGTH];
     let length = usize::from(instruction.length);
-    let count = remote_memory::read_bytes(tid, instruction.ip, &mut bytes[..length]);
+    let count = ptrace::read_bytes(tid, instruction.ip, &mut bytes[..length]);
     match ptrace::read_registers(tid) {
         Ok(registers) => condition_holds(&bytes[..count], &registers),
         Err(_) => false,

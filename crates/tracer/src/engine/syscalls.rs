@@ -3,13 +3,13 @@
 use std::io;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 
-use crate::engine::engine_state::Engine;
+use crate::engine::event_loop::Engine;
 use crate::engine::threads_processes::starts_thread;
-use crate::event::{flag, EventKind, Record, ResumeReason};
+use crate::procfs;
 use crate::ptrace::{self, Registers};
 use crate::task::{NextInstruction, Position, SystemCall, Task};
-use crate::{procfs, remote_memory};
 
 /// The x32 ABI sets this bit in the number of a call.
 const X32: u64 = 0x4000_0000;
@@ -128,7 +128,7 @@ impl Engine<'_> {
         let before = task.trap_blocked;
         let set = |index: usize| {
             let address = call.arguments[index];
-            (address != 0).then(|| remote_memory::read_u64(task.tid, address))?
+            (address != 0).then(|| ptrace::read_u64(task.tid, address))?
         };
         if call.compat || call.exec || call.number != libc::SYS_rt_sigprocmask as u64 {
             task.trap_blocked = now || call.exec && before;
@@ -146,7 +146,7 @@ impl Engine<'_> {
         };
         if let (true, Some(old)) = (before, set(2)) {
             let old = (old | ptrace::SIGTRAP_BIT).to_le_bytes();
-            remote_memory::write_bytes(task.tid, call.arguments[2], &old)?;
+            ptrace::write_bytes(task.tid, call.arguments[2], &old)?;
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Engine<'_> {
         let size = mask
             .len()
             .min(usize::try_from(result).unwrap_or(usize::MAX));
-        remote_memory::write_bytes(task.tid, call.arguments[2], &mask[..size])
+        ptrace::write_bytes(task.tid, call.arguments[2], &mask[..size])
     }
 
     pub(super) fn write_name(&mut self, task: &Task, by_exec: bool) {

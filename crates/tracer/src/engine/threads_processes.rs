@@ -1,19 +1,103 @@
-//! Threads and processes: start, exec and end.
+//! Threads and processes: the first program, which is traced from its first instruction; start, exec and end.
 
 use std::cell::RefCell;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
+use std::sync::mpsc::SyncSender;
 
 use libc::pid_t;
+use rtit_events::{flag, EventKind, Record, ResumeReason};
 
 use crate::address_space::AddressSpace;
-use crate::engine::engine_state::Engine;
-use crate::event::{flag, EventKind, Record, ResumeReason};
-use crate::ptrace::{self, ResumeMode};
+use crate::engine::event_loop::{Engine, RecordingWindow};
+use crate::engine::instruction_steps;
+use crate::event_stream::TracerState;
+use crate::program_start::{block_signals, LaunchPlan, WaitingChild};
+use crate::ptrace::{self, ResumeMode, StopStatus};
 use crate::task::{Position, SystemCall, Task};
-use crate::{procfs, remote_memory};
+use crate::tracer::Options;
+use crate::truth_output::TruthOutput;
+use crate::{procfs, Error};
+
+/// The life of the tracing thread. `started` gets the first process, or an error.
+pub(crate) fn trace_program(
+    shared: &TracerState,
+    plan: &LaunchPlan,
+    truth: TruthOutput,
+    options: &Options,
+    started: &SyncSender<Result<pid_t, Error>>,
+) {
+    block_signals();
+    let affinity = if options.pin { pin_to_one_cpu() } else { None };
+    let root = match launch(plan) {
+        Ok(root) => root,
+        Err(error) => {
+            // The caller may be gone.
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    shared.add_process(root);
+    let mut engine = Engine {
+        window: RecordingWindow::new(options.start.clone(), options.stop.clone()),
+        affinity,
+        ..Engine::new(shared, truth, root, instruction_steps::breakpoints_work())
+    };
+    let _ = started.send(Ok(root));
+    engine.run_loop();
+    engine.finish_trace();
+}
+
+/// Pins this thread, and so the program, to the current CPU; returns the CPUs that it had.
+fn pin_to_one_cpu() -> Option<Vec<u8>> {
+    let all = ptrace::affinity().ok()?;
+    // SAFETY: no arguments.
+    let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).ok()?;
+    let mut one = vec![0u8; all.len()];
+    *one.get_mut(cpu / 8)? = 1 << (cpu % 8);
+    ptrace::set_affinity(0, &one).ok()?;
+    Some(all)
+}
+
+/// Forks the program and follows it up to its exec.
+fn launch(plan: &LaunchPlan) -> Result<pid_t, Error> {
+    let child = plan.fork_child()?;
+    if let Err(error) = child.seize() {
+        // It waits at the gate, which never opens: it ends by itself.
+        let pid = child.pid;
+        drop(child);
+        let _ = ptrace::wait_for_stop(pid);
+        return Err(error);
+    }
+    child.open_gate()?;
+    follow_to_exec(child, plan)
+}
+
+fn follow_to_exec(child: WaitingChild, plan: &LaunchPlan) -> Result<pid_t, Error> {
+    let pid = child.pid;
+    loop {
+        let stop = ptrace::wait_for_stop(pid).map_err(Error::of_call("waitpid"))?;
+        let (go, signal) = match stop {
+            None => break,
+            Some((_, StopStatus::Ended(_))) => break,
+            Some((_, StopStatus::Event(libc::PTRACE_EVENT_EXEC, _))) => return Ok(pid),
+            Some((_, StopStatus::Event(libc::PTRACE_EVENT_STOP, signal)))
+                if signal != libc::SIGTRAP =>
+            {
+                (ResumeMode::Listen, 0)
+            }
+            Some((_, StopStatus::Signal(signal))) => (ResumeMode::Free, signal),
+            Some((_, StopStatus::Event(..) | StopStatus::Syscall)) => (ResumeMode::Free, 0),
+        };
+        // If it has just been killed, the next wait reports that.
+        let _ = ptrace::resume_thread(pid, go, signal);
+    }
+    Err(child.launch_error(plan).unwrap_or_else(|| {
+        Error::of_call("execve")(io::Error::other("the program was killed before it began"))
+    }))
+}
 
 impl Engine<'_> {
     pub(super) fn announce_thread(
@@ -23,15 +107,13 @@ impl Engine<'_> {
         parent_process: pid_t,
         shares_memory: bool,
     ) {
-        if let Some(text) = self.truth.begin_thread(task.id(), task.pid as u32) {
-            self.warn(task.tid, &text);
-        }
+        self.write_truth(task.tid, |truth| {
+            truth.begin_thread(task.id(), task.pid as u32)
+        });
         let waits = self.window.starts_untraced();
         task.tracing = !waits;
         if waits {
-            if let Some(text) = self.truth.write_tracing(task.id(), false) {
-                self.warn(task.tid, &text);
-            }
+            self.write_truth(task.tid, |truth| truth.write_tracing(task.id(), false));
         }
         let shares = if shares_memory {
             flag::THREAD_SHARES_MEMORY
@@ -251,9 +333,7 @@ impl Engine<'_> {
     /// Ends the thread's trace; `flags` are those of [`EventKind::Exit`].
     pub(super) fn end_thread(&mut self, task: &mut Task, raw: i32, flags: u8) {
         self.end_run(task);
-        if let Some(text) = self.truth.end_thread(task.id(), raw as u32) {
-            self.warn(task.tid, &text);
-        }
+        self.write_truth(task.tid, |truth| truth.end_thread(task.id(), raw as u32));
         self.emit_record(Record {
             flags,
             ip: u64::from(raw as u32),
@@ -281,7 +361,7 @@ fn clone_flags(tid: pid_t, call: &SystemCall) -> u64 {
         Some(0) => call.arguments[0],
         Some(2) => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
         // The flags are the first field of the structure.
-        Some(3) => remote_memory::read_u64(tid, call.arguments[0]).unwrap_or(0),
+        Some(3) => ptrace::read_u64(tid, call.arguments[0]).unwrap_or(0),
         _ => 0,
     }
 }

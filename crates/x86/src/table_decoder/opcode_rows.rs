@@ -56,6 +56,23 @@ const ANY_BYTE: OpcodeForm = ANY.with_immediate(Immediate::Byte);
 const BYTE: OpcodeForm = BARE.with_immediate(Immediate::Byte);
 const OPERAND: OpcodeForm = BARE.with_immediate(Immediate::Operand);
 const NEAR: OpcodeForm = BARE.with_immediate(Immediate::Double);
+const ANY_OPERAND: OpcodeForm = ANY.with_immediate(Immediate::Operand);
+const RET: OpcodeForm = BARE.with_class(Class::Return);
+const RET_WORD: OpcodeForm = RET.with_immediate(Immediate::Word);
+const JCC_BYTE: OpcodeForm = BYTE.with_class(Class::Conditional);
+const JCC_NEAR: OpcodeForm = NEAR.with_class(Class::Conditional);
+const INT: OpcodeForm = BARE.with_class(Class::SoftwareInterrupt);
+const INT_BYTE: OpcodeForm = BYTE.with_class(Class::SoftwareInterrupt);
+const ENTER: OpcodeForm = BARE.with_immediate(Immediate::WordAndByte);
+const GROUP_3_BYTE: OpcodeForm = ANY_BYTE.special(SpecialOpcode::Group3);
+const GROUP_3_OPERAND: OpcodeForm = ANY_OPERAND.special(SpecialOpcode::Group3);
+const GROUP_5: OpcodeForm = ANY.only_regs(0b0101_0111).special(SpecialOpcode::Group5);
+const REGISTER_BYTE: OpcodeForm = REGISTER.with_immediate(Immediate::Byte);
+const LOCKED_BYTE: OpcodeForm = MEMORY.only_regs(0x7f).with_immediate(Immediate::Byte);
+const LOCKED_OPERAND: OpcodeForm = MEMORY.only_regs(0x7f).with_immediate(Immediate::Operand);
+const LOCKED_BITS: OpcodeForm = MEMORY
+    .only_regs(0b1110_0000)
+    .with_immediate(Immediate::Byte);
 
 /// In 32-bit and 64-bit code.
 const BOTH: &[OpcodeRow] = &[
@@ -87,13 +104,13 @@ const BOTH: &[OpcodeRow] = &[
     // PUSH, POP
     row(ONE, ALL, 0x50, 0x5f, BARE),
     row(ONE, ALL, 0x68, 0x68, OPERAND),
-    row(ONE, ALL, 0x69, 0x69, ANY.with_immediate(Immediate::Operand)),
+    row(ONE, ALL, 0x69, 0x69, ANY_OPERAND),
     row(ONE, ALL, 0x6a, 0x6a, BYTE),
     row(ONE, ALL, 0x6b, 0x6b, ANY_BYTE),
     row(ONE, ALL, 0x6c, 0x6f, BARE.string()),
-    row(ONE, NOT_66, 0x70, 0x7f, BYTE.with_class(Class::Conditional)),
+    row(ONE, NOT_66, 0x70, 0x7f, JCC_BYTE),
     row(ONE, ALL, 0x80, 0x80, ANY_BYTE),
-    row(ONE, ALL, 0x81, 0x81, ANY.with_immediate(Immediate::Operand)),
+    row(ONE, ALL, 0x81, 0x81, ANY_OPERAND),
     row(ONE, ALL, 0x83, 0x83, ANY_BYTE),
     // TEST, XCHG, MOV, LEA, POP
     row(ONE, ALL, 0x84, 0x8b, ANY),
@@ -110,46 +127,15 @@ const BOTH: &[OpcodeRow] = &[
     row(ONE, ALL, 0xb8, 0xbf, BARE.with_immediate(Immediate::Whole)),
     // shifts
     row(ONE, ALL, 0xc0, 0xc1, ANY_BYTE),
-    row(
-        ONE,
-        NOT_66,
-        0xc2,
-        0xc2,
-        BARE.with_immediate(Immediate::Word)
-            .with_class(Class::Return),
-    ),
-    row(ONE, NOT_66, 0xc3, 0xc3, BARE.with_class(Class::Return)),
+    row(ONE, NOT_66, 0xc2, 0xc2, RET_WORD),
+    row(ONE, NOT_66, 0xc3, 0xc3, RET),
     row(ONE, ALL, 0xc6, 0xc6, ANY_BYTE.only_regs(1)),
-    row(
-        ONE,
-        ALL,
-        0xc7,
-        0xc7,
-        ANY.only_regs(1).with_immediate(Immediate::Operand),
-    ),
+    row(ONE, ALL, 0xc7, 0xc7, ANY_OPERAND.only_regs(1)),
     // ENTER, LEAVE
-    row(
-        ONE,
-        ALL,
-        0xc8,
-        0xc8,
-        BARE.with_immediate(Immediate::WordAndByte),
-    ),
+    row(ONE, ALL, 0xc8, 0xc8, ENTER),
     row(ONE, ALL, 0xc9, 0xc9, BARE),
-    row(
-        ONE,
-        ALL,
-        0xcc,
-        0xcc,
-        BARE.with_class(Class::SoftwareInterrupt),
-    ),
-    row(
-        ONE,
-        ALL,
-        0xcd,
-        0xcd,
-        BYTE.with_class(Class::SoftwareInterrupt),
-    ),
+    row(ONE, ALL, 0xcc, 0xcc, INT),
+    row(ONE, ALL, 0xcd, 0xcd, INT_BYTE),
     row(ONE, ALL, 0xd0, 0xd3, ANY),
     row(ONE, ALL, 0xd7, 0xd7, BARE),
     // x87: all memory forms, except those that D9, DB and DD lack
@@ -160,37 +146,18 @@ const BOTH: &[OpcodeRow] = &[
     row(ONE, ALL, 0xdc, 0xdc, MEMORY),
     row(ONE, ALL, 0xdd, 0xdd, MEMORY.only_regs(0b1101_1111)),
     row(ONE, ALL, 0xde, 0xdf, MEMORY),
-    row(ONE, NOT_66, 0xe0, 0xe3, BYTE.with_class(Class::Conditional)),
+    row(ONE, NOT_66, 0xe0, 0xe3, JCC_BYTE),
     row(ONE, ALL, 0xe4, 0xe7, BYTE),
     row(ONE, NOT_66, 0xe8, 0xe8, NEAR.with_class(Class::Call)),
     row(ONE, NOT_66, 0xe9, 0xe9, NEAR.with_class(Class::Jump)),
     row(ONE, NOT_66, 0xeb, 0xeb, BYTE.with_class(Class::Jump)),
     row(ONE, ALL, 0xec, 0xef, BARE),
     row(ONE, ALL, 0xf4, 0xf5, BARE),
-    row(
-        ONE,
-        ALL,
-        0xf6,
-        0xf6,
-        ANY_BYTE.special(SpecialOpcode::Group3),
-    ),
-    row(
-        ONE,
-        ALL,
-        0xf7,
-        0xf7,
-        ANY.with_immediate(Immediate::Operand)
-            .special(SpecialOpcode::Group3),
-    ),
+    row(ONE, ALL, 0xf6, 0xf6, GROUP_3_BYTE),
+    row(ONE, ALL, 0xf7, 0xf7, GROUP_3_OPERAND),
     row(ONE, ALL, 0xf8, 0xfd, BARE),
     row(ONE, ALL, 0xfe, 0xfe, ANY.only_regs(0b11)),
-    row(
-        ONE,
-        ALL,
-        0xff,
-        0xff,
-        ANY.only_regs(0b0101_0111).special(SpecialOpcode::Group5),
-    ),
+    row(ONE, ALL, 0xff, 0xff, GROUP_5),
     // XGETBV and others, UD2, PREFETCHW, the moves of SSE
     row(M0F, N, 0x01, 0x01, REGISTER.special(SpecialOpcode::Group7)),
     row(M0F, ALL, 0x0b, 0x0b, BARE),
@@ -233,33 +200,15 @@ const BOTH: &[OpcodeRow] = &[
         N | P66,
         0x71,
         0x72,
-        REGISTER
-            .only_regs(0b0101_0100)
-            .with_immediate(Immediate::Byte),
+        REGISTER_BYTE.only_regs(0b0101_0100),
     ),
-    row(
-        M0F,
-        N,
-        0x73,
-        0x73,
-        REGISTER
-            .only_regs(0b0100_0100)
-            .with_immediate(Immediate::Byte),
-    ),
-    row(
-        M0F,
-        P66,
-        0x73,
-        0x73,
-        REGISTER
-            .only_regs(0b1100_1100)
-            .with_immediate(Immediate::Byte),
-    ),
+    row(M0F, N, 0x73, 0x73, REGISTER_BYTE.only_regs(0b0100_0100)),
+    row(M0F, P66, 0x73, 0x73, REGISTER_BYTE.only_regs(0b1100_1100)),
     row(M0F, N | P66, 0x74, 0x76, ANY),
     row(M0F, N, 0x77, 0x77, BARE),
     row(M0F, P66 | F2, 0x7c, 0x7d, ANY),
     row(M0F, N | P66 | F3, 0x7e, 0x7f, ANY),
-    row(M0F, NOT_66, 0x80, 0x8f, NEAR.with_class(Class::Conditional)),
+    row(M0F, NOT_66, 0x80, 0x8f, JCC_NEAR),
     // SETcc, PUSH and POP of FS and GS, CPUID, bits and double shifts
     row(M0F, ALL, 0x90, 0x9f, ANY),
     row(M0F, N, 0xa0, 0xa2, BARE),
@@ -283,13 +232,7 @@ const BOTH: &[OpcodeRow] = &[
     row(M0F, ALL, 0xc2, 0xc2, ANY_BYTE),
     row(M0F, N, 0xc3, 0xc3, MEMORY),
     row(M0F, N | P66, 0xc4, 0xc4, ANY_BYTE),
-    row(
-        M0F,
-        N | P66,
-        0xc5,
-        0xc5,
-        REGISTER.with_immediate(Immediate::Byte),
-    ),
+    row(M0F, N | P66, 0xc5, 0xc5, REGISTER_BYTE),
     row(M0F, N | P66, 0xc6, 0xc6, ANY_BYTE),
     row(M0F, N, 0xc7, 0xc7, MEMORY.only_regs(0b10)),
     row(M0F, N, 0xc8, 0xcf, BARE),
@@ -342,42 +285,16 @@ const LOCKED: &[OpcodeRow] = &[
     row(ONE, LOCK, 0x20, 0x21, MEMORY),
     row(ONE, LOCK, 0x28, 0x29, MEMORY),
     row(ONE, LOCK, 0x30, 0x31, MEMORY),
-    row(
-        ONE,
-        LOCK,
-        0x80,
-        0x80,
-        MEMORY.only_regs(0x7f).with_immediate(Immediate::Byte),
-    ),
-    row(
-        ONE,
-        LOCK,
-        0x81,
-        0x81,
-        MEMORY.only_regs(0x7f).with_immediate(Immediate::Operand),
-    ),
-    row(
-        ONE,
-        LOCK,
-        0x83,
-        0x83,
-        MEMORY.only_regs(0x7f).with_immediate(Immediate::Byte),
-    ),
+    row(ONE, LOCK, 0x80, 0x80, LOCKED_BYTE),
+    row(ONE, LOCK, 0x81, 0x81, LOCKED_OPERAND),
+    row(ONE, LOCK, 0x83, 0x83, LOCKED_BYTE),
     row(ONE, LOCK, 0x86, 0x87, MEMORY),
     row(ONE, LOCK, 0xf6, 0xf7, MEMORY.only_regs(0b1100)),
     row(ONE, LOCK, 0xfe, 0xff, MEMORY.only_regs(0b11)),
     row(M0F, LOCK, 0xab, 0xab, MEMORY),
     row(M0F, LOCK, 0xb0, 0xb1, MEMORY),
     row(M0F, LOCK, 0xb3, 0xb3, MEMORY),
-    row(
-        M0F,
-        LOCK,
-        0xba,
-        0xba,
-        MEMORY
-            .only_regs(0b1110_0000)
-            .with_immediate(Immediate::Byte),
-    ),
+    row(M0F, LOCK, 0xba, 0xba, LOCKED_BITS),
     row(M0F, LOCK, 0xbb, 0xbb, MEMORY),
     row(M0F, LOCK, 0xc0, 0xc1, MEMORY),
     row(M0F, LOCK, 0xc7, 0xc7, MEMORY.only_regs(0b10)),
@@ -387,23 +304,16 @@ const ONLY_64: &[OpcodeRow] = &[
     // MOVSXD
     row(ONE, ALL, 0x63, 0x63, ANY),
     // 66 does not affect near branches (SDM volume 2, appendix A, superscript f64)
-    row(ONE, P66, 0x70, 0x7f, BYTE.with_class(Class::Conditional)),
+    row(ONE, P66, 0x70, 0x7f, JCC_BYTE),
     row(ONE, ALL, 0xa0, 0xa3, BARE.special(SpecialOpcode::Offset)),
-    row(
-        ONE,
-        P66,
-        0xc2,
-        0xc2,
-        BARE.with_immediate(Immediate::Word)
-            .with_class(Class::Return),
-    ),
-    row(ONE, P66, 0xc3, 0xc3, BARE.with_class(Class::Return)),
-    row(ONE, P66, 0xe0, 0xe3, BYTE.with_class(Class::Conditional)),
+    row(ONE, P66, 0xc2, 0xc2, RET_WORD),
+    row(ONE, P66, 0xc3, 0xc3, RET),
+    row(ONE, P66, 0xe0, 0xe3, JCC_BYTE),
     row(ONE, P66, 0xe8, 0xe8, NEAR.with_class(Class::Call)),
     row(ONE, P66, 0xe9, 0xe9, NEAR.with_class(Class::Jump)),
     row(ONE, P66, 0xeb, 0xeb, BYTE.with_class(Class::Jump)),
     row(M0F, ALL, 0x05, 0x05, BARE.with_class(Class::Syscall)),
-    row(M0F, P66, 0x80, 0x8f, NEAR.with_class(Class::Conditional)),
+    row(M0F, P66, 0x80, 0x8f, JCC_NEAR),
 ];
 
 const ONLY_32: &[OpcodeRow] = &[

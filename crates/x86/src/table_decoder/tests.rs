@@ -1,6 +1,6 @@
 //! Compares with the full decoder: all results must be equal, and nearly all code must be known.
 
-use super::{decode, near_branches, plain_length};
+use super::{decode, decode_near_branch, plain_length};
 use crate::class::Class;
 use crate::iced_decoder;
 use crate::instruction::{Instruction, Mode};
@@ -42,7 +42,7 @@ fn operands() -> impl Iterator<Item = [u8; 12]> {
 fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
     let first = bytes.first_chunk().filter(|_| mode == Mode::Bits64);
     let plain = first.map_or(0, plain_length::plain_length);
-    let near = near_branches::decode(bytes, ip, mode);
+    let near = decode_near_branch(bytes, ip, mode);
     let Some(quick) = decode(bytes, ip, mode) else {
         assert_eq!((plain, near), (0, None), "{bytes:02x?} {mode:?}");
         return false;
@@ -53,47 +53,23 @@ fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
         assert_eq!(near, quick, "{bytes:02x?}");
     }
     if plain != 0 {
-        assert_eq!((plain_at(ip, plain), near), (quick, None), "{bytes:02x?}");
+        let plain = Instruction::plain(ip, plain as u8, Class::Other, Mode::Bits64);
+        assert_eq!((plain, near), (quick, None), "{bytes:02x?}");
     }
     true
 }
 
-/// Builds a plain instruction: without meaning for PT or a tracer.
-fn plain_at(ip: u64, length: usize) -> Instruction {
-    Instruction {
-        ip,
-        length: length as u8,
-        class: Class::Other,
-        target: 0,
-        repeats: false,
-        shadows: false,
-        pushes_flags: false,
-        pops_flags: false,
-        narrow: false,
-        mode: Mode::Bits64,
-    }
-}
-
-#[derive(Default)]
-struct Bytes {
-    bytes: Vec<u8>,
-}
-
-impl Bytes {
-    /// Joins the parts, to 24 bytes in all.
-    fn of(&mut self, parts: &[&[u8]]) -> &[u8] {
-        self.bytes.clear();
-        for part in parts {
-            self.bytes.extend_from_slice(part);
-        }
-        self.bytes.resize(24, 0x5a);
-        &self.bytes
-    }
+/// Joins the parts in `bytes`, to 24 bytes in all.
+fn join<'a>(bytes: &'a mut Vec<u8>, parts: &[&[u8]]) -> &'a [u8] {
+    bytes.clear();
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes.resize(24, 0x5a);
+    bytes
 }
 
 #[test]
 fn every_opcode_with_every_modrm_and_rex() {
-    let mut bytes = Bytes::default();
+    let mut bytes = Vec::new();
     let mut known = 0u64;
     for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
         let rexes: Vec<Vec<u8>> = match mode {
@@ -108,7 +84,8 @@ fn every_opcode_with_every_modrm_and_rex() {
                 for escape in [&[][..], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]] {
                     for opcode in 0..=255 {
                         for operand in operands() {
-                            let bytes = bytes.of(&[prefixes, rex, escape, &[opcode], &operand]);
+                            let bytes =
+                                join(&mut bytes, &[prefixes, rex, escape, &[opcode], &operand]);
                             known += u64::from(same(bytes, 0xffff_fff0, mode));
                         }
                     }
@@ -121,12 +98,12 @@ fn every_opcode_with_every_modrm_and_rex() {
 
 #[test]
 fn every_opcode_with_a_vex_prefix() {
-    let mut bytes = Bytes::default();
+    let mut bytes = Vec::new();
     let mut known = 0u64;
     let mut each = |prefix: &[u8]| {
         for opcode in 0..=255 {
             for operand in operands().filter(|operand| operand[0] & 3 == 0 || operand[0] & 7 == 5) {
-                let bytes = bytes.of(&[prefix, &[opcode], &operand]);
+                let bytes = join(&mut bytes, &[prefix, &[opcode], &operand]);
                 known += u64::from(same(bytes, 0x7fff_ffff_f000, Mode::Bits64));
                 same(bytes, 0x1000, Mode::Bits32);
             }
@@ -161,12 +138,12 @@ fn targets_wrap_where_addresses_do() {
             u64::MAX - 3,
         ] {
             for code in [&[0x74u8, 0x80][..], &[0xeb, 0x7f], &[0xe2, 0xfe]] {
-                assert!(same(Bytes::default().of(&[code]), ip, mode));
+                assert!(same(join(&mut Vec::new(), &[code]), ip, mode));
             }
             for offset in [0i32, -5, i32::MAX, i32::MIN, 0x1234_5678] {
                 let offset = offset.to_le_bytes();
                 for code in [&[0xe8u8][..], &[0xe9], &[0x0f, 0x8f]] {
-                    assert!(same(Bytes::default().of(&[code, &offset]), ip, mode));
+                    assert!(same(join(&mut Vec::new(), &[code, &offset]), ip, mode));
                 }
             }
         }
@@ -176,7 +153,7 @@ fn targets_wrap_where_addresses_do() {
 /// Instructions of at most 15 bytes, and longer ones.
 #[test]
 fn long_instructions() {
-    let mut bytes = Bytes::default();
+    let mut bytes = Vec::new();
     for count in 0..15 {
         for prefix in [0x66u8, 0x2e, 0x64, 0xf3] {
             let prefixes = vec![prefix; count];
@@ -188,8 +165,8 @@ fn long_instructions() {
                 &[0x90],
                 &[0xe8, 1, 2, 3, 4],
             ] {
-                same(bytes.of(&[&prefixes, code]), 0x1000, Mode::Bits64);
-                same(bytes.of(&[&prefixes, code]), 0x1000, Mode::Bits32);
+                same(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits64);
+                same(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits32);
             }
         }
     }
@@ -222,16 +199,14 @@ fn random_bytes() {
 #[test]
 fn code_as_it_is_in_files() {
     let own = std::env::current_exe().expect("this program has a file");
-    let mut files = vec![own];
-    for place in [
+    let installed = [
         "/lib/x86_64-linux-gnu/libc.so.6",
         "/lib64/libc.so.6",
         "/bin/ls",
         "/bin/bash",
-    ] {
-        files.push(place.into());
-    }
-    for file in files {
+    ];
+    let installed = installed.into_iter().map(std::path::PathBuf::from);
+    for file in std::iter::once(own).chain(installed) {
         let Ok(bytes) = std::fs::read(&file) else {
             continue;
         };

@@ -8,7 +8,7 @@ const ANY: OpcodeForm = OpcodeForm::ANY;
 const NO_VVVV: OpcodeForm = OpcodeForm::ANY.without_vvvv();
 const ANY_BYTE: OpcodeForm = ANY.with_immediate(Immediate::Byte);
 const NO_VVVV_BYTE: OpcodeForm = NO_VVVV.with_immediate(Immediate::Byte);
-const SHIFT: OpcodeForm = OpcodeForm::REGISTER.with_immediate(Immediate::Byte);
+const REGISTER_BYTE: OpcodeForm = OpcodeForm::REGISTER.with_immediate(Immediate::Byte);
 
 /// Vectors of 128 and of 256 bits, or scalars; the maps are numbered as in the prefix.
 const EITHER: &[OpcodeRow] = &[
@@ -34,8 +34,8 @@ const EITHER: &[OpcodeRow] = &[
     row(1, P66, 0x60, 0x6d, ANY),
     row(1, P66 | F3, 0x6f, 0x6f, NO_VVVV),
     row(1, P66 | F3 | F2, 0x70, 0x70, NO_VVVV_BYTE),
-    row(1, P66, 0x71, 0x72, SHIFT.only_regs(0b0101_0100)),
-    row(1, P66, 0x73, 0x73, SHIFT.only_regs(0b1100_1100)),
+    row(1, P66, 0x71, 0x72, REGISTER_BYTE.only_regs(0b0101_0100)),
+    row(1, P66, 0x73, 0x73, REGISTER_BYTE.only_regs(0b1100_1100)),
     row(1, P66, 0x74, 0x76, ANY),
     row(1, N, 0x77, 0x77, OpcodeForm::BARE.without_vvvv()),
     row(1, P66 | F2, 0x7c, 0x7d, ANY),
@@ -91,15 +91,7 @@ const L0: &[OpcodeRow] = &[
     row(1, P66, 0x6e, 0x6e, NO_VVVV),
     row(1, P66 | F3, 0x7e, 0x7e, NO_VVVV),
     row(1, P66, 0xc4, 0xc4, ANY_BYTE),
-    row(
-        1,
-        P66,
-        0xc5,
-        0xc5,
-        OpcodeForm::REGISTER
-            .without_vvvv()
-            .with_immediate(Immediate::Byte),
-    ),
+    row(1, P66, 0xc5, 0xc5, REGISTER_BYTE.without_vvvv()),
     row(1, P66, 0xd6, 0xd6, NO_VVVV),
     row(1, P66, 0xf7, 0xf7, OpcodeForm::REGISTER.without_vvvv()),
     row(2, P66, 0x41, 0x41, NO_VVVV),
@@ -156,7 +148,7 @@ const fn forms(lists: &[(&[OpcodeRow], usize)]) -> [[[[OpcodeForm; 256]; 4]; 2];
     forms
 }
 
-/// The form of an instruction that begins with C4 or C5; `at` is moved behind its opcode.
+/// The form of an instruction that begins with C4 or C5; `at` moves to the byte after its opcode.
 pub(super) fn form(bytes: &[u8; DECODE_WINDOW], at: &mut usize) -> OpcodeForm {
     let (map, last, w) = match bytes[0] {
         0xc5 => (1, bytes[1], false),

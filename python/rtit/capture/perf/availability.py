@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtit.registers.profile import Profile
+from rtit.registers.profiles import Profile
 
 ROOT = Path("/")
 """Where the kernel's files are."""

@@ -12,11 +12,15 @@ from pathlib import Path
 
 from rtit.capture.options import PtOptions
 from rtit.capture.perf.availability import PerfInstallation, find_perf
-from rtit.capture.program import check_arguments, check_environment, check_program
-from rtit.capture.recording import Recording, RecordingTotals
-from rtit.capture.recording_file import replace_output_file
-from rtit.capture.request import RecordPlan, RecordRequest
-from rtit.capture.session import RecordingSession
+from rtit.capture.request import (
+    RecordPlan,
+    RecordRequest,
+    check_arguments,
+    check_environment,
+    check_program,
+)
+from rtit.capture.session import Recording, RecordingSession, RecordingTotals
+from rtit.capture.store.recording_writer import replace_output_file
 from rtit.errors import InputError, RecordError, UnsupportedError, UsageError
 from rtit.perfdata import ExitStatus, PerfData
 from rtit.perfdata.filters import format_address_filters

@@ -1,4 +1,6 @@
-"""Turn capture events into PT and sideband records: one logical processor per traced thread.
+"""The memory that a recorded thread's trace unit writes to: a single range or ToPA regions.
+
+Turn capture events into PT and sideband records: one logical processor per traced thread.
 
 The recorder plays the part of the operating system's PT driver. It sets up the trace unit of a
 thread before the thread's first instruction. It clears and sets TraceEn where the thread is
@@ -12,7 +14,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rtit.capture.clocks import MAX_SCHEDULED_INSTRUCTIONS, instructions_per_tick
 from rtit.capture.events import (
     BRANCH_KINDS,
     EVENT_RECORD,
@@ -21,20 +22,71 @@ from rtit.capture.events import (
     Flag,
     count_branches,
 )
-from rtit.capture.options import PtOptions
-from rtit.capture.recording import COMPRESS_AFTER_PSB
+from rtit.capture.options import MAX_SCHEDULED_INSTRUCTIONS, PtOptions, instructions_per_tick
+from rtit.capture.request import SizeLimits
+from rtit.capture.session import COMPRESS_AFTER_PSB
 from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
-from rtit.capture.store.size_limits import SizeLimits
-from rtit.capture.store.unit_output import OutputSetup
+from rtit.errors import UsageError
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.perfdata.filters import AddressFilter
 from rtit.processor import ArchState, Processor
-from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
+from rtit.registers import Msr, Profile
 from rtit.unit.arch_state import CODE_BITS
 from rtit.unit.memory import Memory
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
+
+_TABLE_ADDRESS = 0x10_0000
+_FIRST_REGION = 0x1000_0000
+_CTL_TOPA = 1 << 8
+_ENTRY_END = 1 << 0
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSetup:
+    """One output scheme (section 33.2.7).
+
+    `regions` 0 means a single range of `size` bytes (128 bytes to 4 GB); otherwise a circular ToPA
+    table of that many regions of `size` bytes each (4 KB to 128 MB). Sizes are powers of two.
+    Raises UsageError for others.
+    """
+
+    regions: int = 0
+    size: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        low, high = (_PAGE, 128 << 20) if self.regions else (128, 4 << 30)
+        if self.size & (self.size - 1) or not low <= self.size <= high:
+            raise UsageError(
+                f"an output region has a power of two from {low} to {high} bytes, not {self.size}"
+            )
+
+    @property
+    def ctl(self) -> int:
+        """The bits of Msr.CTL that choose this scheme."""
+        return _CTL_TOPA if self.regions else 0
+
+    def install(self, cpu: Processor, memory: Memory) -> None:
+        """Write the table, where there is one, and the output registers. TraceEn must be 0."""
+        if not self.regions:
+            cpu.set_msr(Msr.OUTPUT_BASE, _FIRST_REGION << 8)
+            cpu.set_msr(Msr.OUTPUT_MASK_PTRS, self.size - 1)
+            return
+        code = (self.size // _PAGE).bit_length() - 1
+        for index in range(self.regions):
+            memory.write_u64(_TABLE_ADDRESS + 8 * index, self.region(index) | code << 6)
+        memory.write_u64(_TABLE_ADDRESS + 8 * self.regions, _TABLE_ADDRESS | _ENTRY_END)
+        cpu.set_msr(Msr.OUTPUT_BASE, _TABLE_ADDRESS)
+        cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0x7F)
+
+    def region(self, index: int) -> int:
+        """Return the physical address of ToPA region `index`. Regions are not adjacent, so that a
+        packet across two of them shows.
+        """
+        return _FIRST_REGION + 2 * index * self.size
+
 
 # Entry points of the modelled kernel. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000
@@ -214,7 +266,7 @@ class PtraceRecorder(RecordingWriter):
         if kind == EventKind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == EventKind.RESUME:
-            if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
+            if not cpu.get_msr(Msr.CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
             thread.code_bits = 32 if flags & Flag.RESUME_32_BIT else 64
@@ -260,10 +312,10 @@ class PtraceRecorder(RecordingWriter):
             zip(self._filters, process.ranges, strict=True)
         ):
             first, last = found or (0, 0)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index, first)
-            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index, first)
+            thread.cpu.set_msr(Msr.ADDR0_A + 2 * index + 1, last)
             ctl |= address_filter.addr_cfg << (32 + 4 * index)
-        thread.cpu.set_msr(IA32_RTIT_CTL, ctl)
+        thread.cpu.set_msr(Msr.CTL, ctl)
         thread.enabled = True
 
     @staticmethod
@@ -379,7 +431,7 @@ class PtraceRecorder(RecordingWriter):
         """End the thread's tracing and write its last packets."""
         self._wait_until(thread.cpu, clock)
         self._update_counts(thread, EventKind.EXIT, thread.retired)
-        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
+        thread.cpu.set_msr(Msr.CTL, 0)
         self._write_chunk(thread, clock)
 
     def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
@@ -424,9 +476,9 @@ class PtraceRecorder(RecordingWriter):
 
 def _clear_trace_en(cpu: Processor) -> None:
     """Clear TraceEn, if it is set."""
-    ctl = cpu.get_msr(IA32_RTIT_CTL)
+    ctl = cpu.get_msr(Msr.CTL)
     if ctl & _TRACE_EN:
-        cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
+        cpu.set_msr(Msr.CTL, ctl & ~_TRACE_EN)
 
 
 _FILE_EVENTS = frozenset((EventKind.COMM, EventKind.MMAP, EventKind.CODE))

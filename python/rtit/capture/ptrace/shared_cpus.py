@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.capture.events import EVENT_RECORD, EventKind
 from rtit.capture.ptrace.recorder import INTERRUPT_ENTRY, PtraceRecorder, TracedThread
 from rtit.perfdata import SwitchRecords
-from rtit.registers import IA32_RTIT_CTL
+from rtit.registers import Msr
 
 if TYPE_CHECKING:
     from rtit.processor import Processor
@@ -106,9 +106,9 @@ class SharedCpuRecorder(PtraceRecorder):
         before = slot.thread
         if before is not None and (ip := self._next_ips.get(before.tid)) is not None:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
-        ctl = cpu.get_msr(IA32_RTIT_CTL)
+        ctl = cpu.get_msr(Msr.CTL)
         if threads and ctl & _TRACE_EN:
-            cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
+            cpu.set_msr(Msr.CTL, ctl & ~_TRACE_EN)
         self._clock_offset += 4 * tick
         after = (thread.pid, thread.tid)
         back = self._time.tsc(when + 3 * tick) - self._time.tsc(when + tick)
@@ -159,7 +159,7 @@ class SharedCpuRecorder(PtraceRecorder):
         slot.thread = None
         self._wait_until(slot.cpu, clock)
         if self._writer.switches is SwitchRecords.THREADS:
-            slot.cpu.set_msr(IA32_RTIT_CTL, 0)
+            slot.cpu.set_msr(Msr.CTL, 0)
         else:
             gone = clock + _SWITCH_TICKS * self._tick
             self._writer.switch(

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.capture.events import EVENT_RECORD, EventKind, Flag
-from rtit.capture.qemu.guest_program import GuestProgram, qemu_for_request
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.plugin_protocol import PluginMessage, plugin_settings
-from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.qemu.qemu_process import GuestProgram, QemuProcess, qemu_for_request
 from rtit.capture.qemu.session import QemuSession
-from rtit.capture.recording import RecordingTotals, exit_code_from_status
 from rtit.capture.request import RecordPlan, RecordRequest
+from rtit.capture.session import RecordingTotals, exit_code_from_status
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:

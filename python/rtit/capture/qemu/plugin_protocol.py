@@ -10,9 +10,8 @@ from time import time_ns
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
-from rtit.capture.record_window import RecordWindow, WindowEdge
-from rtit.capture.recording import COMPRESS_AFTER_PSB
-from rtit.capture.store.size_limits import SizeLimits
+from rtit.capture.request import RecordWindow, SizeLimits, WindowEdge
+from rtit.capture.session import COMPRESS_AFTER_PSB
 from rtit.unit.time_model import TimeModel
 
 
@@ -84,7 +83,7 @@ def plugin_settings(
 
 
 def _filesystem_view() -> str:
-    """Return our mount namespace and root directory, in the form of the plugin's `maps.rs`."""
+    """Return our mount namespace and root directory, as `filesystem_view` of the plugin does."""
     try:
         root = os.stat("/")  # noqa: PTH116 - what the plugin does
         return f"{os.readlink('/proc/self/ns/mnt')} {root.st_dev} {root.st_ino}"  # noqa: PTH115

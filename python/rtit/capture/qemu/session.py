@@ -25,8 +25,7 @@ from rtit.capture.qemu.plugin_protocol import (
     PluginMessage,
     window_edges_passed,
 )
-from rtit.capture.qemu.processes import RecordingProcesses
-from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.qemu.qemu_process import QemuProcess, RecordingProcesses
 from rtit.capture.request import RecordPlan
 from rtit.capture.session import RecordingSink, TraceUnitSession
 

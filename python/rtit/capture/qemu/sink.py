@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.capture.events import EVENT_RECORD, EventKind, Flag
-from rtit.capture.named_file import NamedFile
-from rtit.capture.private_files import create_private_file
+from rtit.capture.output_files import NamedFile, create_private_file
 from rtit.capture.qemu.plugin_protocol import PluginMessage
+from rtit.capture.request import SizeLimits
 from rtit.capture.store.deleted_files import MappingLocation
 from rtit.capture.store.recording_writer import RecordingWriter
-from rtit.capture.store.size_limits import SizeLimits
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import ExitStatus, Fault, Writer
 from rtit.unit.time_model import TimeModel
@@ -104,6 +103,8 @@ class QemuRecordingSink(RecordingWriter):
         writer = self._writer
         if kind == PluginMessage.PACKETS:
             self._add_packets(tid, blob, bool(flags & Flag.PACKETS_CONTINUE), tsc, target, extra)
+        elif kind == PluginMessage.COUNTS:
+            self._update_counts(tid, target, extra)
         elif kind == PluginMessage.TRACED:
             if tid in self._threads:
                 before = self._threads[tid].traced or (0, 0)

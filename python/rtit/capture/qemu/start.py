@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtit.capture.qemu.guest_program import GuestProgram, qemu_for_request
 from rtit.capture.qemu.installation import QemuInstallation
 from rtit.capture.qemu.plugin_protocol import plugin_settings
-from rtit.capture.qemu.qemu_process import QemuProcess
+from rtit.capture.qemu.qemu_process import GuestProgram, QemuProcess, qemu_for_request
 from rtit.capture.request import TRUTH_FORMS, RecordPlan, RecordRequest
 from rtit.errors import UsageError
 
@@ -61,10 +60,10 @@ def _begin_session(
     plan: RecordPlan, installation: QemuInstallation, qemu: QemuProcess
 ) -> QemuSession:
     # Imported here: QEMU starts at the same time.
-    from rtit.capture.clocks import describe_time_model
+    from rtit.capture.options import describe_time_model
     from rtit.capture.qemu.session import QemuSession
     from rtit.capture.qemu.sink import QemuRecordingSink
-    from rtit.capture.recording_file import open_writer, replace_output_file
+    from rtit.capture.store.recording_writer import open_writer, replace_output_file
 
     with replace_output_file(plan.path):
         writer = open_writer(

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from rtit.capture.recording import STOPPED_BY_FULL_DISK
-from rtit.capture.store.sizes import format_size
+from rtit.capture.request import SizeLimits, format_size
+from rtit.capture.session import STOPPED_BY_FULL_DISK
 from rtit.perfdata import Writer
 
 PSB = b"\x02\x82" * 8
@@ -23,32 +22,6 @@ _MIN_FREE_FRACTION = 20
 """A recording leaves `_MIN_FREE_BYTES` free, or a 20th of the disk if that is less."""
 _FREE_SPACE_CHECK_BYTES = 1 << 18
 """Bytes that are written between two checks of the free space."""
-
-
-class PacketStore(Protocol):
-    """Receives the packets of all threads."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether all further packets are discarded."""
-
-    @property
-    def free_bytes(self) -> int | None:
-        """Bytes that still fit into the file; None: no limit."""
-
-    def add_packets(
-        self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int
-    ) -> None:
-        """Store whole packets of a thread; `tsc` is the time of the last one."""
-
-    def end_thread(self, tid: int) -> None:
-        """End a thread: no more of its packets follow."""
-
-    def write_snapshot(self, tsc: int) -> int:
-        """Write the packets in memory to the file; return the number of bytes."""
-
-    def facts(self) -> dict[str, str]:
-        """Return facts for the file's header that say which part of the trace the file has."""
 
 
 class FileStore:
@@ -219,6 +192,13 @@ class SnapshotStore:
         if data:
             self._writer.auxtrace(tid, ring.pid, data, offset, tsc)
         return len(data)
+
+
+def make_store(writer: Writer, limits: SizeLimits) -> FileStore | SnapshotStore:
+    """Return the packet store for these limits."""
+    if limits.snapshot is not None:
+        return SnapshotStore(writer, limits.snapshot)
+    return FileStore(writer, limits.max_size)
 
 
 def find_psb(data: bytes) -> int:

@@ -1,13 +1,79 @@
-"""The base of all recorders: counts, stores packets, writes sideband records, closes the file."""
+"""Create the perf.data file of a recording; the base of all recorders.
+
+A recorder counts, stores packets, writes sideband records and closes the file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 from rtit.capture.events import Flag, MmapEvent, parse_mmap_with_contents
-from rtit.capture.recording import RecordingTotals
-from rtit.capture.store.build_ids import build_id_in
-from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation
-from rtit.capture.store.size_limits import SizeLimits
-from rtit.perfdata import ExitStatus, Writer
+from rtit.capture.request import RecordPlan, SizeLimits
+from rtit.capture.session import RecordingTotals
+from rtit.capture.store.deleted_files import DeletedFiles, MappingLocation, build_id_in
+from rtit.capture.store.packet_store import make_store
+from rtit.errors import RecordError
+from rtit.perfdata import (
+    ExitStatus,
+    SwitchRecords,
+    TimeConversion,
+    Writer,
+    needs_rotation,
+    rotate_recording,
+)
+from rtit.perfdata.filters import format_address_filters
+from rtit.registers import FULL
+
+
+@contextlib.contextmanager
+def replace_output_file(path: Path) -> Iterator[None]:
+    """Rename an existing file to `path.old`; undo this if the body raises.
+
+    An older `path.old` is removed after success only. Raises RecordError if renaming fails.
+    """
+    had, old, oldest = needs_rotation(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
+    had_old = had and needs_rotation(old)
+    try:
+        if had_old:
+            old.rename(oldest)
+    except OSError as error:
+        raise RecordError(f"cannot rename {old}: {error.strerror}") from error
+    try:
+        rotate_recording(path)
+        yield
+    except BaseException:
+        if had and needs_rotation(old):
+            old.replace(path)
+        elif not had and path.is_file():
+            path.unlink()
+        if had_old:
+            oldest.rename(old)
+        raise
+    if had_old:
+        oldest.unlink()
+
+
+def open_writer(
+    plan: RecordPlan, *, time: str, switches: SwitchRecords = SwitchRecords.NONE, **facts: str
+) -> Writer:
+    """Create the perf.data file of `plan`; `time` and `facts` are added to its header."""
+    model = plan.time
+    return Writer(
+        plan.path,
+        config=plan.options.config,
+        cpuid=FULL.cpuid_text,
+        cmdline=plan.command,
+        time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),
+        tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
+        max_nonturbo_ratio=model.max_non_turbo_ratio,
+        filter=format_address_filters(plan.filters),
+        snapshot=plan.size_limits.snapshot is not None,
+        switches=switches,
+        facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},
+    )
 
 
 class RecordingWriter:
@@ -16,7 +82,7 @@ class RecordingWriter:
     def __init__(self, writer: Writer, size_limits: SizeLimits | None = None) -> None:
         self.totals = RecordingTotals()
         self._writer = writer
-        self._store = (size_limits or SizeLimits()).make_store(writer)
+        self._store = make_store(writer, size_limits or SizeLimits())
         self._deleted_files = DeletedFiles()
         self._first_pid = 0
         self._deferred_exits: list[tuple[int, int, int, ExitStatus]] = []

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
-from rtit.cli.selection_options import add_json
 from rtit.errors import UsageError
 from rtit.registers import ERRATA, LEAVES, PROFILES, Leaf, Profile, describe_fields
 from rtit.registers.describe import FieldDescription, format_set_bits, register_of_leaf
@@ -35,10 +34,10 @@ def add_arguments(parser: CommandParser) -> None:
         help="A leaf (14H or 0x14, always hexadecimal), its sub-leaf, and values to decode",
     )
     group = parser.add_argument_group("Output")
-    group.add_argument("--profile", metavar="NAME", help="Show what this processor returns")
-    group.add_argument("--all", action="store_true", help="Also show the fields that are 0")
-    group.add_argument("--list", action="store_true", help="List the profiles and the leaves")
-    add_json(group, "Print JSON")
+    options.add_value(group, "--profile", "NAME", "Show what this processor returns")
+    options.add_flag(group, "--all", "Also show the fields that are 0")
+    options.add_flag(group, "--list", "List the profiles and the leaves")
+    options.add_json(group, "Print JSON")
     parser.add_general_options()
 
 
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         output.write_json(_to_json(answers, outputs, profile), indent=2)
         return 0
-    notes = _Notes(profile)
+    notes = _Footnotes(profile)
     if profile is not None and asked is None:
         _show_profile(profile, notes)
     for key, answer in answers.items():
@@ -73,21 +72,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _Notes:
-    """The sources of a profile's values, numbered as they first turn up."""
+class _Footnotes:
+    """The sources of a profile's values, numbered in order of use."""
 
     def __init__(self, profile: Profile | None) -> None:
         self._profile = profile
         self._numbers: dict[str, int] = {}
 
-    def mark(self, attribute: str) -> str:
-        """A reference to the source of an attribute, or ""."""
+    def of_attribute(self, attribute: str) -> str:
+        """Return a reference to the source of an attribute, or ""."""
         if self._profile is None or not attribute:
             return ""
-        return self.mark_text(self._profile.source(attribute))
+        return self.reference(self._profile.source(attribute))
 
-    def mark_text(self, source: str) -> str:
-        """A reference to a source."""
+    def reference(self, source: str) -> str:
+        """Return the number of a source, in brackets."""
         return f"  [{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
 
     def show(self) -> None:
@@ -128,7 +127,7 @@ def _leaves(near: int | None) -> str:
     return ", ".join(f"{leaf:02X}H" for leaf in leaves)
 
 
-def _show_profile(profile: Profile, notes: _Notes) -> None:
+def _show_profile(profile: Profile, notes: _Footnotes) -> None:
     tsc = f"{profile.tsc_hz / 1e6:g} MHz" if profile.tsc_hz else "not given by CPUID.15H"
     facts = [
         (f"{profile.name}", f"{profile.family:02X}_{profile.model:02X}H {profile.stepping}", ""),
@@ -140,12 +139,12 @@ def _show_profile(profile: Profile, notes: _Notes) -> None:
         ("linear addresses", f"{profile.linear_width} bits", "linear_width"),
     ]
     for title, text, attribute in facts:
-        output.print_line(f"{title:24} {text}{notes.mark(attribute)}")
+        output.print_line(f"{title:24} {text}{notes.of_attribute(attribute)}")
     for name in profile.known_errata:
         switch = "on" if name in profile.active_errata else "off"
         each = ERRATA[name]
         output.print_line(
-            f"erratum {name:16} {switch}: {each.effect}{notes.mark_text(each.source)}"
+            f"erratum {name:16} {switch}: {each.effect}{notes.reference(each.source)}"
         )
 
 
@@ -153,7 +152,7 @@ def _show(
     key: tuple[int, int],
     answer: Leaf,
     outputs: tuple[str, ...],
-    notes: _Notes,
+    notes: _Footnotes,
     *,
     everything: bool,
 ) -> None:
@@ -169,9 +168,9 @@ def _show(
                 continue
             where = f"{result.upper()}[{row.bits}]"
             content = f"{row.content:#x}" if row.name in _BITMAPS else f"{row.content}"
-            mark = notes.mark(_attribute(key, result, row.name))
+            note = notes.of_attribute(_attribute(key, result, row.name))
             output.print_line(
-                f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){mark}"
+                f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){note}"
             )
         if hidden:
             output.print_line(f"  {result.upper():11} 0: {', '.join(hidden)}")
@@ -188,7 +187,7 @@ def _explain(key: tuple[int, int], result: str, value: int) -> tuple[list[FieldD
 
 
 def _attribute(key: tuple[int, int], result: str, name: str) -> str:
-    """The attribute of `Profile` that a field reports; "" for family and model, in parts here."""
+    """Return the attribute of `Profile` that a field reports; "" for family and model."""
     capability = register_of_leaf(*key, result)[name].capability
     return {"implemented_ranges": "ranges"}.get(capability or "", capability or "")
 
@@ -202,14 +201,7 @@ def _to_json(
         for result in outputs:
             rows, _ = _explain(key, result, getattr(answer, result))
             for row in rows:
-                item: dict[str, Any] = {
-                    "output": result.upper(),
-                    "name": row.name,
-                    "bits": row.bits,
-                    "value": row.content,
-                    "meaning": row.words,
-                    "source": row.source,
-                }
+                item = {"output": result.upper(), **row.as_json()}
                 if profile is not None and (attribute := _attribute(key, result, row.name)):
                     item["value_source"] = profile.source(attribute)
                 fields.append(item)

@@ -1,4 +1,4 @@
-"""`rtit doctor`: what this machine offers, and what to do about what it lacks."""
+"""`rtit doctor`: checks what this machine supports, and prints remedies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
-from rtit.cli.selection_options import add_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.usage = "rtit doctor [options]"
     parser.description = "Check what this machine supports: PT hardware, back ends, tools, symbols."
     parser.epilog = "Example:\n  rtit doctor\n"
-    add_json(parser.add_argument_group("Output"), "Print the findings as JSON")
+    options.add_json(parser.add_argument_group("Output"), "Print the findings as JSON")
     parser.add_general_options()
 
 
@@ -94,7 +93,7 @@ def _decoder() -> Finding:
 def _ptrace() -> Finding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Finding("recording", False, "needs Linux on x86-64; decoding works here")
-    from rtit.capture.ptrace.tracer import PtraceTracer
+    from rtit.capture.ptrace.session import PtraceTracer
     from rtit.errors import RecordError
 
     try:

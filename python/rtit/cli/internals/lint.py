@@ -6,12 +6,9 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, open_trace
 from rtit.cli.parser import CommandParser
-from rtit.cli.raw_options import add_raw
-from rtit.cli.selection_options import add_json, add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 _NONE = "none"
-
 
 _EPILOG = """Examples:
   rtit lint
@@ -30,30 +26,29 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit lint [options] [FILE]"
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    add_json(group)
-    group.add_argument("--rules", action="store_true", help="List the rules, and read no file")
+    options.add_json(group)
+    options.add_flag(group, "--rules", "List the rules, and read no file")
     group = parser.add_argument_group("Rules")
-    group.add_argument(
-        "--ignore", action="append", default=[], metavar="RULE,...", help="Leave out these rules"
-    )
-    group.add_argument(
+    options.add_list(group, "--ignore", "RULE,...", "Leave out these rules")
+    options.add_value(
+        group,
         "--errata",
-        metavar="NAME,...",
-        help="Leave out what these errata excuse (default: those of the recorded processor; "
+        "NAME,...",
+        "Leave out what these errata excuse (default: those of the recorded processor; "
         f"{_NONE}: excuse nothing)",
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--psb-period",
+        "BYTES",
+        "Expect a PSB so often (default: as the recording says)",
         type=_bytes,
-        metavar="BYTES",
-        help="Expect a PSB so often (default: as the recording says)",
     )
-    add_streams(parser)
-    add_raw(parser)
+    options.add_streams(parser)
+    options.add_raw(parser)
     parser.add_general_options(rare="options for raw PT")
 
 
@@ -77,9 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
                 _show(title, finding, as_json=arguments.json)
 
     raw = arguments.raw is not None
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         period = arguments.psb_period or (None if raw else _psb_period(trace))
-        for stream in selection(arguments).select_streams(trace.streams):
+        for stream in options.selection(arguments).select_streams(trace.streams):
             errata = _errata_of(stream) if chosen is None else chosen
             title = None if raw else stream.title
             show(title, lint(stream.chunks(), psb_period=period, errata=errata))
@@ -113,7 +108,7 @@ def _rules(texts: list[str], known: set[str]) -> set[str]:
 
 
 def _errata(text: str | None) -> tuple[str, ...] | None:
-    """The errata named, None if it is left to the recording. Raises UsageError."""
+    """Return the errata of --errata, None without the option. Raises UsageError."""
     from rtit.registers.errata import erratum_name
 
     if text is None:
@@ -125,7 +120,7 @@ def _errata(text: str | None) -> tuple[str, ...] | None:
 
 
 def _errata_of(stream: Stream) -> tuple[str, ...]:
-    """Those of the processor that a stream comes from, as far as the recording says."""
+    """Return the errata of the recorded processor, () if it is unknown."""
     from rtit.registers.errata import errata_of
     from rtit.trace import Settings
 
@@ -135,9 +130,7 @@ def _errata_of(stream: Stream) -> tuple[str, ...]:
 
 
 def _psb_period(trace: Trace) -> int | None:
-    """Bytes between PSBs as the recording's event has them; 0 is also what a processor has that
-    offers no choice.
-    """
+    """Return the bytes between PSBs by the recorded event, None for the processor's default."""
     from rtit.perfdata.attr import config_value
 
     event = trace.data.intel_pt

@@ -6,9 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
-from rtit.cli.selection_options import add_json
 from rtit.errors import UsageError
 from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, describe_fields, wrmsr
 from rtit.registers.access_rules import wrmsr_faults
@@ -31,10 +30,10 @@ Exit code: 0, 1 if the write faults on the profile, 2 wrong usage
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a write does on `profile`: the reasons for #GP(0), or the value that the MSR then has.
+class WriteResult:
+    """Result of a write on `profile`: the reasons for #GP(0), or the new value of the MSR.
 
-    `changes` are the fields that differ from the value before: name, before, after.
+    `changes` are the fields that the write changes: name, before, after.
     """
 
     profile: Profile
@@ -63,18 +62,14 @@ def add_arguments(parser: CommandParser) -> None:
         "value)",
     )
     group = parser.add_argument_group("Check a write")
-    group.add_argument("--profile", metavar="NAME", help="Say whether this processor accepts it")
-    group.add_argument(
-        "--current", metavar="VALUE", help="The value before (default: the reset value)"
-    )
-    group.add_argument(
-        "--tracing", action="store_true", help="TraceEn is 1 when another register is written"
-    )
-    group.add_argument("--vmx", action="store_true", help="The write happens in VMX operation")
+    options.add_value(group, "--profile", "NAME", "Say whether this processor accepts it")
+    options.add_value(group, "--current", "VALUE", "The value before (default: the reset value)")
+    options.add_flag(group, "--tracing", "TraceEn is 1 when another register is written")
+    options.add_flag(group, "--vmx", "The write happens in VMX operation")
     group = parser.add_argument_group("Output")
-    group.add_argument("--all", action="store_true", help="Also show the fields that are 0")
-    group.add_argument("--list", action="store_true", help="List the registers")
-    add_json(group, "Print JSON")
+    options.add_flag(group, "--all", "Also show the fields that are 0")
+    options.add_flag(group, "--list", "List the registers")
+    options.add_json(group, "Print JSON")
     parser.add_general_options()
 
 
@@ -92,23 +87,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tracing and register is CTL:
         raise UsageError("--tracing is for the other registers; for CTL give --current")
     value = _value(register, arguments.value)
-    verdict = None
+    result = None
     if profile is not None:
         current = register.reset
         if arguments.current is not None:
             current = parse_value(arguments.current)
-        verdict = _judge(register, value, current, profile, arguments)
+        result = _check_write(register, value, current, profile, arguments)
     if arguments.json:
-        output.write_json(_to_json(register, value, profile, verdict), indent=2)
+        output.write_json(_to_json(register, value, profile, result), indent=2)
     else:
         _show(register, value, profile, everything=arguments.all)
-        if verdict is not None:
-            _show_verdict(verdict)
-    return int(verdict is not None and bool(verdict.faults))
+        if result is not None:
+            _show_result(result)
+    return int(result is not None and bool(result.faults))
 
 
 def _value(register: Register, words: list[str]) -> int:
-    """A number, or the reset value with fields replaced."""
+    """Return the number given, or the reset value with the fields given."""
     if not words:
         return register.reset
     if len(words) == 1 and "=" not in words[0]:
@@ -128,21 +123,21 @@ def _value(register: Register, words: list[str]) -> int:
     return register.encode(**contents)
 
 
-def _judge(
+def _check_write(
     register: Register, value: int, current: int, profile: Profile, arguments: argparse.Namespace
-) -> Verdict:
+) -> WriteResult:
     msr = _address(register)
     before = RegisterFile(ctl=int(arguments.tracing))
     before.write(msr, current)
     faults = wrmsr_faults(msr, value, current=before, profile=profile, vmx=arguments.vmx)
     if faults:
-        return Verdict(profile, faults, None, ())
+        return WriteResult(profile, faults, None, ())
     current = before.read(msr)
     wrmsr(before, msr, value, profile=profile, vmx=arguments.vmx)
     after = before.read(msr)
     old, new = register.decode(current), register.decode(after)
     changes = tuple((name, old[name], new[name]) for name in new if old[name] != new[name])
-    return Verdict(profile, (), after, changes)
+    return WriteResult(profile, (), after, changes)
 
 
 def _show(register: Register, value: int, profile: Profile | None, *, everything: bool) -> None:
@@ -160,47 +155,38 @@ def _show(register: Register, value: int, profile: Profile | None, *, everything
         output.print_line(f"  reserved, yet set: {format_set_bits(reserved)} ({reserved:#x})")
 
 
-def _show_verdict(verdict: Verdict) -> None:
-    name = verdict.profile.name
-    if verdict.faults:
+def _show_result(result: WriteResult) -> None:
+    name = result.profile.name
+    if result.faults:
         output.print_line(f"on {name} WRMSR faults, #GP(0):")
-        for reason in verdict.faults:
+        for reason in result.faults:
             output.print_line(f"  {reason}")
         return
-    output.print_line(f"on {name} WRMSR is legal; the MSR is then {verdict.after:#x}")
-    for field, before, after in verdict.changes:
+    output.print_line(f"on {name} WRMSR is legal; the MSR is then {result.after:#x}")
+    for field, before, after in result.changes:
         output.print_line(f"  {field}: {before:#x} -> {after:#x}")
 
 
 def _to_json(
-    register: Register, value: int, profile: Profile | None, verdict: Verdict | None
+    register: Register, value: int, profile: Profile | None, result: WriteResult | None
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "register": register.name,
         "address": f"{_address(register):#x}",
         "source": register.source,
         "value": f"{value:#x}",
-        "fields": [
-            {
-                "name": row.name,
-                "bits": row.bits,
-                "value": row.content,
-                "meaning": row.words,
-                "source": row.source,
-            }
-            for row in describe_fields(register, value, profile)
-        ],
+        "fields": [row.as_json() for row in describe_fields(register, value, profile)],
         "reserved": f"{value & register.reserved_mask:#x}",
     }
-    if verdict is not None:
+    if result is not None:
         answer["write"] = {
-            "profile": verdict.profile.name,
-            "legal": not verdict.faults,
-            "faults": list(verdict.faults),
-            "after": None if verdict.after is None else f"{verdict.after:#x}",
+            "profile": result.profile.name,
+            "legal": not result.faults,
+            "faults": list(result.faults),
+            "after": None if result.after is None else f"{result.after:#x}",
             "changes": [
                 {"field": name, "before": before, "after": after}
-                for name, before, after in verdict.changes
+                for name, before, after in result.changes
             ],
         }
     return answer

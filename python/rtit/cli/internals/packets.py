@@ -7,20 +7,16 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.raw_options import add_numbers, add_raw, is_piped
-from rtit.cli.selection_options import add_json, add_streams, add_timing, selection
 from rtit.errors import RtitError, UsageError
 from rtit.packets import BadBytes, Packet, describe, to_json
 
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Stream
-
 
 _EPILOG = """Examples:
   rtit packets | head -50
@@ -31,25 +27,24 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit packets [options] [FILE]"
     parser.description = "List the packets of a trace, one per line: offset, name, fields."
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    add_timing(group)
-    add_json(group)
-    add_streams(parser)
-    add_numbers(add_raw(parser))
+    options.add_timing(group)
+    options.add_json(group)
+    options.add_streams(parser)
+    options.add_numbers(options.add_raw(parser))
     parser.add_general_options(rare="options for raw PT")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; return 3 if some bytes are no packet, or the file was cut."""
-    if arguments.timing and arguments.raw is not None and is_piped(arguments.raw):
+    if arguments.timing and arguments.raw is not None and options.is_piped(arguments.raw):
         raise UsageError("--timing reads the packets twice: with --raw it needs a file, not a pipe")
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("packets", trace)
-        streams = selection(arguments).select_streams(trace.streams)
+        streams = options.selection(arguments).select_streams(trace.streams)
         with show_progress("packets", streams, prints=True):
             for stream in streams:
                 # raw PT is one stream, which has no name and perhaps no size

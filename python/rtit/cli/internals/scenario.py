@@ -1,4 +1,4 @@
-"""`rtit scenario`: events and their packets side by side, against what is expected."""
+"""`rtit scenario`: runs events, and compares their packets with those expected."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtit.cli import output
-from rtit.cli.output_file import atomic_file
+from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
-from rtit.cli.selection_options import add_json
 from rtit.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
@@ -40,21 +38,18 @@ def add_arguments(parser: CommandParser) -> None:
         help="Scenario files, directories of them, or names from --list",
     )
     group = parser.add_argument_group("Output")
-    group.add_argument(
-        "--list", action="store_true", help="List the scenarios by section of the Intel SDM"
-    )
-    group.add_argument("--syntax", action="store_true", help="Describe the format of scenarios")
-    add_json(group, "Print JSON")
+    options.add_flag(group, "--list", "List the scenarios by section of the Intel SDM")
+    options.add_flag(group, "--syntax", "Describe the format of scenarios")
+    options.add_json(group, "Print JSON")
     group.add_argument("--quiet", "-q", action="store_true", help="Print only differences")
-    group.add_argument("--raw", metavar="FILE", help="Write the bytes of the one scenario to FILE")
+    options.add_value(group, "--raw", "FILE", "Write the bytes of the one scenario to FILE")
     group = parser.add_argument_group("Processor")
-    group.add_argument("--profile", metavar="NAME", help="Run on this processor")
-    group.add_argument(
+    options.add_value(group, "--profile", "NAME", "Run on this processor")
+    options.add_list(
+        group,
         "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="Set a parameter of the unit, as in a `parameters` line; may be repeated",
+        "NAME=VALUE",
+        "Set a parameter of the unit, as in a `parameters` line; may be repeated",
     )
     parser.add_general_options()
 
@@ -92,19 +87,19 @@ def _paths(words: list[str]) -> Iterator[Path]:
             yield path
 
 
-def _loaded(paths: list[Path]) -> Iterator[Scenario | None]:
-    """Each scenario; None, and a sentence on stderr, for what is none."""
+def _load_scenarios(paths: list[Path]) -> Iterator[Scenario | None]:
+    """Yield each scenario; for a bad file print an error, and yield None."""
     from rtit.scenario import load
 
     for path in paths:
         try:
             yield load(path)
         except (ScenarioError, OSError) as error:
-            _complain(error)
+            _print_error(error)
             yield None
 
 
-def _complain(error: ScenarioError | OSError) -> None:
+def _print_error(error: ScenarioError | OSError) -> None:
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror or error}"
@@ -114,7 +109,7 @@ def _complain(error: ScenarioError | OSError) -> None:
 def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
     from rtit.scenario.report import list_by_section, scenario_to_json
 
-    loaded = list(_loaded(paths))
+    loaded = list(_load_scenarios(paths))
     scenarios = [each for each in loaded if each is not None]
     if arguments.json:
         output.write_json({"scenarios": [scenario_to_json(each) for each in scenarios]}, indent=2)
@@ -130,7 +125,7 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
     parameters = _assignments(arguments.set)
     documents: list[dict[str, Any]] = []
     different = refused = 0
-    for scenario in _loaded(paths):
+    for scenario in _load_scenarios(paths):
         if scenario is None:
             refused += 1
             continue
@@ -140,18 +135,18 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
         refused += "error" in document
         different += not document["as_expected"] and "error" not in document
         if arguments.raw:
-            with atomic_file(arguments.raw) as file:
+            with output.atomic_file(arguments.raw) as file:
                 file.write(raw)
     if arguments.json:
         as_expected = not (different or refused)
         output.write_json({"scenarios": documents, "as_expected": as_expected}, indent=2)
     elif len(paths) > 1:
-        _sum(len(paths), different, refused)
+        _print_totals(len(paths), different, refused)
     return int(bool(different or refused))
 
 
 def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
-    """Run a scenario, printing unless as JSON: what JSON has of it, and its bytes."""
+    """Run a scenario, and print it unless --json; return its JSON value and its bytes."""
     from rtit.scenario import Step, run_steps
     from rtit.scenario.report import (
         event_column_width,
@@ -161,8 +156,8 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
         step_to_json,
     )
 
-    speak = not arguments.json
-    if speak and not arguments.quiet:
+    prints = not arguments.json
+    if prints and not arguments.quiet:
         for each in format_title(scenario).splitlines():
             output.print_line(each)
     done: list[Step] = []
@@ -170,19 +165,19 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
     try:
         for step in run_steps(scenario):
             done.append(step)
-            if speak and not (arguments.quiet and step.as_expected):
+            if prints and not (arguments.quiet and step.as_expected):
                 if arguments.quiet:
                     output.print_line(f"{scenario.source}:{step.event.line}:")
                 for line in format_step(step, event_column_width(scenario)):
                     output.print_line(line)
     except ScenarioError as error:
         output.flush()
-        _complain(error)
+        _print_error(error)
         document["error"] = str(error)
     wrong = sum(not step.as_expected for step in done)
     document["events"] = [step_to_json(step) for step in done]
     document["as_expected"] = not wrong and "error" not in document
-    if speak and not arguments.quiet:
+    if prints and not arguments.quiet:
         packets = sum(len(step.lines) for step in done)
         if wrong:
             output.print_line(f"DIFFERENT: {wrong} of {len(done)} events")
@@ -191,7 +186,7 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
     return document, b"".join(step.raw for step in done)
 
 
-def _sum(total: int, different: int, refused: int) -> None:
+def _print_totals(total: int, different: int, refused: int) -> None:
     parts = [f"{different} differ"] if different else []
     parts += [f"{refused} cannot be run"] if refused else []
     output.print_line(f"{total} scenarios: {', '.join(parts) or 'all as expected'}")

@@ -6,17 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import MANY_JOBS, RARE, add_file, add_images, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.raw_options import add_raw, add_raw_code
 
 if TYPE_CHECKING:
     from rtit.trace import Trace
     from rtit.views.verify import Ranges
-
 
 _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
@@ -30,17 +27,21 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit verify [options] --truth FILE [FILE]"
     parser.epilog = _EPILOG
-    add_file(parser)
-    parser.add_argument_group("Comparison").add_argument(
-        "--truth", required=True, metavar="FILE", help="The file of rtit record --truth"
+    options.add_file(parser)
+    options.add_value(
+        parser.add_argument_group("Comparison"),
+        "--truth",
+        "FILE",
+        "The file of rtit record --truth",
+        required=True,
     )
-    add_images(parser)
-    group = add_raw(parser)
-    add_raw_code(group)
+    options.add_images(parser)
+    group = options.add_raw(parser)
+    options.add_raw_code(group)
     group.add_argument(
         "--tid", type=int, help="The thread of the packets, if the truth has several"
     )
-    parser.add_general_options(jobs=MANY_JOBS, rare=RARE)
+    parser.add_general_options(jobs=options.MANY_JOBS, rare=options.RARE)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from rtit.views.verify import verify
 
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         with show_progress("verify", trace.threads, prints=False):
             verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
         for problem in trace.image_problems:
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         if each.identical:
             text = f"identical: {each.instructions:,} instructions in {each.runs:,} runs"
             if each.repeated:
-                text += f" ({each.repeated:,} of them in more rounds of loops that have no packets)"
+                text += f" ({each.repeated:,} of them in more iterations of loops without packets)"
             if each.shortfall:
                 text += (
                     f" (a killed recording: {abs(each.shortfall):,} more were executed or traced)"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             if each.part:
                 text += f", {each.part} of what was executed"
             if each.part and each.unchecked:
-                text += f"; {each.unchecked:,} more at its end lie where nothing tells of them"
+                text += f"; {each.unchecked:,} more at its end cannot be compared"
         else:
             failed += 1
             text = f"DIFFERENT: {each.reason}"
@@ -105,7 +106,7 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
                 if found is not None:
                     into.append(found)
             if each.addr_cfg == FILTER_EN and not inside:
-                inside.append((0, 0))  # its file is not mapped: the filter lets nothing through
+                inside.append((0, 0))  # its file is not mapped: the filter excludes everything
         return inside, stops
 
     return ranges

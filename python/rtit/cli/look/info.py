@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import RARE, add_file, add_images, open_trace
 from rtit.cli.parser import CommandParser
-from rtit.cli.raw_options import add_raw
-from rtit.cli.selection_options import add_json
 from rtit.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 _MOST = 40
 _MOST_THREADS = 12
 
-
 _EPILOG = """Examples:
   rtit info crash.data
   rtit info --at 1.5s
@@ -31,28 +27,28 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit info [options] [FILE]"
     parser.description = "Show the machine, settings, buffers and files of a recording."
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    group.add_argument(
+    options.add_value(
+        group,
         "--at",
-        metavar="TIME",
-        help="Only convert one time between TSC and perf's clock: a TSC value, or a time of perf's "
+        "TIME",
+        "Only convert one time between TSC and perf's clock: a TSC value, or a time of perf's "
         "clock such as 5ns or 1.5s",
     )
-    add_json(group, "Print one JSON object")
-    add_images(parser)
-    add_raw(parser)
-    parser.add_general_options(rare=RARE)
+    options.add_json(group, "Print one JSON object")
+    options.add_images(parser)
+    options.add_raw(parser)
+    parser.add_general_options(rare=options.RARE)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary; return 3 if something is missing or lost."""
     from rtit.trace.recording.summary import summarize_recording
 
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         if arguments.at is not None:
             _convert(trace, arguments.at, as_json=arguments.json)
             return 0
@@ -81,7 +77,7 @@ def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
 
 
 def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
-    """TSC and ns of what was given. Raises UsageError."""
+    """Return a time as TSC value and as nanoseconds. Raises UsageError."""
     from decimal import Decimal
 
     number, unit = (text[:-2], 1) if text.endswith("ns") else (text[:-1], 10**9)
@@ -131,7 +127,7 @@ def _print(trace: Trace, found: RecordingSummary) -> None:
 
 
 def _threads(buffer: BufferSummary) -> None:
-    """How many bytes each has, the largest first, unless the title says whose all are."""
+    """Print the bytes of each thread, the largest first, unless the title names the thread."""
     if all(each.title in buffer.title for each in buffer.threads):
         return
     for each in buffer.threads[:_MOST_THREADS]:

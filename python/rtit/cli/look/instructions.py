@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, add_reading, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
-from rtit.errors import UsageError
 from rtit.views.field_names import DETAILED_FIELDS, NATIVE_FIELDS
 
 _DEFAULT = "tid,ip,sym,asm"
@@ -25,36 +22,35 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit instructions [options] [FILE]"
     parser.description = "List the executed instructions of a recording, one per line, in order."
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    group.add_argument(
+    options.add_value(
+        group,
         "--fields",
-        metavar="LIST",
-        help=f"Comma-separated columns (default: {_DEFAULT})\n"
+        "LIST",
+        f"Comma-separated columns (default: {_DEFAULT})\n"
         f"fast: {' '.join(NATIVE_FIELDS)}\nslow: {' '.join(DETAILED_FIELDS)}\n"
         "'rtit help fields' explains each",
     )
-    group.add_argument(
-        "--merge",
-        action="store_true",
-        help="Sort all threads by time (default: one thread after the other)",
+    options.add_flag(
+        group, "--merge", "Sort all threads by time (default: one thread after the other)"
     )
-    add_ends(group)
-    add_code(add_streams(parser))
-    add_reading(parser)
+    options.add_ends(group)
+    options.add_code(options.add_streams(parser))
+    options.add_reading(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; return 3 if something could not be decoded."""
     from rtit.views.instructions import list_instructions
 
-    fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _RAW))
-    with open_trace(arguments) as trace:
+    default = _DEFAULT if arguments.raw is None else _RAW
+    fields = options.parse_fields(arguments.fields or default, _ALL)
+    with options.open_trace(arguments) as trace:
         gaps = IncompleteReport("instructions", trace)
-        wanted = selection(arguments)
+        wanted = options.selection(arguments)
         streams = trace.select(wanted)
         with show_progress("instructions", streams, prints=True):
             for text in list_instructions(
@@ -65,14 +61,3 @@ def run(arguments: argparse.Namespace) -> int:
         gaps.print_spans()
         gaps.print_images()
         return gaps.exit_code()
-
-
-def parse_fields(text: str) -> list[str]:
-    """Return the fields named. Raises UsageError for others."""
-    fields = [name.strip() for name in text.split(",") if name.strip()]
-    for name in fields:
-        if name not in _ALL:
-            raise UsageError(f"--fields: unknown field {name!r}", hint=f"fields: {' '.join(_ALL)}")
-    if not fields:
-        raise UsageError("--fields: no field given", hint=f"fields: {' '.join(_ALL)}")
-    return fields

@@ -1,4 +1,7 @@
-"""`rtit record [options] -- PROGRAM ARGS`: runs a program and records it."""
+"""`rtit record [options] -- PROGRAM ARGS`: runs a program and records it.
+
+Progress and a summary go to standard error; --json writes the summary as a JSON object.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,162 @@ import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rtit.cli import output
-from rtit.cli.child_process import add_qemu_env, ending_signals, wait_for_program
-from rtit.cli.look.recording_progress import RecordingProgress, summary_json
+from rtit.capture.session import STOPPED_BY_FULL_DISK
+from rtit.cli import options, output
 from rtit.cli.parser import CommandParser
+from rtit.cli.progress import StatusLine
+from rtit.cli.signals import ending_signals, wait_for_program
 from rtit.readable import format_json
 
 if TYPE_CHECKING:
-    from rtit.capture.store.size_limits import SizeLimits
+    from types import TracebackType
+
+    from rtit.capture.backends import BackendChoice
+    from rtit.capture.request import SizeLimits
+    from rtit.capture.session import Recording, RecordingSession
     from rtit.unit.time_model import TimeModel
+
+_LARGE = 1 << 30
+"""Bytes of PT from which a recording counts as large."""
+_HINTS = {
+    "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
+    "qemu": "",
+    "perf": "",
+}
+
+
+class RecordingProgress:
+    """A line with the rate while a recording runs, and a summary at its end."""
+
+    def __init__(self, stream: TextIO, choice: BackendChoice, *, quiet: bool = False) -> None:
+        self._stream = stream
+        self._choice = choice
+        self._quiet = quiet
+        self._line = StatusLine(stream, also_files=True)
+        self._large = _LARGE
+        self._warned_of_disk = False
+
+    def __enter__(self) -> RecordingProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._line.clear()
+
+    def update(self, session: RecordingSession) -> None:
+        """Show the state of the recording if it is time to."""
+        self._warn_of_disk(session.stopped)
+        if self._quiet or not self._line.is_due():
+            return
+        totals = session.totals
+        if totals.pt_bytes >= self._large and session.stopped is None:
+            self._warn_of_size(totals.pt_bytes)
+        if self._choice.backend == "perf":
+            self._line.show(f"recording: {totals.pt_bytes:,} bytes of perf.data")
+            return
+        rate = totals.clock / self._line.seconds
+        self._line.show(
+            f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
+            f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s"
+            f"{_HINTS[self._choice.backend]}"
+        )
+
+    def _warn_of_disk(self, stopped: str | None) -> None:
+        """Warn once, also with --quiet, that recording has stopped for lack of space."""
+        if stopped == STOPPED_BY_FULL_DISK and not self._warned_of_disk:
+            self._warned_of_disk = True
+            self._line.clear()
+            text = "rtit record: warning: the disk is nearly full: recording has stopped"
+            output.print_line(text, to=self._stream)
+
+    def _warn_of_size(self, size: int) -> None:
+        """Warn on a terminal each time that the size has doubled."""
+        while self._large <= size:
+            self._large *= 2
+        if self._stream.isatty():
+            rate = size / self._line.seconds
+            self._line.clear()
+            output.print_line(
+                f"rtit record: warning: {size / 1e9:.1f} GB so far, {rate / 1e6:.1f} MB more each "
+                "second; --max-size and --snapshot bound that",
+                to=self._stream,
+            )
+
+    def summary(self, recording: Recording) -> None:
+        """Print every warning, and one line about the recording."""
+        self._line.clear()
+        self._warn_of_disk(recording.stopped)
+        for warning in recording.warnings:
+            output.print_line(f"rtit record: warning: {warning}", to=self._stream)
+        if self._quiet:
+            return
+        if recording.stopped is not None:
+            text = f"[ rtit record: stopped {recording.stopped}; the program ran on ]"
+            output.print_line(text, to=self._stream)
+        output.print_line(summary_line(recording, self._choice), to=self._stream)
+
+
+def summary_line(recording: Recording, choice: BackendChoice) -> str:
+    """Return the summary; it says how the program ended unless its exit code is 0."""
+    threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
+    counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
+    parts = [
+        _traced(recording)
+        if not recording.counted
+        else f"{counts} of {threads} executed, {_traced(recording)}"
+        if recording.partial
+        else f"{counts} of {threads} as {_traced(recording)}"
+    ]
+    if recording.ending is not None and recording.ending.status:
+        parts.append(f"ended by {recording.ending}" if recording.ending.signal
+                     else f"ended with {recording.ending}")  # fmt: skip
+    parts.append(f"{choice.backend}: {choice.reason}")
+    return f"[ rtit record: {'; '.join(parts)} ]"
+
+
+def _traced(recording: Recording) -> str:
+    size = f"{recording.pt_bytes:,} bytes of PT"
+    if not (recording.counted and recording.partial):
+        return f"{size} in {recording.path}"
+    instructions, branches = recording.traced_instructions, recording.traced_branches
+    if instructions is None:
+        return f"of which {size} are in {recording.path}"
+    traced = f"of them {instructions:,} instructions, {branches:,} branches traced"
+    return f"{traced} as {size} in {recording.path}"
+
+
+def summary_json(recording: Recording, choice: BackendChoice, command: list[str]) -> dict[str, Any]:
+    """Return the object of --json, which `rtit help json` describes."""
+    ending = recording.ending
+    fault = ending.fault if ending is not None else None
+    return {
+        "file": str(recording.path),
+        "command": command,
+        "backend": choice.backend,
+        "why": choice.reason,
+        "exit_code": recording.exit_code,
+        "ended": None if ending is None else str(ending),
+        "signal": None if ending is None else ending.signal,
+        "fault": None
+        if fault is None
+        else {"ip": fault.ip, "address": fault.address, "si_code": fault.code},
+        "executed_instructions": recording.instructions if recording.counted else None,
+        "executed_branches": recording.branches if recording.counted else None,
+        "traced_instructions": recording.traced_instructions,
+        "traced_branches": recording.traced_branches,
+        "partial": recording.partial,
+        "threads": recording.threads if recording.counted else None,
+        "pt_bytes": recording.pt_bytes,
+        "stopped": recording.stopped,
+        "warnings": list(recording.warnings),
+    }
+
 
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
 _EPILOG = """Exit code: that of the program. Time is modelled (1 ns per instruction, or as --cpi and
@@ -58,10 +206,11 @@ def add_arguments(parser: CommandParser) -> None:
         "and the exit code is 0",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="No progress and no summary")
-    group.add_argument(
+    options.add_value(
+        group,
         "--json",
-        metavar="FILE",
-        help="Also write how the recording and the program ended, as one JSON object ('rtit help "
+        "FILE",
+        "Also write how the recording and the program ended, as one JSON object ('rtit help "
         "json'; -: to standard output, after the program's own)",
     )
     _add_limits(parser)
@@ -78,23 +227,21 @@ def add_arguments(parser: CommandParser) -> None:
 
 def _add_limits(parser: CommandParser) -> None:
     group = parser.add_argument_group("How much")
-    group.add_argument(
+    options.add_list(
+        group,
         "--filter",
-        action="append",
-        default=[],
-        metavar="FILTER",
-        help="Trace one address range: 'filter main @ ./program'; or stop at one: 'tracestop f @ "
+        "FILTER",
+        "Trace one address range: 'filter main @ ./program'; or stop at one: 'tracestop f @ "
         "./program'",
     )
-    group.add_argument(
-        "--start-at",
-        metavar="WHERE",
-        help="Start at FUNCTION[@FILE] or after N instructions",
+    options.add_value(
+        group, "--start-at", "WHERE", "Start at FUNCTION[@FILE] or after N instructions"
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--stop-at",
-        metavar="WHERE",
-        help="Stop at FUNCTION[@FILE], after N instructions, or +N after the start",
+        "WHERE",
+        "Stop at FUNCTION[@FILE], after N instructions, or +N after the start",
     )
     group.add_argument(
         "--snapshot",
@@ -104,10 +251,11 @@ def _add_limits(parser: CommandParser) -> None:
         help=f"Keep only the last SIZE bytes of each thread (default: {_DEFAULT_SNAPSHOT}). "
         "Written when recording ends, also after a crash, and on SIGUSR2",
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--max-size",
-        metavar="SIZE",
-        help="Stop recording at this file size (512K, 64M, 1G); the program continues. Recording "
+        "SIZE",
+        "Stop recording at this file size (512K, 64M, 1G); the program continues. Recording "
         "stops in any case, except with perf, when less than 1 GiB or 5%% of the disk is free",
     )
 
@@ -129,35 +277,33 @@ def _add_methods(parser: CommandParser) -> None:
         metavar="EVENT",
         help="Trace settings as in perf: intel_pt/cyc,mtc_period=3,noretcomp/u",
     )
-    group.add_argument(
-        "--no-aslr",
-        action="store_true",
-        help="Load at fixed addresses, so that two runs are comparable",
-    )
+    options.add_flag(group, "--no-aslr", "Load at fixed addresses, so that two runs are comparable")
 
 
 def _add_rare(parser: CommandParser) -> None:
     group = parser.add_rare_group("Modelled time and CPUs")
-    group.add_argument(
-        "--cpi", default="1", metavar="N", help="Core cycles an instruction takes (default: 1)"
+    options.add_value(
+        group, "--cpi", "N", "Core cycles an instruction takes (default: 1)", default="1"
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--core-clock",
-        default="1GHz",
-        metavar="FREQUENCY",
-        help="Core frequency, which CBR packets report, in steps of 100 MHz (default: 1GHz); the "
+        "FREQUENCY",
+        "Core frequency, which CBR packets report, in steps of 100 MHz (default: 1GHz); the "
         "TSC runs at 1 GHz",
+        default="1GHz",
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--cpus",
-        type=int,
-        default=0,
-        metavar="N",
-        help="Let the threads share N CPUs, each with a buffer, as perf records machines (ptrace; "
+        "N",
+        "Let the threads share N CPUs, each with a buffer, as perf records machines (ptrace; "
         "default: one buffer for each thread)",
+        default=0,
+        type=int,
     )
     group = parser.add_rare_group("Files for rtit verify")
-    group.add_argument("--truth", metavar="FILE", help="Also write the path that the tracer saw")
+    options.add_value(group, "--truth", "FILE", "Also write the path that the tracer saw")
     group.add_argument(
         "--truth-format",
         dest="truth_form",
@@ -165,10 +311,11 @@ def _add_rare(parser: CommandParser) -> None:
         help="hashes: one for each million instructions (default with qemu); runs: everything, to "
         "see where a decoded path diverges",
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--events",
-        metavar="FILE",
-        help="Also write the tracer's events, to run the trace unit over them again",
+        "FILE",
+        "Also write the tracer's events, to run the trace unit over them again",
     )
     group = parser.add_rare_group(
         "With --backend perf (real time; not yet tried on hardware; see rtit doctor)"
@@ -182,21 +329,20 @@ def _add_rare(parser: CommandParser) -> None:
         metavar="PAGES[,AUXPAGES]",
         help="Buffers of the kernel, as perf spells them: ,64M",
     )
-    group.add_argument(
+    options.add_list(
+        group,
         "--perf-option",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="One more option for perf record, in one word with its value, such as "
+        "OPTION",
+        "One more option for perf record, in one word with its value, such as "
         "--perf-option=-C0-3 or --perf-option=--switch-output=1G; may be repeated",
     )
-    add_qemu_env(parser.add_rare_group("With --backend qemu"))
+    options.add_qemu_env(parser.add_rare_group("With --backend qemu"))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; return the program's exit code, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose_backend, start_with_choice
-    from rtit.capture.private_files import ReservedOutput
+    from rtit.capture.output_files import ReservedOutput
     from rtit.capture.request import RecordRequest, check_distinct
     from rtit.errors import UsageError
 
@@ -281,8 +427,7 @@ def _pids(text: str) -> list[int]:
 
 def _extent(arguments: argparse.Namespace) -> SizeLimits:
     """Return how much of the trace is kept. Raises UsageError."""
-    from rtit.capture.store.size_limits import SizeLimits
-    from rtit.capture.store.sizes import parse_size
+    from rtit.capture.request import SizeLimits, parse_size
 
     snapshot, max_size = arguments.snapshot, arguments.max_size
     return SizeLimits(
@@ -293,7 +438,7 @@ def _extent(arguments: argparse.Namespace) -> SizeLimits:
 
 def _time_model(arguments: argparse.Namespace) -> TimeModel:
     """Return the model of time. Raises UsageError."""
-    from rtit.capture.clocks import make_time_model, parse_cpi, parse_frequency
+    from rtit.capture.options import make_time_model, parse_cpi, parse_frequency
 
     return make_time_model(
         cpi=parse_cpi(arguments.cpi), core_hz=parse_frequency(arguments.core_clock)

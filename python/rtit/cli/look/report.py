@@ -1,4 +1,4 @@
-"""`rtit report FILE`: a summary of what ran."""
+"""`rtit report FILE`: summarizes a recording."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import AMBIGUOUS, EXIT_CODE
-from rtit.cli.input_options import MANY_JOBS, add_file, add_reading, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.selection_options import add_json, add_streams, count, selection
 
 if TYPE_CHECKING:
     from rtit.trace import Trace
@@ -28,7 +26,6 @@ _STREAMS = 40
 _PROCESSES = 100
 """Most lines of each kind; --json has all."""
 
-
 _EPILOG = """Examples:
   rtit report
   rtit report --top 50 --comm worker crash.data
@@ -37,17 +34,16 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit report [options] [FILE]"
     parser.description = "Summarize a recording: processes, threads, hot functions, faults, losses."
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    group.add_argument(
-        "--top", type=count, default=15, metavar="N", help="Show N functions (default: 15)"
+    options.add_value(
+        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.count
     )
-    add_json(group, "Print one JSON object")
-    add_streams(parser)
-    add_reading(parser, jobs=MANY_JOBS)
+    options.add_json(group, "Print one JSON object")
+    options.add_streams(parser)
+    options.add_reading(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.views.statistics import compute_statistics
     from rtit.views.trace_tail import find_crashes
 
-    with open_trace(arguments) as trace:
-        streams = trace.select(selection(arguments))
+    with options.open_trace(arguments) as trace:
+        streams = trace.select(options.selection(arguments))
         with show_progress("report", streams, prints=False):
             found = compute_statistics(trace, streams, None if arguments.json else _MOST)
         faults = find_crashes(trace, streams)
@@ -78,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_warnings(trace: Trace, found: Statistics) -> None:
-    """Print first what limits all figures below, and what to do about it."""
+    """Print, before all figures, what limits them, and the remedy."""
     if trace.incomplete:
         output.print_line(f"warning: the recording is incomplete: {trace.incomplete}")
         output.print_line(f"  decoding what is there (exit code {EXIT_CODE})")
@@ -96,7 +92,7 @@ def _print_warnings(trace: Trace, found: Statistics) -> None:
         f"warning: {share} of the trace was not decoded: the code of {path}{more} is missing "
         f"({reason})"
     )
-    output.print_line(f"  give its new place:  rtit report --map {path}=PATH")
+    output.print_line(f"  say where it is:  rtit report --map {path}=PATH")
 
 
 def _print_head(trace: Trace, roots: Sequence[ProcessNode], faults: Sequence[Crash]) -> None:
@@ -149,9 +145,9 @@ def _print_functions(found: Statistics, top: int) -> None:
         output.print_line(f"{'instructions':>14} {'share':>7}  function")
     whole = found.instructions or 1
     for (name, module), number in found.functions.most_common(top):
-        place = PurePath(module).name or "unknown"
+        file = PurePath(module).name or "unknown"
         output.print_line(
-            f"{number:14,} {number / whole:7.1%}  {f'{name} ({place})' if name else place}"
+            f"{number:14,} {number / whole:7.1%}  {f'{name} ({file})' if name else file}"
         )
     _print_rest(len(found.functions) - top, "functions")
     output.print_line()
@@ -200,7 +196,9 @@ def _print_rest(count: int, what: str) -> None:
 
 
 def _print_fault(fault: Crash) -> None:
-    place = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
-    output.print_line(f"  fault: thread {fault.tid}: {fault.ending} in {place}: {fault.assembly}")
+    location = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
+    output.print_line(
+        f"  fault: thread {fault.tid}: {fault.ending} in {location}: {fault.assembly}"
+    )
     for number, (caller, called) in enumerate(fault.last_calls(_CALLS)):
         output.print_line(f"    {'' if number else 'last calls:':11} {caller} -> {called}")

@@ -1,66 +1,108 @@
-"""The part that `branches`, `blocks` and `edges` share: their options, and the listing itself."""
+"""`rtit branches`, `blocks`, `edges` and `events`: lists rows of each stream of a recording."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.selection_options import (
-    add_code,
-    add_ends,
-    add_json,
-    add_streams,
-    add_timing,
-    selection,
-)
+
+_DESCRIPTIONS = {
+    "branches": "List every branch and other transfer, one per line.",
+    "blocks": "List every contiguous run of executed instructions, one per line.",
+    "edges": "Count how often each branch went where, one line for each edge.",
+    "events": "List interrupts, transactions, PTWRITEs, power events, one per line.",
+}
+_EPILOGS = {
+    "branches": """Examples:
+  rtit branches --function main | less
+  rtit branches --fields time,source,target --head 100 --json
+""",
+    "blocks": """Examples:
+  rtit blocks --function main | less
+  rtit blocks --tail 20 --timing crash.data
+""",
+    "edges": """Examples:
+  rtit edges --top 20
+  rtit edges --function main --json
+""",
+    "events": """Examples:
+  rtit events
+  rtit events --function main --json
+""",
+}
 
 
-def add_output(parser: CommandParser, *, ordered: bool) -> argparse._ArgumentGroup:
-    """Declare FILE and the output options, those of rows in order too; return their group."""
-    add_file(parser)
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    from rtit.views.field_names import BRANCH_FIELDS
+
+    command = parser.get_default("command")
+    parser.description, parser.epilog = _DESCRIPTIONS[command], _EPILOGS[command]
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
-    if ordered:
-        add_ends(group, "rows")
-        add_timing(group)
-    add_json(group)
-    return group
+    if command != "edges":
+        options.add_ends(group, "events" if command == "events" else "rows")
+    if command in ("branches", "blocks"):
+        options.add_timing(group)
+    options.add_json(group)
+    if command == "branches":
+        help_text = f"Comma-separated columns of: {' '.join(BRANCH_FIELDS)} (default: %(default)s)"
+        default = "source,target,kind"
+        options.add_value(group, "--fields", "LIST", help_text, default=default)
+    if command == "edges":
+        help_text = "Only the N most frequent of each thread or CPU"
+        options.add_value(group, "--top", "N", help_text, type=options.count)
+    options.add_code(options.add_streams(parser))
+    if command == "edges":
+        options.add_max_edges(parser)
+    options.add_reading(parser, jobs=options.MANY_JOBS if command == "edges" else options.ONE_JOB)
 
 
-def add_selection(parser: CommandParser) -> None:
-    """Declare the options that select rows."""
-    add_code(add_streams(parser))
-
-
-def list_rows(
-    command: str,
-    lines: Callable[..., Iterator[bytes]],
-    arguments: argparse.Namespace,
-    missing: Sequence[str] = (),
-) -> int:
-    """Print `lines` of each stream, then the sentences in `missing`; return the exit code."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the rows; return 3 if something could not be decoded."""
     from rtit.trace.tables.selection import SelectedRanges
 
-    options = {"timing": True} if getattr(arguments, "timing", False) else {}
-    with open_trace(arguments) as trace:
-        gaps = IncompleteReport(command, trace)
-        wanted = selection(arguments)
+    uncounted: list[str] = []
+    lines = _formatter(arguments, uncounted.append)
+    with options.open_trace(arguments) as trace:
+        gaps = IncompleteReport(arguments.command, trace)
+        wanted = options.selection(arguments)
         streams = trace.select(wanted)
         SelectedRanges(wanted, trace.images).check(
             pid for stream in streams for pid in stream.space_pids
         )
-        with show_progress(command, streams, prints=True):
+        with show_progress(arguments.command, streams, prints=True):
             for stream in streams:
-                for part in lines(trace, stream, wanted, as_json=arguments.json, **options):
+                for part in lines(trace, stream, wanted):
                     output.write_lines(part)
                 gaps.collect(stream)
         output.flush()
         gaps.print_spans()
         gaps.print_images()
-        for text in missing:
+        for text in uncounted:
             gaps.report(text)
         return gaps.exit_code()
+
+
+def _formatter(
+    arguments: argparse.Namespace, warn: Callable[[str], None]
+) -> Callable[..., Iterator[bytes]]:
+    """Return the function that formats the rows of a stream, with the options of its command."""
+    from rtit.views import row_formatting
+    from rtit.views.field_names import BRANCH_FIELDS
+
+    as_json = arguments.json
+    if arguments.command == "events":
+        return partial(row_formatting.format_events, as_json=as_json)
+    if arguments.command == "edges":
+        return partial(row_formatting.format_edges, as_json=as_json, top=arguments.top, warn=warn)
+    timing = arguments.timing
+    if arguments.command == "blocks":
+        return partial(row_formatting.format_blocks, as_json=as_json, timing=timing)
+    fields = options.parse_fields(arguments.fields, BRANCH_FIELDS)
+    return partial(row_formatting.format_branches, as_json=as_json, timing=timing, fields=fields)

@@ -9,20 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit import __version__
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import (
-    MANY_JOBS,
-    add_max_edges,
-    add_reading,
-    check_map,
-    open_trace,
-)
-from rtit.cli.output_file import add_dso, add_output, write
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.raw_options import is_raw
-from rtit.cli.selection_options import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +20,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
-
-_EPILOG = """A line ran as often as the most frequent of the places where its code begins;
+_EPILOG = """A line ran as often as the most frequent of the addresses where its code begins;
 a branch is a conditional branch instruction, with two outcomes.
 
 Examples:
@@ -59,32 +48,28 @@ def add_arguments(parser: CommandParser) -> None:
         help="html: one page; lcov: for genhtml; cobertura: XML; drcov: blocks; afl: edge bitmap "
         "(default: text)",
     )
-    add_output(group)
-    add_dso(group, "the program")
-    group.add_argument(
-        "--diff-from",
-        action="append",
-        default=[],
-        metavar="BASE",
-        help="Only what ran in none of these recordings; may be repeated",
+    options.add_output(group)
+    options.add_dso(group, "the program")
+    options.add_list(
+        group, "--diff-from", "BASE", "Only what ran in none of these recordings; may be repeated"
     )
-    add_streams(parser)
-    add_max_edges(parser)
-    add_reading(parser, jobs=MANY_JOBS)
+    options.add_streams(parser)
+    options.add_max_edges(parser)
+    options.add_reading(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the coverage; return 3 if something could not be decoded."""
-    raw = is_raw(arguments)
+    raw = options.is_raw(arguments)
     if raw and arguments.files:
         raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
     matched: set[str] = set()
     found = _gather(arguments, [None] if raw else arguments.files or ["perf.data"], matched)
     if arguments.diff_from:
         found = found.minus(_gather(arguments, arguments.diff_from, matched))
-    check_map(arguments, matched)
+    options.check_map(arguments, matched)
     found.files = _chosen(found, arguments.dso)
-    write(arguments.output, _parts(arguments.format, found))
+    output.write(arguments.output, _parts(arguments.format, found))
     for line in found.losses:
         output.print_error("coverage", f"missing: {line}")
     return EXIT_CODE if found.has_gaps else 0
@@ -100,8 +85,8 @@ def _gather(
     for name in names:
         arguments.file, arguments.input = name, None
         with ExitStack() as stack:
-            trace = stack.enter_context(open_trace(arguments, matched))
-            streams = trace.by_thread(selection(arguments))
+            trace = stack.enter_context(options.open_trace(arguments, matched))
+            streams = trace.by_thread(options.selection(arguments))
             stack.enter_context(show_progress("coverage", streams, prints=False))
             result.add(build_profile(trace, streams), trace.path)
     return result
@@ -120,12 +105,10 @@ def _chosen(found: Coverage, names: list[str]) -> list[FileCoverage]:
 
 def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage import source_files
-    from rtit.coverage.formats.afl import afl_map
+    from rtit.coverage.formats.blocks import afl_map, drcov_log
     from rtit.coverage.formats.cobertura import cobertura_report
-    from rtit.coverage.formats.drcov import drcov_log
     from rtit.coverage.formats.html import html_report
-    from rtit.coverage.formats.lcov import lcov_report
-    from rtit.coverage.formats.text import text_report
+    from rtit.coverage.formats.lines import lcov_report, text_report
     from rtit.readable import escape_control_characters
 
     if kind == "drcov":

@@ -1,4 +1,4 @@
-"""`rtit diff A B`: where two recordings diverge, and what ran more often in one."""
+"""`rtit diff A B`: prints where two recordings diverge, and the counts that differ."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import (
-    MANY_JOBS,
-    RARE,
-    add_images,
-    add_max_edges,
-    check_map,
-    open_trace,
-)
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.raw_options import add_cpu_model, add_raw_code
-from rtit.cli.selection_options import add_json, add_streams, count, selection
 from rtit.diff.difference import DEFAULT_STEPS, DEFAULT_TOP
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.trace import Trace
-
 
 _EPILOG = """Exit code: 0 for the same path, 1 for different paths or a failure, 2 for wrong usage,
 3 for the same path as far as it could be decoded.
@@ -44,24 +33,26 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument("first", metavar="A", help="A recording")
     group.add_argument("second", metavar="B", help="Another recording of the same program")
     group = parser.add_argument_group("Output")
-    group.add_argument(
+    options.add_value(
+        group,
         "--context",
-        type=int,
+        "N",
+        f"Show N instructions before and after the divergence (default: {DEFAULT_STEPS})",
         default=DEFAULT_STEPS,
-        metavar="N",
-        help=f"Show N instructions before and after the divergence (default: {DEFAULT_STEPS})",
+        type=int,
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--top",
-        type=count,
+        "N",
+        f"Show N functions and calls with different counts (default: {DEFAULT_TOP})",
         default=DEFAULT_TOP,
-        metavar="N",
-        help=f"Show N functions and calls with different counts (default: {DEFAULT_TOP})",
+        type=options.count,
     )
-    add_json(group, "Print one JSON object")
-    add_streams(parser)
-    add_images(parser)
-    add_max_edges(parser, calls=True)
+    options.add_json(group, "Print one JSON object")
+    options.add_streams(parser)
+    options.add_images(parser)
+    options.add_max_edges(parser, calls=True)
     group = parser.add_rare_group("Raw PT (instead of recordings)")
     group.add_argument(
         "--raw",
@@ -69,15 +60,15 @@ def add_arguments(parser: CommandParser) -> None:
         const=True,
         help="A and B are the packets of one logical processor each, which ran the same code",
     )
-    add_cpu_model(group)
-    add_raw_code(group)
-    parser.add_general_options(jobs=MANY_JOBS, rare=RARE)
+    options.add_cpu_model(group)
+    options.add_raw_code(group)
+    parser.add_general_options(jobs=options.MANY_JOBS, rare=options.RARE)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference; return 1 if the paths diverge."""
     from rtit.diff.diff_traces import diff_traces
-    from rtit.diff.output import difference_json, format_difference
+    from rtit.diff.difference import difference_json, format_difference
 
     if arguments.context < 1:
         raise UsageError(f"--context {arguments.context}: expected a number from 1 on")
@@ -87,8 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
             stack.enter_context(_open(arguments, name, matched))
             for name in (arguments.first, arguments.second)
         )
-        check_map(arguments, matched)
-        chosen = selection(arguments)
+        options.check_map(arguments, matched)
+        chosen = options.selection(arguments)
         streams = left.select(chosen, always_split=True), right.select(chosen, always_split=True)
         with show_progress("diff", [*streams[0], *streams[1]], prints=False):
             found = diff_traces(left, right, streams, steps=arguments.context)
@@ -106,4 +97,4 @@ def _open(arguments: argparse.Namespace, name: str, matched: set[str]) -> Trace:
     raw = arguments.raw is not None
     arguments.raw = name if raw else None
     arguments.file, arguments.input = None if raw else name, None
-    return open_trace(arguments, matched)
+    return options.open_trace(arguments, matched)

@@ -10,9 +10,8 @@ import tempfile
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, add_images, open_trace
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _LAST = 1_000_000
 
-
 _EPILOG = """Examples:
   rtit gdb crash.data
   rtit gdb --batch --ex 'break write' --ex reverse-continue --ex bt
@@ -35,44 +33,41 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit gdb [options] [FILE]"
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Debugger")
-    group.add_argument(
-        "--ex",
-        action="append",
-        default=[],
-        metavar="COMMAND",
-        help="Run this gdb command first; may be repeated",
-    )
-    group.add_argument("--batch", action="store_true", help="Exit after these commands")
-    group.add_argument(
+    options.add_list(group, "--ex", "COMMAND", "Run this gdb command first; may be repeated")
+    options.add_flag(group, "--batch", "Exit after these commands")
+    options.add_value(
+        group,
         "--gdb",
+        "COMMAND",
+        "The gdb to start, with options if needed (default: gdb)",
         default="gdb",
-        metavar="COMMAND",
-        help="The gdb to start, with options if needed (default: gdb)",
     )
-    group.add_argument(
+    options.add_value(
+        group,
         "--listen",
-        metavar="[HOST:]PORT",
-        help="Start no gdb, wait for one (target remote HOST:PORT); port 0 takes any",
+        "[HOST:]PORT",
+        "Start no gdb, wait for one (target remote HOST:PORT); port 0 takes any",
     )
     group = parser.add_argument_group("Selection")
-    group.add_argument(
+    options.add_value(
+        group,
         "--tid",
-        type=int,
-        metavar="TID",
-        help="Look at this thread first, and at its process (default: the thread that crashed, or "
+        "TID",
+        "Look at this thread first, and at its process (default: the thread that crashed, or "
         "the first)",
-    )
-    group.add_argument(
-        "--last",
         type=int,
-        default=_LAST,
-        metavar="N",
-        help=f"Give gdb the last N instructions of each thread, which it holds in memory (default: "
+    )
+    options.add_value(
+        group,
+        "--last",
+        "N",
+        f"Give gdb the last N instructions of each thread, which it holds in memory (default: "
         f"{_LAST:,})",
+        default=_LAST,
+        type=int,
     )
     group.add_argument(
         "--format",
@@ -80,7 +75,7 @@ def add_arguments(parser: CommandParser) -> None:
         help="pt: packets, which gdb decodes; bts: blocks, which rtit has decoded (default: pt, if "
         "gdb was built with libipt)",
     )
-    add_images(parser)
+    options.add_images(parser)
     parser.add_general_options(rare="options for JIT code, kernels and guests")
 
 
@@ -101,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_note(f"{debugger.argv[0]} was built without libipt: it gets blocks, not packets")
         if form == "pt":
             raise UsageError(f"{debugger.argv[0]} cannot read packets; use --format bts")
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         target = Target(
             trace,
             arguments.tid,
@@ -116,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         target.report_extent(target.tid)
         code = 0
         if debugger is not None:
-            code = _attached(debugger, target, arguments)
+            code = _run_gdb(debugger, target, arguments)
         elif listener is not None:
             with listener:
                 _listen(listener, target)
@@ -135,8 +130,8 @@ def _listen(listener: socket.socket, target: Target) -> None:
     serve_connection(connection, target)
 
 
-def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
-    """Run gdb on this terminal, beside the server; its exit code."""
+def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
+    """Run gdb on this terminal and serve it; return the exit code."""
     import socket as sockets
 
     main = target.program.main
@@ -148,13 +143,13 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
         number = os.open(folder, os.O_PATH)
         stack.callback(os.close, number)
         # The path of a socket has some hundred bytes at most, which TMPDIR alone may have.
-        place = f"/proc/{os.getpid()}/fd/{number}/socket"
-        listener.bind(place)
+        socket_path = f"/proc/{os.getpid()}/fd/{number}/socket"
+        listener.bind(socket_path)
         listener.listen(1)
         program = main.path if main is not None else None
-        command = debugger.command(place, program, arguments.ex, batch=arguments.batch)
+        command = debugger.command(socket_path, program, arguments.ex, batch=arguments.batch)
         with subprocess.Popen(command) as gdb:
-            # The keyboard sends Ctrl-C to both, and it is meant for gdb; what ends us ends gdb too.
+            # The terminal sends Ctrl-C to both, and gdb handles it; other signals end both.
             handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
             ended: list[int] = []
 
@@ -177,11 +172,11 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
         return 1 if gdb.returncode else 0
 
 
-def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
-    """Whoever connects, one after the other: `target remote` may be said again."""
+def _serve(listener: socket.socket, target: Target, is_running: Callable[[], bool]) -> None:
+    """Serve one connection after the other: a user may repeat `target remote`."""
     from rtit.gdb.server import accept_connection, serve_connection
 
-    while (connection := accept_connection(listener, going_on)) is not None:
+    while (connection := accept_connection(listener, is_running)) is not None:
         serve_connection(connection, target)
 
 

@@ -8,19 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rtit import __version__
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import (
-    MANY_JOBS,
-    add_file,
-    add_max_edges,
-    add_reading,
-    open_trace,
-)
-from rtit.cli.output_file import add_dso, add_output, write
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.selection_options import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +44,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit profile [options] --for TOOL [FILE]"
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--for",
@@ -63,15 +54,15 @@ def add_arguments(parser: CommandParser) -> None:
         choices=[*_ONE, "pprof", "callgrind", "perf"],
         help="The tool that reads the profile: bolt, autofdo, llvm, pprof, callgrind or perf",
     )
-    add_output(group)
-    add_dso(
+    options.add_output(group)
+    options.add_dso(
         group,
         "for bolt, autofdo and llvm the program, or of several each its own FILE.NAME; for pprof, "
         "callgrind and perf all",
     )
-    add_streams(parser)
-    add_max_edges(parser, calls=True)
-    add_reading(parser, jobs=MANY_JOBS)
+    options.add_streams(parser)
+    options.add_max_edges(parser, calls=True)
+    options.add_reading(parser, jobs=options.MANY_JOBS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     tool = arguments.tool
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf writes all binaries: --dso does not go with it")
-    with open_trace(arguments) as trace:
-        wanted = selection(arguments)
+    with options.open_trace(arguments) as trace:
+        wanted = options.selection(arguments)
         streams = trace.by_thread(wanted)
         with show_progress("profile", streams, prints=False):
             found = build_profile(trace, streams)
@@ -99,22 +90,21 @@ def run(arguments: argparse.Namespace) -> int:
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.select_binaries(arguments.dso)
-                _write_each(binaries, _lines_of(tool), arguments.output)
+                _write_each(binaries, _line_writer(tool), arguments.output)
             else:
                 binaries = found.select_binaries(arguments.dso or ["all"])
                 # calls and samples are followed from one branch to the next
-                of = trace.select if tool in _NAMED else trace.by_thread
-                among = of(wanted, always_split=True)
-                text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
-                write(arguments.output, text)
-    _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
-    lacking = any(each.symbols.has_incomplete_lines for each in binaries)
-    return EXIT_CODE if found.losses.has_gaps or lacking else 0
+                split = trace.select if tool in _NAMED else trace.by_thread
+                threads = split(wanted, always_split=True)
+                text = _whole(tool, trace, threads, found, binaries, whole=not arguments.dso)
+                output.write(arguments.output, text)
+    _print_summary(found, binaries, outside=tool in _NAMED and not arguments.dso)
+    incomplete = any(each.symbols.has_incomplete_lines for each in binaries)
+    return EXIT_CODE if found.losses.has_gaps or incomplete else 0
 
 
-def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
-    from rtit.profile.formats.autofdo import autofdo_profile, llvm_profile
-    from rtit.profile.formats.bolt import bolt_profile
+def _line_writer(tool: str) -> Callable[[Binary], Iterator[str]]:
+    from rtit.profile.formats.ranges import autofdo_profile, bolt_profile, llvm_profile
 
     return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
 
@@ -146,25 +136,25 @@ def _whole(
 
 
 def _write_each(
-    binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], output: str | None
+    binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], path: str | None
 ) -> None:
     if len(binaries) == 1:
-        write(output, _encoded(lines(binaries[0])))
+        output.write(path, _encoded(lines(binaries[0])))
         return
-    if output is None:
+    if path is None:
         raise UsageError(f"{len(binaries)} binaries make as many files: give -o FILE")
     names = [each.name for each in binaries]
     for each in binaries:
         # two files of one name differ by their numbers
         name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
-        write(f"{output}.{name}", _encoded(lines(each)))
+        output.write(f"{path}.{name}", _encoded(lines(each)))
 
 
 def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
 
 
-def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
+def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
     """Print which share of the instructions was written, and what is missing.
 
     `outside`: code outside of files was written, too.

@@ -1,32 +1,24 @@
-"""`rtit stat FILE` and `rtit stat -- PROGRAM`: exact counts, and how they changed."""
+"""`rtit stat FILE` and `rtit stat -- PROGRAM`: exact counts, and their changes since a baseline."""
 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rtit.cli import output
-from rtit.cli.child_process import add_qemu_env
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import (
-    MANY_JOBS,
-    RARE,
-    add_images,
-    add_max_edges,
-    open_trace,
-)
-from rtit.cli.measure import stat_text
-from rtit.cli.output_file import write
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.cli.raw_options import add_raw, add_raw_code
-from rtit.cli.selection_options import add_json, add_streams, selection
-from rtit.errors import UsageError
+from rtit.errors import InputError, UsageError
+from rtit.profile.stat import Baseline, Stat, function_label
+from rtit.readable import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rtit.profile.stat import Baseline, Stat
+    from rtit.counting.run import CountedRun, RunVariation
 
 _EPILOG = """A program is counted under QEMU without a trace, with its threads and all that it
 starts; without QEMU it is recorded by single steps. The counts are those of a recording of the same
@@ -35,8 +27,8 @@ run. They go to standard error, or to the file of -o: standard output is the pro
 Examples:
   rtit stat perf.data
   rtit stat ls -l
-  rtit stat --json -o stat_text.json -- ./program
-  rtit stat --runs 3 --per function --baseline stat_text.json --fail-above 0.5% -- ./program
+  rtit stat --json -o stat.json -- ./program
+  rtit stat --runs 3 --per function --baseline stat.json --fail-above 0.5% -- ./program
 
 Exit codes: rtit help exit-codes
 """
@@ -64,10 +56,8 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--per", choices=("function", "dso", "thread"), help="Also count the instructions of each"
     )
-    group.add_argument(
-        "--top", type=int, default=15, metavar="N", help="Show N of them (default: 15)"
-    )
-    add_json(group, "Write one JSON object with everything")
+    options.add_value(group, "--top", "N", "Show N of them (default: 15)", default=15, type=int)
+    options.add_json(group, "Write one JSON object with everything")
     group.add_argument(
         "-o",
         "--output",
@@ -75,22 +65,22 @@ def add_arguments(parser: CommandParser) -> None:
         help="File to write (default: standard output; for a program, standard error)",
     )
     group = parser.add_argument_group("Comparison")
-    group.add_argument(
-        "--baseline", metavar="FILE", help="Show the changes since this file of --json"
-    )
-    group.add_argument(
+    options.add_value(group, "--baseline", "FILE", "Show the changes since this file of --json")
+    options.add_value(
+        group,
         "--fail-above",
-        metavar="N%",
+        "N%",
+        "Return exit code 1 if the instructions exceed the baseline by more than N percent",
         type=_share,
-        help="Return exit code 1 if the instructions exceed the baseline by more than N percent",
     )
     group = parser.add_argument_group("Running a program")
-    group.add_argument(
+    options.add_value(
+        group,
         "--runs",
-        type=_runs,
+        "N",
+        "Run it N times: count the run with the fewest instructions, and show what differs",
         default=1,
-        metavar="N",
-        help="Run it N times: count the run with the fewest instructions, and show what differs",
+        type=_runs,
     )
     group.add_argument(
         "--backend",
@@ -98,60 +88,216 @@ def add_arguments(parser: CommandParser) -> None:
         default="auto",
         help="As for rtit record (default: auto)",
     )
-    add_qemu_env(parser.add_rare_group("Running a program with QEMU"))
-    add_max_edges(parser)
+    options.add_qemu_env(parser.add_rare_group("Running a program with QEMU"))
+    options.add_max_edges(parser)
     others = {*parser._actions}
-    add_streams(parser)
-    add_images(parser)
-    add_raw_code(add_raw(parser))
+    options.add_streams(parser)
+    options.add_images(parser)
+    options.add_raw_code(options.add_raw(parser))
     recording_only = [each for each in parser._actions if each not in others]
-    parser.add_general_options(jobs=MANY_JOBS, rare=f"options of QEMU, {RARE}")
+    parser.add_general_options(jobs=options.MANY_JOBS, rare=f"options of QEMU, {options.RARE}")
     parser.set_defaults(recording_only=recording_only)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the stat_text."""
+    """Print the counts; return the exit code of the program, if there is one."""
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
     baseline = None
     if arguments.baseline is not None:
-        baseline = stat_text.read_baseline(arguments.baseline)
+        baseline = _read_baseline(arguments.baseline)
     if arguments.program is not None:
-        from rtit.cli.measure import stat_program
-
-        return stat_program.run(arguments, baseline)
+        return _run_program(arguments, baseline)
     if arguments.runs != 1 or arguments.backend != "auto" or arguments.qemu_env:
         raise UsageError(
             "--runs, --backend and --qemu-env need a program: rtit stat [options] -- PROGRAM"
         )
     from rtit.profile.stat import stat
 
-    with open_trace(arguments) as trace:
-        streams = trace.by_thread(selection(arguments))
+    with options.open_trace(arguments) as trace:
+        streams = trace.by_thread(options.selection(arguments))
         with show_progress("stat", streams, prints=False):
             found = stat(trace, streams)
-    if arguments.output is None:
-        if arguments.json:
-            output.write_json(found.as_json(), indent=2)
-        else:
-            for line in _lines(found, arguments, baseline):
-                output.print_line(line)
+    if arguments.output is not None:
+        output.write(arguments.output, _as_bytes(_report(arguments, found, baseline)))
+    elif arguments.json:
+        output.write_json(found.as_json(), indent=2)
     else:
-        value = stat_text.document(found.as_json()) if arguments.json else None
-        write(arguments.output, stat_text.as_bytes(value or _lines(found, arguments, baseline)))
-    for line in [*stat_text.unnamed(found, arguments.per), *found.missing]:
-        output.print_error("stat", f"missing: {line}")
+        for line in _report(arguments, found, baseline):
+            output.print_line(line)
+    _print_missing(arguments, found)
     limit = arguments.fail_above
-    if limit is not None and baseline is not None and stat_text.share(found, baseline) > limit:
+    if limit is not None and baseline is not None and _growth(found, baseline) > limit:
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
-def _lines(found: Stat, arguments: argparse.Namespace, baseline: Baseline | None) -> Iterator[str]:
-    yield from stat_text.lines(found, arguments.per, arguments.top)
+def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
+    """Run the program as often as --runs says, and print its counts; return the exit code."""
+    from rtit.capture.output_files import ReservedOutput
+    from rtit.counting.run import RunVariation
+
+    if not arguments.program:
+        raise UsageError("no program given", hint="example:  rtit stat -- ls -l")
+    if any(each is not None for each in (arguments.file, arguments.input, arguments.raw)):
+        raise UsageError("a recording or a program, not both")
+    for each in arguments.recording_only:
+        if getattr(arguments, each.dest) != each.default:
+            option = arguments.code[0][0] if each.dest == "code" else each.option_strings[0]
+            raise UsageError(f"{option} is for a recording; a program is counted as a whole")
+    with ExitStack() as files:
+        path = None if arguments.output in (None, "-") else arguments.output
+        # A path that cannot be written is an error before the program runs.
+        reserved = files.enter_context(ReservedOutput(path)) if path else None
+        runs = _count_runs(arguments)
+        variation = RunVariation([each.stat for each in runs])
+        found = variation.least
+        lines = [*_report(arguments, found, baseline, variation)]
+        if reserved is not None:
+            with reserved.open_for_writing() as file:
+                file.writelines(_as_bytes(lines))
+        else:
+            # Standard output is the program's own.
+            stream = sys.stdout if arguments.output == "-" else sys.stderr
+            for line in lines:
+                output.print_line(line, to=stream)
+    for warning in dict.fromkeys(text for each in runs for text in each.warnings):
+        output.print_error("stat", warning)
+    _print_missing(arguments, found)
+    failed = next((each.exit_code for each in runs if each.exit_code), 0)
+    limit = arguments.fail_above
+    if failed or limit is None or baseline is None:
+        return failed
+    if not all(each.whole for each in runs):
+        output.print_error("stat", "some counts are missing: --fail-above cannot be checked")
+        return 1
+    return int(_growth(found, baseline) > limit)
+
+
+def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
+    from rtit.capture.request import RecordRequest
+    from rtit.cli.signals import ending_signals, wait_for_program
+    from rtit.counting.run import CountingRun, choose_counting_backend
+
+    wanted = ending_signals()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    asked = (arguments.per, arguments.baseline)
+    where = arguments.json or arguments.runs > 1 or asked != (None, None)
+    request = RecordRequest(
+        arguments.program, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env
+    )
+    choice = choose_counting_backend(request)
+    runs = []
+    for _ in range(arguments.runs):
+        with CountingRun(request, choice, where=where, places=arguments.max_edges) as counting:
+            was_interrupted = wait_for_program(counting.session, wanted, patient=True)
+            runs.append(counting.finish())
+        if was_interrupted:
+            break
+    return runs
+
+
+def _report(
+    arguments: argparse.Namespace,
+    found: Stat,
+    baseline: Baseline | None,
+    variation: RunVariation | None = None,
+) -> Iterator[str]:
+    """Return the counts as lines of text or of JSON."""
+    if variation is not None and len(variation.runs) < 2:
+        variation = None
+    if arguments.json:
+        value = found.as_json()
+        if variation is not None:
+            value["runs"] = variation.as_json()
+        yield from format_json(value, indent=2).split("\n")
+        return
+    yield from _count_lines(found, arguments.per, arguments.top)
+    if variation is not None:
+        yield ""
+        yield from _variation_lines(variation, arguments.top)
     if baseline is not None:
         yield ""
-        yield from stat_text.changes(found, baseline, arguments.fail_above, arguments.top)
+        yield from _change_lines(found, baseline, arguments.fail_above, arguments.top)
+
+
+def _count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
+    """Return the counts, and the `top` functions, files or threads, as `per` says."""
+    for name, count in found.counts.items():
+        yield f"{count:18,}  {name}"
+    if per is None:
+        return
+    yield ""
+    if per == "function":
+        rows = [(function_label(each), count) for each, count in found.functions.most_common()]
+    else:
+        counter = {"dso": found.files, "thread": found.threads}[per]
+        rows = [(name or "in no file", count) for name, count in counter.most_common()]
+    whole = found.counts["instructions"] or 1
+    for name, count in rows[:top]:
+        yield f"{count:18,} {count / whole:7.1%}  {name}"
+    if len(rows) > top:
+        yield f"{'':26}  ... and {len(rows) - top:,} more"
+
+
+def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
+    """Return the differences between runs of one program."""
+    runs = len(variation.runs)
+    if not variation.counts and not variation.functions:
+        yield f"the same in all {runs} runs"
+        return
+    yield f"in {runs} runs, of which the one with the fewest instructions stands above:"
+    for name, least, most in [*variation.counts, *variation.functions[:top]]:
+        yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
+    if len(variation.functions) > top:
+        yield f"{'':18}  ... and {len(variation.functions) - top:,} more functions"
+    yield from (f"  {text}" for text in variation.why())
+
+
+def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int) -> Iterator[str]:
+    """Return the changes of the instructions since the baseline, and of the `top` functions."""
+    more = found.counts["instructions"] - baseline.counts["instructions"]
+    part = _growth(found, baseline)
+    verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
+    yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
+    changed = baseline.changed_functions(found)
+    for name, old, new in changed[:top]:
+        yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
+    if len(changed) > top:
+        yield f"{'':18}  ... and {len(changed) - top:,} more"
+
+
+def _growth(found: Stat, baseline: Baseline) -> float:
+    """Return the additional instructions as a share of those of the baseline."""
+    before, now = baseline.counts["instructions"], found.counts["instructions"]
+    return (now - before) / before if before else float(now > 0)
+
+
+def _read_baseline(path: str) -> Baseline:
+    """Return what --json has written before. Raises InputError, OSError."""
+    try:
+        value = read_json_file(path)
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", source=path) from None
+    return Baseline.from_json(value, path)
+
+
+def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
+    """Print which files have no symbols, if functions are wanted, and what is not counted."""
+    named_files = {file for name, file in found.functions if name}
+    lines = [
+        f"{file} has no symbols: its functions are not known"
+        for file in (found.files if arguments.per == "function" else ())
+        if file and file not in named_files
+    ]
+    for line in [*lines, *found.missing]:
+        output.print_error("stat", f"missing: {line}")
+
+
+def _as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
+    """Return lines as the bytes of a file, with control characters escaped."""
+    for line in lines:
+        yield f"{escape_control_characters(line)}\n".encode()
 
 
 def _runs(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Makes recordings from what others wrote: raw PT with a list of maps, logs of Griffin."""
+"""Makes recordings from raw PT with a list of mappings, and from logs of Griffin."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.capture.recording_file import replace_output_file
-from rtit.cli import output
+from rtit.capture.store.recording_writer import replace_output_file
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.raw_options import numbers
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
@@ -56,8 +55,8 @@ def assemble(arguments: argparse.Namespace) -> None:
         with _writer(arguments, processor, seen, ["--raw", str(raw)]) as writer:
             writer.comm(_THREAD, _THREAD, 0, raw.name[:15], by_exec=True)
             for start, size, offset, prot, path in maps:
-                place = (start, size, offset, prot, _PRIVATE, 0, 0, 0, 0)
-                writer.mmap2(_THREAD, _THREAD, 0, *place, path)
+                mapping = (start, size, offset, prot, _PRIVATE, 0, 0, 0, 0, path)
+                writer.mmap2(_THREAD, _THREAD, 0, *mapping)
             writer.itrace_start(_THREAD, _THREAD, 0)
             writer.auxtrace(_THREAD, _THREAD, view, None, max(1, seen.tsc))
         check_not_truncated(packets, len(view), str(raw))
@@ -102,8 +101,8 @@ def assemble_griffin(arguments: argparse.Namespace) -> int:
 def _write_records(writer: Writer, log: GriffinLog) -> None:
     for each in log.memory_events:
         if isinstance(each, CodePages):
-            place = (each.address, len(each.data), 0, _PROT["r"] | _PROT["x"], _PRIVATE)
-            writer.mmap2(each.pid, each.pid, 0, *place, 0, 0, 0, 0, "//anon")
+            mapping = (each.address, len(each.data), 0, _PROT["r"] | _PROT["x"], _PRIVATE)
+            writer.mmap2(each.pid, each.pid, 0, *mapping, 0, 0, 0, 0, "//anon")
             writer.text_poke(each.pid, each.pid, 0, each.address, bytes(each.data))
         else:
             writer.fork(each.pid, each.ppid, each.tid, each.ptid, 0)
@@ -123,7 +122,7 @@ class _Processor(NamedTuple):
 
 
 def _processor(arguments: argparse.Namespace) -> _Processor:
-    mtc_freq, ratio, (eax, ebx) = numbers(arguments)
+    mtc_freq, ratio, (eax, ebx) = options.numbers(arguments)
     check_settings(Settings(mtc_freq=mtc_freq, tsc_ctc=(ebx, eax), max_nonturbo_ratio=ratio))
     model = arguments.cpu_model
     cpu = parse_cpu(model) if model is not None else ()
@@ -188,14 +187,14 @@ def _maps(name: str) -> Iterator[tuple[int, int, int, int, str]]:
         for line in file:
             found = _MAP.fullmatch(os.fsdecode(line.rstrip(b"\n")))
             if found is not None and "x" in found[3]:
-                start, end, place = (int(found[number], 16) for number in (1, 2, 4))
+                start, end, file_offset = (int(found[number], 16) for number in (1, 2, 4))
                 message = ""
                 if not start < end < 1 << 64:
                     message = "an empty mapping"
-                elif place >= 1 << 64 or len(os.fsencode(found[5])) > _LONGEST_PATH:
+                elif file_offset >= 1 << 64 or len(os.fsencode(found[5])) > _LONGEST_PATH:
                     message = "a mapping with an impossible offset or path"
                 if message:
                     raise InputError(message, source=name, offset=offset, value=found[0][:100])
                 prot = sum(_PROT.get(letter, 0) for letter in found[3])
-                yield start, end - start, place, prot, found[5]
+                yield start, end - start, file_offset, prot, found[5]
             offset += len(line)

@@ -10,20 +10,16 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.capture.private_files import create_private_file
-from rtit.cli import output
+from rtit.capture.output_files import create_private_file
+from rtit.cli import options, output
 from rtit.cli.incomplete import EXIT_CODE
-from rtit.cli.input_options import add_file, open_trace
 from rtit.cli.parser import CommandParser
-from rtit.cli.raw_options import add_cpu_model, is_raw
-from rtit.cli.selection_options import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from rtit.trace import Stream, Trace
-
 
 _EPILOG = """Examples:
   rtit convert --split parts perf.data
@@ -39,31 +35,28 @@ def add_arguments(parser: CommandParser) -> None:
         "       rtit convert [options] --griffin LOG -o FILE"
     )
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     group = parser.add_argument_group("Split a recording")
-    group.add_argument(
+    options.add_value(
+        group,
         "--split",
-        metavar="DIR",
-        help="Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
+        "DIR",
+        "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
         "DIR/PID.maps, in the form of /proc/PID/maps",
     )
-    add_streams(parser)
+    options.add_streams(parser)
     group = parser.add_argument_group("Make a recording")
     group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
-    group.add_argument(
-        "--raw", metavar="FILE", help="Packets of one logical processor, without perf.data"
-    )
-    group.add_argument("--maps", metavar="FILE", help="Its mappings, in the form of /proc/PID/maps")
-    group.add_argument(
-        "--griffin", metavar="LOG", help="A log of Griffin's kernel: PT and pages of code"
-    )
+    options.add_value(group, "--raw", "FILE", "Packets of one logical processor, without perf.data")
+    options.add_value(group, "--maps", "FILE", "Its mappings, in the form of /proc/PID/maps")
+    options.add_value(group, "--griffin", "LOG", "A log of Griffin's kernel: PT and pages of code")
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
-    add_cpu_model(group)
-    group.add_argument("--noretcomp", action="store_true", help="The trace was made with DisRETC")
-    group.add_argument("--mtc-freq", metavar="N", help="IA32_RTIT_CTL.MTCFreq, 0 to 15")
-    group.add_argument("--nom-freq", metavar="N", help="MSR_PLATFORM_INFO[15:8], 0 to 255")
-    group.add_argument(
-        "--cpuid-15", metavar="EAX,EBX", help="CPUID.15H: TSC ticks in a tick of the crystal"
+    options.add_cpu_model(group)
+    options.add_flag(group, "--noretcomp", "The trace was made with DisRETC")
+    options.add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    options.add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
+    options.add_value(
+        group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal"
     )
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 
@@ -77,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli.move.assemble import assemble_griffin
 
         return assemble_griffin(arguments)
-    if is_raw(arguments):
+    if options.is_raw(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("--raw needs --maps and -o, and no --split")
         from rtit.cli.move.assemble import assemble
@@ -86,8 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.split is None or arguments.output is not None or arguments.maps is not None:
         raise UsageError("a recording needs --split DIR, and no -o or --maps")
-    with open_trace(arguments) as trace:
-        _split(trace, selection(arguments).select_streams(trace.streams), Path(arguments.split))
+    with options.open_trace(arguments) as trace:
+        _split(
+            trace, options.selection(arguments).select_streams(trace.streams), Path(arguments.split)
+        )
         if trace.incomplete is not None:
             output.print_error("convert", f"{trace.path} is incomplete: {trace.incomplete}")
         return EXIT_CODE if trace.incomplete is not None else 0

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rtit.cli import output
+from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
-from rtit.cli.input_options import add_file, add_images, open_trace
-from rtit.cli.output_file import atomic_file
 from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
@@ -23,13 +21,12 @@ jit-PID.dump and perf-PID.map; of --kcore the pages that ran. Check the content 
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    parser.usage = "rtit pack [options] [FILE]"
     parser.epilog = _EPILOG
-    add_file(parser)
+    options.add_file(parser)
     parser.add_argument_group("Output").add_argument(
         "-o", "--output", metavar="FILE", help="The pack to write (default: FILE.rtit.zip)"
     )
-    add_images(parser)
+    options.add_images(parser)
     parser.add_general_options(rare="options for JIT code, kernels and guests")
 
 
@@ -39,12 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.output == "-":
         raise UsageError("-o -: a pack cannot go to standard output; give a file name")
-    with open_trace(arguments) as trace:
+    with options.open_trace(arguments) as trace:
         if arguments.output is None and not Path(trace.path).exists():
             raise UsageError(f"{trace.path} has no file name: give -o FILE")
         gaps = IncompleteReport("pack", trace)
         path = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
-        with atomic_file(path, private=True) as file:
+        with output.atomic_file(path, private=True) as file:
             packed = write_pack(trace, file)
         gaps.print_images()
         code = gaps.exit_code()

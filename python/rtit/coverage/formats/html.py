@@ -16,7 +16,6 @@ from rtit.readable import escape_control_characters
 if TYPE_CHECKING:
     from rtit.coverage.source_coverage import SourceFile
 
-
 _MAX_SOURCE_BYTES = 1 << 24
 """Bytes of the largest source file that is shown."""
 _MAX_EMPTY_LINES = 1 << 16
@@ -49,16 +48,16 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
 
 def _lines(source: SourceFile) -> Iterator[str]:
     text = _text(source.path)
-    behind = 1
+    following = 1
     for number, count, branches in source.iterate_lines_with_branches():
-        yield from _others(text, behind, number)
-        behind = number + 1
+        yield from _others(text, following, number)
+        following = number + 1
         ways = [count for each in branches for count in (each.taken, each.not_taken)]
         marks = "".join("+" if count else "-" for count in ways)
         kind = "not" if not count else "ran" if all(ways) else "part"
         row = f"<i>{number:6}</i> {count:14,} {marks:8} {_shown(text, number)}"
         yield f'<span class="{kind}">{row}</span>'
-    yield from _others(text, behind, len(text) + 1)
+    yield from _others(text, following, len(text) + 1)
 
 
 def _others(text: list[str], begin: int, end: int) -> Iterator[str]:

@@ -7,66 +7,15 @@ are no-ops, so they are made no-ops here. See docs/decisions/0027.
 
 from __future__ import annotations
 
-import re
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
 from rtit.image.files import Files, UnusableFile
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
-
-
-_HEADER = struct.Struct("<4s2B34xQ10x3H")
-_SECTION = struct.Struct("<4xI16xQQI4xQQ")
-_SYMBOL = struct.Struct("<I4xQ8x")
-_SYMTAB = 2
-_MAX_SECTION = 1 << 27
-
-
-def symbol_addresses(path: str, names: Iterable[str]) -> dict[str, int]:
-    """Return the addresses of symbols of any type in a 64-bit ELF file, as far as it has them.
-
-    Empty if the file has no readable symbol table. (System V ABI, chapter 4: ELF header, section
-    header, symbol table.)
-    """
-    try:
-        with Path(path).open("rb") as file:
-            return dict(_find_symbols(file, names))
-    except (OSError, struct.error):
-        return {}
-
-
-def _find_symbols(file: BinaryIO, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    magic, width, order, table, entry, count, _ = _HEADER.unpack(file.read(_HEADER.size))
-    if (magic, width, order, entry) != (b"\x7fELF", 2, 1, _SECTION.size):
-        return
-    sections = list(_SECTION.iter_unpack(_read_at(file, table, count * entry)))
-    for kind, offset, size, link, _, each in sections:
-        if kind != _SYMTAB or each != _SYMBOL.size or link >= len(sections):
-            continue
-        _, names_offset, length, *_ = sections[link]
-        text = _read_at(file, names_offset, length)
-        name_of = {
-            found.start(): name
-            for name in names
-            for found in re.finditer(re.escape(name.encode()) + b"\0", text)
-        }
-        for number, value in _SYMBOL.iter_unpack(_read_at(file, offset, size // each * each)):
-            if number in name_of:
-                yield name_of[number], value
-        return
-
-
-def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
-    if size > _MAX_SECTION or offset >= 1 << 63:
-        return b""
-    file.seek(offset)
-    return file.read(size)
 
 
 _EXECUTABLE = 1
@@ -98,7 +47,7 @@ class Vmlinux:
         self.symbols = dict(zip(reversed(names), reversed(addresses), strict=True))
         tracer = self.symbols.get(TRACER)
         self._reader = reader
-        self._tables = symbol_addresses(path, (*_TRACER_CALLS, *_STATIC_KEYS))
+        self._tables = self.elf.symbol_values([*_TRACER_CALLS, *_STATIC_KEYS])
         tracer_calls = array("Q", self._table(*_TRACER_CALLS))
         first, last = (self._tables.get(name, 0) for name in _STATIC_KEYS)
         self.static_keys = max(0, last - first) // _STATIC_KEY_SIZE

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rtit.profile.calls import CallTable, CallTotals
     from rtit.profile.tables import Binary
 
-
 _UNKNOWN = "???"
 _Position = tuple[int, int]
 

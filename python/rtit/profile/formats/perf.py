@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rtit.image import Mapping
     from rtit.trace import Stream, Trace
 
-
 BRANCHES_PER_SAMPLE = 512
 """Branches per sample. Processors record 32; more branches make the text shorter."""
 _CALLS = (End.CALL, End.INDIRECT_CALL)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rtit.profile.calls import CallTable, CodeLocation
     from rtit.profile.tables import Binary
 
-
 _GZIP_LEVEL = 6
 _GZIP_WINDOW_BITS = 31
 """zlib's parameter for a gzip header, without a time."""

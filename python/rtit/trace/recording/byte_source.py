@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -65,10 +65,6 @@ class AuxDataSource:
                 reader.advance_to(piece.file_offset + start)
                 yield piece.data[start : min(start + _CHUNK_SIZE, size)]
         open_data(self._data).check_not_truncated()
-
-    def piece_ends(self) -> list[int]:
-        """The stream offset after each piece."""
-        return list(accumulate(size for _, size in self._sizes()))
 
     def _sizes(self) -> Iterator[tuple[AuxChunk, int]]:
         """The pieces, and the number of bytes at the start of each that are not in the next one."""

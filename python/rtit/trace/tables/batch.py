@@ -16,7 +16,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+
+    U8 = NDArray[np.uint8]
+    U32 = NDArray[np.uint32]
+    U64 = NDArray[np.uint64]
 
 
 _LABELS = {
@@ -176,7 +181,6 @@ EXTRA_COLUMNS: dict[str, Field] = {
     "guest_pid": ("guest_pid", "i4", None),
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
-    "perf_time": ("perf_time", "u8", None),
 }
 """Columns that a table has on request, or only for some recordings.
 
@@ -194,8 +198,7 @@ Times, with `timing=True`:
   loss, a change of CBR).
 
 Packets have `time`, the estimate after each packet, and the bounds of the time at which the packet
-was generated. With `perf_time=True` instructions and branches have `perf_time`: the TSC value of
-the time that perf prints (`rtit.trace.time.perf_time`).
+was generated.
 
 Threads: tables of a `Trace` have the `tid` and `cpu` of the stream, -1 if it has none. If threads
 share a CPU, `tid` and `pid` are those of the thread that ran, -1 if unknown. If records say which
@@ -207,8 +210,32 @@ Address spaces: `space` is the address space of a row's code, 0 for code in no s
 """
 
 
+class _Column:
+    """A column of a `Batch`: an attribute that becomes an array on first use."""
+
+    def __init__(self, dtype: str, labels: type[Category] | tuple[str, ...] | None) -> None:
+        self.dtype = dtype
+        self.labels = labels
+
+    def __set_name__(self, owner: type[Batch], name: str) -> None:
+        self._name = name
+
+    def __get__(self, batch: Batch | None, owner: type[Batch]) -> Any:
+        if batch is None:
+            return self
+        import numpy as np
+
+        # Found in the instance from now on.
+        return batch.__dict__.setdefault(self._name, np.asarray(batch.buffers[self._name]))
+
+
+def column(dtype: str, labels: type[Category] | tuple[str, ...] | None = None) -> Any:
+    """Declare a column of a `Batch`: its dtype, and the category or labels of its numbers."""
+    return _Column(dtype, labels)
+
+
 class Batch:
-    """Columns of equal length, with the names in `FIELDS`, and after them `extra_columns`.
+    """Columns of equal length, declared with `column`, and after them `extra_columns`.
 
     A column is an attribute, a NumPy array. Consumers of Arrow's C data interface (pyarrow, polars,
     DuckDB, pandas) accept a batch without copying; categories become dictionaries of their labels.
@@ -216,12 +243,18 @@ class Batch:
     """
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    """The declared columns, in order."""
     TIME_COLUMN: ClassVar[str | None] = "time"
     """The column by which rows are selected by time; None: rows have no time."""
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
     """The columns with a row's lowest and highest address; None: rows have no address."""
     extra_columns: Mapping[str, NDArray[Any]]
-    _buffers: dict[str, Any]
+    buffers: dict[str, Any]
+    """The columns as they were passed: arrays, or buffers of numbers."""
+
+    def __init_subclass__(cls) -> None:
+        declared = ((name, each) for name, each in vars(cls).items() if isinstance(each, _Column))
+        cls.FIELDS = tuple((name, each.dtype, each.labels) for name, each in declared)
 
     def __init__(
         self,
@@ -237,7 +270,7 @@ class Batch:
         if len(columns) + len(named) != len(self.FIELDS) or len(buffers) != len(self.FIELDS):
             raise TypeError(f"{type(self).__name__} has {len(self.FIELDS)} columns")
         self.__dict__.update(
-            _buffers=buffers, extra_columns={} if extra_columns is None else extra_columns
+            buffers=buffers, extra_columns={} if extra_columns is None else extra_columns
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -245,33 +278,25 @@ class Batch:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: arrays in place of native buffers."""
-        return {**self.__dict__, "_buffers": {name: getattr(self, name) for name in self._buffers}}
+        return {**self.__dict__, "buffers": {name: getattr(self, name) for name in self.buffers}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
     def __len__(self) -> int:
-        return len(self._buffers[self.FIELDS[0][0]])
+        return len(self.buffers[self.FIELDS[0][0]])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,}>"
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        attributes = self.__dict__
-        if name in attributes.get("_buffers", ()):
-            import numpy as np
-
-            column: NDArray[Any] = np.asarray(attributes["_buffers"][name])
-            attributes[name] = column
-            return column
-        if name in EXTRA_COLUMNS and name in attributes.get("extra_columns", ()):
-            extra: NDArray[Any] = attributes["extra_columns"][name]
-            return extra
+        if name in EXTRA_COLUMNS and name in self.__dict__.get("extra_columns", ()):
+            return self.extra_columns[name]
         raise AttributeError(f"{type(self).__name__} has no column {name!r}")
 
     def buffer(self, name: str) -> memoryview:
         """A column of `FIELDS` as a buffer, without loading NumPy."""
-        return memoryview(self._buffers[name])
+        return memoryview(self.buffers[name])
 
     def column_lists(self) -> Iterator[list[Any]]:
         """The columns of `FIELDS` as lists of numbers, without loading NumPy."""
@@ -289,9 +314,9 @@ class Batch:
     def replace(self, **changes: Any) -> Self:
         """A copy with these columns or other attributes changed."""
         copy = object.__new__(type(self))
-        columns = {name: changes[name] for name in changes.keys() & self._buffers.keys()}
+        columns = {name: changes[name] for name in changes.keys() & self.buffers.keys()}
         kept = {name: value for name, value in self.__dict__.items() if name not in columns}
-        copy.__dict__.update(kept, _buffers={**self._buffers, **columns})
+        copy.__dict__.update(kept, buffers={**self.buffers, **columns})
         copy.__dict__.update(
             (name, value) for name, value in changes.items() if name not in columns
         )

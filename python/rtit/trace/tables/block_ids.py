@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.trace.tables.batch import Batch, End, Field, Table
+from rtit.trace.tables.batch import Batch, End, Table, column
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rtit import _core
+    from rtit.trace.tables.batch import U8, U32, U64
 
 
 _BATCH_IDS = 1 << 16
@@ -30,9 +30,8 @@ class BlockIds(Batch):
     A batch has whole runs of instructions.
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (("id", "u4", None),)
     TIME_COLUMN: ClassVar[str | None] = None
-    id: NDArray[np.uint32]
+    id: U32 = column("u4")
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.buffer("id").tolist())
@@ -49,41 +48,26 @@ class BlockTable(Batch):
     * `bits`: mode of the code, 16, 32 or 64
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("start", "u8", None),
-        ("last", "u8", None),
-        ("instructions", "u4", None),
-        ("end", "u1", End),
-        ("continues", "u1", None),
-        ("bits", "u1", None),
-    )
     TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: NDArray[np.uint64]
-    last: NDArray[np.uint64]
-    instructions: NDArray[np.uint32]
-    end: NDArray[np.uint8]
-    continues: NDArray[np.uint8]
-    bits: NDArray[np.uint8]
+    start: U64 = column("u8")
+    last: U64 = column("u8")
+    instructions: U32 = column("u4")
+    end: U8 = column("u1", End)
+    continues: U8 = column("u1")
+    bits: U8 = column("u1")
 
 
 class InstructionRuns(Batch):
     """Runs of instructions as in `Rows`, without times, offsets and events."""
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("start", "u8", None),
-        ("instructions", "u4", None),
-        ("last", "u8", None),
-        ("end", "u1", End),
-        ("bits", "u1", None),
-    )
     TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: NDArray[np.uint64]
-    instructions: NDArray[np.uint32]
-    last: NDArray[np.uint64]
-    end: NDArray[np.uint8]
-    bits: NDArray[np.uint8]
+    start: U64 = column("u8")
+    instructions: U32 = column("u4")
+    last: U64 = column("u8")
+    end: U8 = column("u1", End)
+    bits: U8 = column("u1")
 
 
 class BlockIdTable(Table[BlockIds]):

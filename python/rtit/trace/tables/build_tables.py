@@ -71,21 +71,13 @@ def decode_branches(
 
 def decode_totals(decoder: _core.Flow) -> Totals:
     """Decode the counts of all runs and edges."""
-    import numpy as np
-
     columns = decoder.totals()
-    runs = RunTotals(
-        np.frombuffer(columns["run_start"], np.uint64),
-        np.frombuffer(columns["run_instructions"], np.uint32),
-        np.frombuffer(columns["run_count"], np.uint64),
-    ).replace(uncounted=columns["other_runs"])
-    edges = EdgeTotals(
-        np.frombuffer(columns["edge_from"], np.uint64),
-        np.frombuffer(columns["edge_to"], np.uint64),
-        np.frombuffer(columns["edge_kind"], np.uint8),
-        np.frombuffer(columns["edge_count"], np.uint64),
-    ).replace(uncounted_by_kind=dict(enumerate(columns["other_edges"])))
-    return Totals(runs, edges)
+    runs = RunTotals(*(columns[f"run_{name}"] for name, _, _ in RunTotals.FIELDS))
+    edges = EdgeTotals(*(columns[f"edge_{name}"] for name, _, _ in EdgeTotals.FIELDS))
+    return Totals(
+        runs.replace(uncounted=columns["uncounted_runs"]),
+        edges.replace(uncounted_by_kind=dict(enumerate(columns["uncounted_edges"]))),
+    )
 
 
 def filtered_table(

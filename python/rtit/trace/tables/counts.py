@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.trace.tables.batch import Batch, End, Field
+from rtit.trace.tables.batch import Batch, End, column
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from rtit._core import FlowCounts
+    from rtit.trace.tables.batch import U8, U32, U64
 
 
 UNCOUNTED_EXPLANATION = "beyond --max-edges: they are only in the total"
@@ -54,15 +53,10 @@ class RunTotals(Batch):
     is the total of the runs beyond `max_counters`.
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("start", "u8", None),
-        ("instructions", "u4", None),
-        ("count", "u8", None),
-    )
     TIME_COLUMN: ClassVar[str | None] = None
-    start: NDArray[np.uint64]
-    instructions: NDArray[np.uint32]
-    count: NDArray[np.uint64]
+    start: U64 = column("u8")
+    instructions: U32 = column("u4")
+    count: U64 = column("u8")
     uncounted: int = 0
 
     def __iter__(self) -> Iterator[RunTotal]:
@@ -78,18 +72,12 @@ class EdgeTotals(Batch):
     `max_counters`, `uncounted_by_kind` the same by `End`.
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("source", "u8", None),
-        ("target", "u8", None),
-        ("kind", "u1", End),
-        ("count", "u8", None),
-    )
     TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
-    source: NDArray[np.uint64]
-    target: NDArray[np.uint64]
-    kind: NDArray[np.uint8]
-    count: NDArray[np.uint64]
+    source: U64 = column("u8")
+    target: U64 = column("u8")
+    kind: U8 = column("u1", End)
+    count: U64 = column("u8")
     uncounted_by_kind: Mapping[int, int] = MappingProxyType({})
 
     @property
@@ -160,29 +148,6 @@ class Counts:
         not measured.
         """
         return self.measured_cycles / self.measured_ticks if self.measured_ticks else None
-
-    @classmethod
-    def from_native(cls, counts: FlowCounts) -> Counts:
-        """Convert the counts of the native decoder."""
-        return cls(
-            packets=counts["packets"],
-            errors=counts["errors"],
-            errata=counts["errata"],
-            exact_bytes=counts["bytes"]["exact"],
-            resumed_bytes=counts["bytes"]["resumed"],
-            lost_bytes=counts["bytes"]["lost"],
-            elsewhere_bytes=counts["bytes"]["elsewhere"],
-            instructions=counts["instructions"],
-            conditional=counts["conditional"],
-            indirect=counts["indirect"],
-            returns=counts["returns"],
-            compressed_returns=counts["compressed_returns"],
-            asynchronous=counts["asynchronous"],
-            cycles=counts["cycles"],
-            measured_cycles=counts["measured"][0],
-            measured_ticks=counts["measured"][1],
-            inactive_ticks=counts["inactive"],
-        )
 
 
 _MIN_COUNTERS = 1 << 19

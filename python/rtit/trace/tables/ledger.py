@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust
+from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust, column
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rtit import _core
+    from rtit.trace.tables.batch import U8, U32, U64
 
 
 LedgerRow = tuple[int, int, str, str | None, str | None, int | None, int | None]
@@ -105,21 +105,13 @@ class Ledger(Batch):
     * `error`: an index into `texts`, the reasons
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("start", "u8", None),
-        ("end", "u8", None),
-        ("kind", "u1", Trust),
-        ("cause", "u1", ErrorClass),
-        ("value", "u8", None),
-        ("error", "u4", ()),
-    )
     TIME_COLUMN: ClassVar[str | None] = None
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-    kind: NDArray[np.uint8]
-    cause: NDArray[np.uint8]
-    value: NDArray[np.uint64]
-    error: NDArray[np.uint32]
+    start: U64 = column("u8")
+    end: U64 = column("u8")
+    kind: U8 = column("u1", Trust)
+    cause: U8 = column("u1", ErrorClass)
+    value: U64 = column("u8")
+    error: U32 = column("u4", ())
     texts: tuple[str, ...]
 
     def __init__(

@@ -7,10 +7,10 @@ Each packet is four numbers. `packet_fields` turns them into the named fields of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rtit._core import PACKETS
-from rtit.trace.tables.batch import Batch, Field
+from rtit.trace.tables.batch import Batch, column
 from rtit.trace.time.samples import BOUND_COLUMNS, add_time_bounds
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rtit.packets import BadBytes
     from rtit.packets.encode import Value
     from rtit.trace.recording.settings import Settings
+    from rtit.trace.tables.batch import U8, U64
 
 
 PACKET_KINDS = PACKETS
@@ -51,16 +52,10 @@ class Packets(Batch):
     packet, up to the next batch.
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("kind", "u1", PACKET_KINDS),
-        ("detail", "u1", None),
-        ("offset", "u8", None),
-        ("payload", "u8", None),
-    )
-    kind: NDArray[np.uint8]
-    detail: NDArray[np.uint8]
-    offset: NDArray[np.uint64]
-    payload: NDArray[np.uint64]
+    kind: U8 = column("u1", PACKET_KINDS)
+    detail: U8 = column("u1")
+    offset: U64 = column("u8")
+    payload: U64 = column("u8")
     end: int
     bad: BadBytes | None
 

@@ -6,19 +6,18 @@ estimates in TSC ticks: a lower bound of the time at which a row ran.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from rtit.trace.tables.batch import Batch, End, EventKind, Field
+from rtit.trace.tables.batch import Batch, End, EventKind, column
 from rtit.trace.threads.address_spaces import space_column
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from rtit._core import RowColumns
+    from rtit._core import Column
+    from rtit.trace.tables.batch import U8, U32, U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +40,13 @@ class Event:
 class Events(Batch):
     """Events in stream order. The columns are the fields of `Event`."""
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("row", "u8", None),
-        ("kind", "u1", EventKind),
-        ("ip", "u8", None),
-        ("value", "u8", None),
-        ("time", "u8", None),
-        ("offset", "u8", None),
-    )
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    row: NDArray[np.uint64]
-    kind: NDArray[np.uint8]
-    ip: NDArray[np.uint64]
-    value: NDArray[np.uint64]
-    time: NDArray[np.uint64]
-    offset: NDArray[np.uint64]
+    row: U64 = column("u8")
+    kind: U8 = column("u1", EventKind)
+    ip: U64 = column("u8")
+    value: U64 = column("u8")
+    time: U64 = column("u8")
+    offset: U64 = column("u8")
 
     def __iter__(self) -> Iterator[Event]:
         for row, kind, *rest in zip(*self.column_lists(), strict=True):
@@ -93,25 +84,15 @@ class Rows(Batch):
     events.
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("start", "u8", None),
-        ("instructions", "u4", None),
-        ("last", "u8", None),
-        ("end", "u1", End),
-        ("bits", "u1", None),
-        ("in_tx", "u1", None),
-        ("time", "u8", None),
-        ("offset", "u8", None),
-    )
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
-    start: NDArray[np.uint64]
-    instructions: NDArray[np.uint32]
-    last: NDArray[np.uint64]
-    end: NDArray[np.uint8]
-    bits: NDArray[np.uint8]
-    in_tx: NDArray[np.uint8]
-    time: NDArray[np.uint64]
-    offset: NDArray[np.uint64]
+    start: U64 = column("u8")
+    instructions: U32 = column("u4")
+    last: U64 = column("u8")
+    end: U8 = column("u1", End)
+    bits: U8 = column("u1")
+    in_tx: U8 = column("u1")
+    time: U64 = column("u8")
+    offset: U64 = column("u8")
     events: Events
     first: int
 
@@ -142,40 +123,19 @@ class Rows(Batch):
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod
-    def from_native(cls, columns: RowColumns, first: int, *, with_spaces: bool = False) -> Rows:
+    def from_native(
+        cls, columns: dict[str, Column], first: int, *, with_spaces: bool = False
+    ) -> Rows:
         """Wrap the native decoder's columns without copying. `with_spaces`: with `space`."""
         extra = {}
         if with_spaces:
             extra["space"] = space_column(columns["space"], len(columns["start"]))
         return cls(
-            start=columns["start"],
-            instructions=columns["instructions"],
-            last=columns["last"],
-            end=columns["end"],
-            bits=columns["bits"],
-            in_tx=columns["in_tx"],
-            time=columns["time"],
-            offset=columns["offset"],
-            events=Events(
-                row=_u64_column(columns["event_row"]),
-                kind=memoryview(columns["event_kind"]),
-                ip=_u64_column(columns["event_ip"]),
-                value=_u64_column(columns["event_value"]),
-                time=_u64_column(columns["event_time"]),
-                offset=_u64_column(columns["event_offset"]),
-            ),
+            *(columns[name] for name, _, _ in cls.FIELDS),
+            events=Events(*(columns[f"event_{name}"] for name, _, _ in Events.FIELDS)),
             first=first,
             extra_columns=extra,
         )
-
-
-def _u64_column(data: bytes) -> Sized:
-    """A column of little-endian u64 numbers."""
-    if sys.byteorder == "little":
-        return memoryview(data).cast("Q")
-    import numpy as np
-
-    return np.frombuffer(data, np.dtype("<u8"))
 
 
 class Instruction(NamedTuple):
@@ -193,19 +153,12 @@ class Instructions(Batch):
     the run, a lower bound), `bits` (mode of the code: 16, 32 or 64), `in_tx` (1 in a transaction).
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("ip", "u8", None),
-        ("size", "u1", None),
-        ("time", "u8", None),
-        ("bits", "u1", None),
-        ("in_tx", "u1", None),
-    )
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    ip: NDArray[np.uint64]
-    size: NDArray[np.uint8]
-    time: NDArray[np.uint64]
-    bits: NDArray[np.uint8]
-    in_tx: NDArray[np.uint8]
+    ip: U64 = column("u8")
+    size: U8 = column("u1")
+    time: U64 = column("u8")
+    bits: U8 = column("u1")
+    in_tx: U8 = column("u1")
 
     def __iter__(self) -> Iterator[Instruction]:
         return map(Instruction, *self.column_lists())
@@ -226,17 +179,11 @@ class Branches(Batch):
     `time` (TSC estimate, a lower bound).
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("source", "u8", None),
-        ("target", "u8", None),
-        ("kind", "u1", End),
-        ("time", "u8", None),
-    )
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
-    source: NDArray[np.uint64]
-    target: NDArray[np.uint64]
-    kind: NDArray[np.uint8]
-    time: NDArray[np.uint64]
+    source: U64 = column("u8")
+    target: U64 = column("u8")
+    kind: U8 = column("u1", End)
+    time: U64 = column("u8")
 
     def __iter__(self) -> Iterator[Branch]:
         for source, target, kind, time in zip(*self.column_lists(), strict=True):
@@ -256,15 +203,10 @@ class SyncPoints(Batch):
     (0 if tracing was off), `time` (TSC estimate, a lower bound).
     """
 
-    FIELDS: ClassVar[tuple[Field, ...]] = (
-        ("offset", "u8", None),
-        ("ip", "u8", None),
-        ("time", "u8", None),
-    )
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("ip", "ip")
-    offset: NDArray[np.uint64]
-    ip: NDArray[np.uint64]
-    time: NDArray[np.uint64]
+    offset: U64 = column("u8")
+    ip: U64 = column("u8")
+    time: U64 = column("u8")
 
     def __iter__(self) -> Iterator[SyncPoint]:
         return map(SyncPoint, *self.column_lists())

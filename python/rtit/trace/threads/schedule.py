@@ -154,8 +154,6 @@ class ThreadScope:
     schedule: ThreadSchedule
     selected: tuple[ThreadId, ...] | None = None
     """None: all threads."""
-    decodes_others: bool = False
-    """Decode unselected threads even where they could be skipped."""
 
     def only(self, *threads: ThreadId) -> ThreadScope:
         """The same schedule with only these threads selected."""
@@ -176,8 +174,7 @@ class ThreadScope:
     @property
     def skips_others(self) -> bool:
         """Whether the decoder skips the intervals of unselected threads."""
-        can_skip = self.schedule.user_code_only and not self.decodes_others
-        return self.selected is not None and can_skip
+        return self.selected is not None and self.schedule.user_code_only
 
     @property
     def tids_to_extract(self) -> frozenset[int] | None:

@@ -1,1 +1,1 @@
-"""Time of rows: timing samples, bounds, perf's times, the clocks of guests."""
+"""Time of rows: timing samples, bounds, the clocks of guests."""

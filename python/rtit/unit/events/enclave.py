@@ -17,7 +17,7 @@ from rtit.unit.state import SavedByAex
 
 
 def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:
-    """EENTER at `ip`; the enclave runs from `target`.
+    """Execute EENTER at `ip`; the enclave runs from `target`.
 
     `opt_in` (TCS.FLAGS.DBGOPTIN) counts in a `debug` enclave only, and with
     Parameters.debug_enclave `opt_in`. Raises IllegalEvent in an enclave or outside CPL 3.
@@ -27,8 +27,8 @@ def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool
 
 
 def enclave_resume(unit: Unit, ip: int, target: int | None = None) -> None:
-    """ERESUME at `ip`: back to what the last asynchronous exit left, or to another `target`
-    that the enclave put there since.
+    """Execute ERESUME at `ip`, to where the last asynchronous exit left, or to another `target`
+    that the enclave has set since.
 
     Raises IllegalEvent in an enclave, outside CPL 3, and without such an exit.
     """
@@ -49,7 +49,7 @@ def _enter(unit: Unit, ip: int, target: int, *, opted_out: bool) -> None:
 
 
 def enclave_exit(unit: Unit, ip: int, target: int) -> None:
-    """EEXIT at `ip`. Raises IllegalEvent outside an enclave."""
+    """Execute EEXIT at `ip`. Raises IllegalEvent outside an enclave."""
     transfer(unit, target, _without_enclave(unit, unit.state.arch, "EEXIT"), event_ip=ip)
 
 
@@ -63,7 +63,7 @@ def enclave_event(
     vector: int,
     cr2: int | None = None,
 ) -> None:
-    """AEX or an enclave exiting event: an interrupt or exception leaves the enclave.
+    """Leave the enclave by an interrupt or exception: AEX or an enclave exiting event.
 
     `ip` is the instruction inside that has not completed, `aep` the address outside to which the
     handler returns; `arch` the state of the handler. With BranchEn=1 the FUP carries `ip` (Table

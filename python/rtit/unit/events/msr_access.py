@@ -32,7 +32,6 @@ from rtit.unit.stream import (
 _DEBUGCTL_BITS = 0xFFC3
 """Bits of IA32_DEBUGCTL that are not reserved on all processors with PT."""
 
-
 _DEBUGCTL_TR, _DEBUGCTL_BTS, _DEBUGCTL_BTS_OFF_OS, _DEBUGCTL_BTS_OFF_USR = (
     1 << 6,
     1 << 7,
@@ -109,7 +108,6 @@ _LVT_PMI_BITS = 0x1_07FF
 """Vector, delivery mode and mask (Volume 3, local vector table)."""
 
 _READ_ONLY_MSRS = frozenset((MSR_PLATFORM_INFO, IA32_VMX_MISC, IA32_PERF_GLOBAL_STATUS))
-
 
 _MODELLED_MSRS = (
     *MSRS,

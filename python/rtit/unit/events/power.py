@@ -22,20 +22,10 @@ from rtit.unit.timing_packets import (
 )
 
 _MWAIT = encoder("MWAIT")
-
-
 _PWRE = encoder("PWRE")
-
-
 _EXSTOP = encoder("EXSTOP")
-
-
 _PWRX = encoder("PWRX")
-
-
 C0 = 15
-
-
 C1 = 0
 
 

@@ -106,7 +106,7 @@ def smm_vm_exit(
     qualification: int = 0,
     enclave_ip: int | None = None,
 ) -> int | None:
-    """An SMI before the instruction at `ip`, or a VMCALL there, reaches the STM at `target`.
+    """Enter the STM at `target`: an SMI before the instruction at `ip`, or a VMCALL there.
 
     TraceEn is neither saved nor cleared unless `controls`, those of the SMM-transfer VMCS, do
     it. Event trace reports an SMI and a VM exit, but not a VMCALL. `enclave_ip` and the result are
@@ -145,7 +145,7 @@ def smm_vm_exit(
 def smm_vm_entry(
     unit: Unit, ip: int, target: int, controls: VmxControls, executive: ArchState | None = None
 ) -> None:
-    """The STM returns by VMLAUNCH or VMRESUME at `ip` to what it interrupted, at `target`.
+    """Return from the STM to `target`, by VMLAUNCH or VMRESUME at `ip`.
 
     `executive` replaces the state that the SMM VM exit left; whether that was VMX root or
     non-root operation stays. `controls` are the VM-entry controls of the SMM-transfer VMCS.

@@ -19,8 +19,7 @@ from rtit.unit.timing_packets import emit_cyc_if_due
 
 
 def init_wait(unit: Unit, ip: int) -> None:
-    """INIT on an application processor before the instruction at `ip`: the processor waits for
-    SIPI.
+    """Handle INIT on an application processor before the instruction at `ip`: it waits for SIPI.
 
     FUP without TIP, because there is no target. PacketEn counts as 0 while the processor waits,
     without a TIP.PGD unless the context is left.
@@ -84,7 +83,7 @@ def shutdown(unit: Unit, ip: int) -> None:
 
 
 def reset(unit: Unit, *, cold: bool) -> None:
-    """Power-on or warm RESET (section 33.3.4).
+    """Reset, at power-on or warm (section 33.3.4).
 
     Packets so far are written out. The end of the trace is not reported.
     """

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from rtit.errors import GeneralProtection
+from rtit.errors import GeneralProtection, IllegalEvent
 from rtit.registers import Msr, wrmsr
 from rtit.unit.arch_state import NO_CONTROLS, ArchState, VmxControls
 from rtit.unit.control_flow_packets import emit_fup, emit_pip, emit_vmcs, flush_tnt
@@ -202,12 +202,11 @@ def require_vmx_root(unit: Unit, what: str) -> ArchState:
 EntryFailure = Literal["early", "late"]
 """VM entry fails before it has loaded anything (falls through), or after (like a VM exit)."""
 
-
 _PAGE_OFFSET = 0xFFF
 
 
 def vmxon(unit: Unit, ip: int, next_ip: int) -> None:
-    """VMXON at `ip`. Without IA32_VMX_MISC[14] it ends tracing (33.2.9.4)."""
+    """Execute VMXON at `ip`. Without IA32_VMX_MISC[14] it ends tracing (33.2.9.4)."""
     arch = unit.state.arch
     require(arch.vmx == "off", "VMXON is executed in VMX operation")
     require(arch.privilege == 0, f"VMXON is executed at CPL {arch.privilege}")
@@ -219,7 +218,7 @@ def vmxon(unit: Unit, ip: int, next_ip: int) -> None:
 
 
 def vmxoff(unit: Unit, ip: int, next_ip: int) -> None:
-    """VMXOFF at `ip`."""
+    """Execute VMXOFF at `ip`."""
     arch = require_vmx_root(unit, "VMXOFF")
     require_addresses(ip, next_ip)
     switch_context(unit, next_ip, replace(arch, vmx="off", vmcs=None))
@@ -242,7 +241,7 @@ def vmptrld(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
 
 
 def vmclear(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
-    """VMCLEAR; if `pointer` is the current VMCS, there is none afterwards."""
+    """Execute VMCLEAR; if `pointer` is the current VMCS, there is none afterwards."""
     arch = require_vmx_root(unit, "VMCLEAR")
     require_addresses(ip, next_ip)
     _require_vmcs_pointer(unit, pointer)
@@ -260,7 +259,7 @@ def vm_entry(
     next_ip: int | None = None,
     host_ip: int | None = None,
 ) -> EntryFailure | None:
-    """VMLAUNCH or VMRESUME at `ip`; the guest goes on at `target` in the state `guest`.
+    """Execute VMLAUNCH or VMRESUME at `ip`; the guest runs at `target` in the state `guest`.
 
     `fails` says that the entry does not succeed: it goes on at `next_ip`, or at `host_ip`, each
     needed for its case only. Returns how it failed: also for controls that the processor does
@@ -278,8 +277,9 @@ def vm_entry(
     if fails is None and count < len(loads):
         fails = "late"
     if fails == "early":
-        require(next_ip is not None, "a VM entry that fails early goes on at `next_ip`")
-        transfer(unit, next_ip or 0, arch)
+        if next_ip is None:
+            raise IllegalEvent("a VM entry that fails early goes on at `next_ip`")
+        transfer(unit, next_ip, arch)
         return fails
     is_shown = not controls.conceal_entry
     reports: EventReports = (
@@ -287,9 +287,10 @@ def vm_entry(
     )
     guest = replace(guest, vmx="nonroot", vmcs=arch.vmcs, controls=controls)
     if fails == "late":
-        require(host_ip is not None, "a VM entry that fails late goes on at `host_ip`")
+        if host_ip is None:
+            raise IllegalEvent("a VM entry that fails late goes on at `host_ip`")
         system_wide = all(msr != Msr.CTL for msr, _ in loads)
-        _fail_late(unit, reports, guest, host_ip or 0, system_wide=system_wide)
+        _fail_late(unit, reports, guest, host_ip, system_wide=system_wide)
         return fails
     unit.state.host = arch
     transition = VmxTransition(pip=is_shown, entry=True, reports=reports)
@@ -309,7 +310,7 @@ def vm_exit(
     aborts: bool = False,
     enclave_ip: int | None = None,
 ) -> int | None:
-    """VM exit; `guest_ip` is the guest IP as the VMCS saves it, the host goes on at `target`.
+    """Perform a VM exit; `guest_ip` is the guest IP that the VMCS saves; the host runs at `target`.
 
     `reason` and `qualification` are reported by event trace; `vector` is that of the interrupt
     or exception that caused the exit, if one did. An enclave is left by an asynchronous exit:

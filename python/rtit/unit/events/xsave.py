@@ -9,7 +9,7 @@ import struct
 
 from rtit.errors import GeneralProtection, UndefinedOpcode
 from rtit.registers import Msr, check_rdmsr, check_wrmsr
-from rtit.registers.profile import PT_STATE_SIZE
+from rtit.registers.profiles import PT_STATE_SIZE
 from rtit.unit.core import Unit
 from rtit.unit.enables import linear_address
 from rtit.unit.events.trace_control import (
@@ -22,19 +22,14 @@ from rtit.unit.events.trace_control import (
 from rtit.unit.illegal_events import require_addresses
 
 IA32_XSS = 0xDA0
-
-
 PT_STATE = 1 << 8
 """State component 8 in IA32_XSS, in a requested-feature bitmap, and in XSTATE_BV."""
-
 
 COMPONENT_SIZE = PT_STATE_SIZE
 """Bytes of the component, as CPUID.(0DH,8):EAX reports them."""
 
-
 XSAVE_AREA_SIZE = 512 + 64
 """Bytes of an XSAVE area with x87 and SSE state and its header, in front of the component."""
-
 
 COMPONENT_MSRS = (
     Msr.CTL,
@@ -49,12 +44,11 @@ COMPONENT_MSRS = (
 )
 """The MSRs of the component, 8 bytes each from its start; the rest is 0."""
 
-
 _COMPONENT_LAYOUT = struct.Struct(f"<{len(COMPONENT_MSRS)}Q")
 
 
 def read_xss(unit: Unit) -> int:
-    """The value of IA32_XSS. Raises GeneralProtection where there is none."""
+    """Return the value of IA32_XSS. Raises GeneralProtection where there is none."""
     if not unit.profile.xsaves:
         raise GeneralProtection("there is no IA32_XSS: CPUID.(0DH,1):EAX[3] is 0")
     return unit.state.xss
@@ -71,7 +65,7 @@ def write_xss(unit: Unit, value: int) -> None:
 def xsaves(
     unit: Unit, ip: int, next_ip: int, *, rfbm: int = PT_STATE, completes: bool = True
 ) -> bytes | None:
-    """XSAVES at `ip`: the component, or None if `rfbm` and IA32_XSS do not ask for it.
+    """Execute XSAVES at `ip`; return the component, or None if not requested.
 
     CTL is saved with its TraceEn, which is then cleared, so that the other MSRs are stable. If
     the instruction faults or exits after that (`completes` False) TraceEn is set again, and
@@ -103,7 +97,7 @@ def xrstors(
     rfbm: int = PT_STATE,
     completes: bool = True,
 ) -> None:
-    """XRSTORS at `ip`; `component` None: XSTATE_BV[8] is 0, every MSR gets its initial value 0.
+    """Execute XRSTORS at `ip`; `component` None: XSTATE_BV[8] is 0, every MSR becomes 0.
 
     CTL takes effect last; if the instruction faults or exits before that (`completes` False)
     the other MSRs are loaded and TraceEn is 0. Raises GeneralProtection, and then nothing has

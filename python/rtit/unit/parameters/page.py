@@ -13,8 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from rtit.generated import write_or_check
-from rtit.unit.parameters.allowed_values import ParameterRow, format_default
-from rtit.unit.parameters.table import PARAMETER_TABLE
+from rtit.unit.parameters.table import PARAMETER_TABLE, ParameterRow, format_default
 
 TARGET = Path(__file__).resolve().parents[4] / "docs" / "reference" / "parameters.md"
 

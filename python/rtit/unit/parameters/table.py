@@ -3,19 +3,153 @@
 The docstring of `Parameters`, its errors and docs/reference/parameters.md (by `page`) come from it.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from textwrap import wrap
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from rtit.errors import UsageError
-from rtit.unit.parameters.allowed_values import (
-    IntegerRange,
-    ParameterGroup,
-    ParameterRow,
-    Permutation,
-    SubsetOf,
-    allowed_by_annotation,
-    format_docstring,
-)
+
+# No `from __future__ import annotations`: the annotations list the values of parameters.
+
+T = TypeVar("T")
+
+
+class AllowedValues:
+    """The values that a parameter can have. `words`: as texts name them."""
+
+    words = ""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise UsageError, with the `name` of the parameter, for a value that is not of these."""
+        raise NotImplementedError
+
+
+class _OneOf(AllowedValues):
+    """One of some names."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.words = ", ".join(names)
+
+    def check(self, name: str, value: Any) -> None:
+        if value not in self.names:
+            raise UsageError(f"{name} is one of {self.words}, not {value!r}")
+
+
+class _Flag(AllowedValues):
+    """True or False."""
+
+    words = "True, False"
+
+    def check(self, name: str, value: Any) -> None:
+        if value not in (True, False):
+            raise UsageError(f"{name} is True or False, not {value!r}")
+
+
+class _IntegerRange(AllowedValues):
+    """A number from `low` to `high`, or 0 if `or_zero`."""
+
+    def __init__(self, low: int, high: int, *, or_zero: bool = False) -> None:
+        self.low, self.high, self.or_zero = low, high, or_zero
+        self.words = f"{'0, ' if or_zero else ''}{low} to {_format_number(high)}"
+
+    def check(self, name: str, value: Any) -> None:
+        if not self.low <= value <= self.high and not (self.or_zero and value == 0):
+            zero = " or is 0" if self.or_zero else ""
+            raise UsageError(f"{name} lies between {self.low} and {self.high}{zero}, not {value}")
+
+
+class _SubsetOf(AllowedValues):
+    """Some of the names, or none."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.each = _OneOf(names)
+        self.words = f"any of {self.each.words}"
+
+    def check(self, name: str, value: Any) -> None:
+        for each in value:
+            self.each.check(name, each)
+
+
+class _Permutation(AllowedValues):
+    """All of the items, each once; the `optional` one may be missing."""
+
+    def __init__(
+        self, items: tuple[str, ...] | tuple[int, ...], *, optional: str | None = None
+    ) -> None:
+        self.items, self.optional = items, optional
+        more = f", and {optional} or not" if optional else ""
+        self.words = f"each of {_format_items(items)} once{more}"
+
+    def check(self, name: str, value: Any) -> None:
+        needed = [item for item in value if item != self.optional]
+        if sorted(needed) != sorted(self.items) or len(value) - len(needed) > 1:
+            raise UsageError(f"{name} has {self.words}, not {_format_items(value)}")
+
+
+class ParameterRow(NamedTuple):
+    """A parameter: its values and default, what the chapter leaves open, and the section that does.
+
+    `group` is the heading under which it stands.
+    """
+
+    name: str
+    group: str
+    values: AllowedValues
+    default: Any
+    section: str
+    reason: str
+
+
+class ParameterGroup:
+    """Declares the parameters of one heading, as defaults of the fields of a dataclass."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+    def __call__(
+        self, default: T, section: str, reason: str, values: AllowedValues | None = None
+    ) -> T:
+        """Return a field. An annotation with Literal or bool implies its `values`."""
+        about = {"group": self.title, "section": section, "reason": reason, "values": values}
+        declared: T = field(default=default, metadata=about)
+        return declared
+
+
+def allowed_by_annotation(annotation: Any) -> AllowedValues:
+    """Return the values that an annotation allows. Raises TypeError for other annotations."""
+    if annotation is bool:
+        return _Flag()
+    if get_origin(annotation) is Literal:
+        return _OneOf(get_args(annotation))
+    raise TypeError(f"{annotation} does not list its values")
+
+
+def format_default(value: Any) -> str:
+    """Return a default value as text."""
+    return (_format_items(value) or "none") if isinstance(value, tuple) else str(value)
+
+
+def format_docstring(rows: Iterable[ParameterRow]) -> str:
+    """Return the rows as part of a docstring: a line each, with the reason below it."""
+    lines = []
+    for row in rows:
+        lines.append(f"    {row.name}: {row.values.words}; default {format_default(row.default)};")
+        lines[-1] += f" {row.section}"
+        lines += wrap(row.reason, 92, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return "\n".join([*lines, ""])
+
+
+def _format_items(items: Iterable[Any]) -> str:
+    return ", ".join(f"{item:#x}" if isinstance(item, int) else str(item) for item in items)
+
+
+def _format_number(number: int) -> str:
+    """Return large powers of two as 2^n."""
+    exact = number >= 1 << 16 and not number & (number - 1)
+    return f"2^{number.bit_length() - 1}" if exact else str(number)
+
 
 # No `from __future__ import annotations`: the annotations say what values there are.
 
@@ -67,14 +201,14 @@ class Parameters:
         "33.4.2.1",
         "A TNT is sent once it holds this many results; 0: only when it is full or another packet "
         "demands it. At most what the form holds.",
-        IntegerRange(0, 47),
+        _IntegerRange(0, 47),
     )
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
         "Pending results are also sent at each multiple of this many core cycles; 0: never by "
         "time.",
-        IntegerRange(0, _MAX),
+        _IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
@@ -86,7 +220,7 @@ class Parameters:
         True, "33.4.2.2", "The first IP after a PSB is compressed against zero, or not at all."
     )
     ret_compression_depth: int = _packets(
-        64, "33.4.2.2", "CALLs that RET compression remembers.", IntegerRange(0, 64)
+        64, "33.4.2.2", "CALLs that RET compression remembers.", _IntegerRange(0, 64)
     )
     modeexec_suppress: bool = _packets(
         True, "33.4.2.8", "MODE.Exec is left out at TIP.PGE when the mode is the one last sent."
@@ -119,7 +253,10 @@ class Parameters:
         "Where PSB+ comes when TraceEn is set; before TIP.PGE it has no FUP.",
     )
     psb_delay: int = _psb(
-        0, "33.4.2.17", "Bytes from reaching the threshold to the insertion.", IntegerRange(0, _MAX)
+        0,
+        "33.4.2.17",
+        "Bytes from reaching the threshold to the insertion.",
+        _IntegerRange(0, _MAX),
     )
     psb_extra: tuple[str, ...] = _psb(
         (),
@@ -127,13 +264,13 @@ class Parameters:
         "Events that insert a PSB+ besides the byte count: setting TraceEn whatever the count, far "
         "transfers and events, MOV CR3, waking from a C-state, TM1, TM2 or STPCLK#, a change of "
         "frequency.",
-        SubsetOf(PSB_EVENTS),
+        _SubsetOf(PSB_EVENTS),
     )
     psb_plus_order: tuple[str, ...] = _psb(
         PSB_PLUS_ORDER,
         "33.3.7",
         "Packets of PSB+ that apply come in this order; VMCS where it is named, else after PIP.",
-        Permutation(PSB_PLUS_ORDER, optional="VMCS"),
+        _Permutation(PSB_PLUS_ORDER, optional="VMCS"),
     )
     psb_counts_itself: bool = _psb(True, "33.2.8.4, 33.4.2.17", "PSB+ counts in PacketByteCnt.")
     cyc_counter_bits: int = _cyc(
@@ -141,10 +278,10 @@ class Parameters:
         "33.3.6.1",
         "Width of the cycle counter; a stand-alone CYC goes out before it wraps. At most what the "
         "longest CYC holds.",
-        IntegerRange(12, 64),
+        _IntegerRange(12, 64),
     )
     cyc_max_bytes: int = _cyc(
-        3, "33.4.2.14", "Bytes of the longest CYC packet.", IntegerRange(2, 9)
+        3, "33.4.2.14", "Bytes of the longest CYC packet.", _IntegerRange(2, 9)
     )
     topa_follow: Literal["eager", "lazy"] = _output(
         "eager",
@@ -156,7 +293,7 @@ class Parameters:
         "33.2.7, 33.3.3",
         "The youngest bytes, up to this many, stay in internal buffers until more come or TraceEn "
         "is cleared; an operational error or a ToPA STOP loses them.",
-        IntegerRange(0, 1 << 16),
+        _IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
@@ -169,14 +306,14 @@ class Parameters:
         "33.2.7.2",
         "Bytes that are written after a region is filled before its PMI is signalled; another one "
         "that falls due in between is the same PMI.",
-        IntegerRange(0, _MAX),
+        _IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
         512,
         "33.2.7.2",
         "Bytes by which the PMI of a processor with single-entry ToPA comes before its region is "
         "filled.",
-        IntegerRange(0, 4096),
+        _IntegerRange(0, 4096),
     )
     smrr_policy: Literal["drop", "error"] = _output(
         "drop",
@@ -188,7 +325,7 @@ class Parameters:
         "33.3.2.1",
         "Core cycles after setting TraceEn before STATUS.Error shows an error that it caused; "
         "clearing TraceEn shows it at once. TriggerEn is 0 from the start.",
-        IntegerRange(0, _MAX),
+        _IntegerRange(0, _MAX),
     )
     clear_enables_on_disable: bool = _status(
         False,
@@ -206,7 +343,7 @@ class Parameters:
         "33.5.2.5",
         "The packets at a late failure, of those that are allowed: CFE with its FUP, the PIP "
         "of the guest, TSC, TMA and CBR (trace_en), the PIP of the host (Table 33-54).",
-        SubsetOf(FAILED_ENTRY_PACKETS),
+        _SubsetOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
         "tip", "33.5.2.6", "The packets that a VM exit loses if it ends in VMX abort."
@@ -242,22 +379,22 @@ class Parameters:
         "33.4.2.3",
         "TIPs of indirect JMPs and CALLs that may wait for the TNT before them to fill. None with "
         "CYCEn=1, for which the chapter gives no rule.",
-        IntegerRange(0, 64),
+        _IntegerRange(0, 64),
     )
     buffer_bytes: int = _overflow(
         0,
         "33.3.8",
         "Size of the internal buffer; 0: without bound.",
-        IntegerRange(256, _MAX, or_zero=True),
+        _IntegerRange(256, _MAX, or_zero=True),
     )
     drain_bytes: int = _overflow(
         1,
         "33.3.8",
         "Bytes that leave the internal buffer every drain_cycles.",
-        IntegerRange(1, _MAX),
+        _IntegerRange(1, _MAX),
     )
     drain_cycles: int = _overflow(
-        1, "33.3.8", "Core cycles in which drain_bytes leave it.", IntegerRange(1, _MAX)
+        1, "33.3.8", "Core cycles in which drain_bytes leave it.", _IntegerRange(1, _MAX)
     )
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
@@ -268,7 +405,7 @@ class Parameters:
         0,
         "33.3.8",
         "Bytes left in the buffer then. At most half of it.",
-        IntegerRange(0, _MAX // 2),
+        _IntegerRange(0, _MAX // 2),
     )
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
@@ -291,7 +428,7 @@ class Parameters:
         1,
         "33.4.2.20",
         "PADs after the packets of an event fill up to a multiple of this many bytes; 1: none.",
-        IntegerRange(1, 4096),
+        _IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
         False,
@@ -302,7 +439,7 @@ class Parameters:
         PEBS_BLOCK_ORDER,
         "33.4.2.26",
         "BBP types of a PEBS record come in this order.",
-        Permutation(PEBS_BLOCK_ORDER),
+        _Permutation(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
         "C0.2", "33.4.2.23", "The lightest state that power packets report."
@@ -312,7 +449,7 @@ class Parameters:
         "33.4.2.24",
         "MWAIT encoding of the deepest state that the core supports, 0 (C1) to 14; deeper requests "
         "resolve to it.",
-        IntegerRange(0, 14),
+        _IntegerRange(0, 14),
     )
     tsc_on_frequency_change: bool = _power(
         False, "33.4.2.11", "TSC and TMA come with a frequency change that stops no clock."
@@ -350,8 +487,8 @@ class Parameters:
             value = getattr(self, row.name)
             if value is not row.default:
                 row.values.check(row.name, value)
-        IntegerRange(0, TNT_CAPACITY[self.tnt_form]).check("tnt_flush", self.tnt_flush)
-        IntegerRange(0, self.buffer_bytes // 2).check("ovf_resolve_level", self.ovf_resolve_level)
+        _IntegerRange(0, TNT_CAPACITY[self.tnt_form]).check("tnt_flush", self.tnt_flush)
+        _IntegerRange(0, self.buffer_bytes // 2).check("ovf_resolve_level", self.ovf_resolve_level)
         if self.cyc_counter_bits > self.cyc_bits:
             raise UsageError(
                 f"a CYC of {self.cyc_max_bytes} bytes holds {self.cyc_bits} bits, "

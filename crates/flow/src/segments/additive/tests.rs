@@ -29,13 +29,7 @@ fn segments_of_a_sound_stream_are_not_discarded() {
         stream.extend([0x06, 0x01, 0x71, 0x00, 0x10, 0, 0, 0, 0]);
         stream.extend([0x80; 20]);
     }
-    let config = ParallelConfig {
-        threads: 2,
-        segment_bytes: 400,
-        max_lead_in: 200,
-        max_result_bytes: 1,
-        max_ledger_entries: 100,
-    };
+    let config = ParallelConfig::for_test(2, 400, 200);
     let settings = Settings::default();
     let mut all =
         AdditiveDecoder::<_, CountingSink>::new(&stream[..], space.view(), &settings, config);
@@ -100,20 +94,14 @@ fn discarded_segments_take_no_counters() {
     ];
     let stream = round.concat().repeat(4);
     let eager = TransitionLimits {
-        phrases: 0,
+        fusion_warm_up: 0,
         ..TransitionLimits::default()
     };
-    let found = |threads: usize, places: usize, steps: TransitionLimits| {
-        let config = ParallelConfig {
-            threads,
-            segment_bytes: 9000,
-            max_lead_in: 13_000,
-            max_result_bytes: 1,
-            max_ledger_entries: 100,
-        };
+    let found = |threads: usize, max_counters: usize, transitions: TransitionLimits| {
+        let config = ParallelConfig::for_test(threads, 9000, 13_000);
         let settings = Settings {
-            places,
-            steps,
+            max_counters,
+            transitions,
             ..Settings::default()
         };
         let (stream, spaces) = (&stream[..], spaces.clone());
@@ -126,14 +114,20 @@ fn discarded_segments_take_no_counters() {
         (totals.runs(), totals.edges(), sums)
     };
     let (runs, edges, _) = found(1, usize::MAX, TransitionLimits::NONE);
-    for places in [10_000, 60_000] {
+    for max_counters in [10_000, 60_000] {
         let beyond = (
-            runs[places..].iter().map(|run| run.count).sum::<u64>(),
-            edges[places..].iter().map(|edge| edge.count).sum::<u64>(),
+            runs[max_counters..]
+                .iter()
+                .map(|run| run.count)
+                .sum::<u64>(),
+            edges[max_counters..]
+                .iter()
+                .map(|edge| edge.count)
+                .sum::<u64>(),
         );
-        for steps in [TransitionLimits::NONE, eager] {
-            let (some, others, sums) = found(2, places, steps);
-            assert!(some == runs[..places] && others == edges[..places]);
+        for transitions in [TransitionLimits::NONE, eager] {
+            let (some, others, sums) = found(2, max_counters, transitions);
+            assert!(some == runs[..max_counters] && others == edges[..max_counters]);
             assert_eq!(sums, beyond);
         }
     }
@@ -142,30 +136,24 @@ fn discarded_segments_take_no_counters() {
 /// Counts of the interpreter and of transitions are merged before they take twice the number of counters.
 #[test]
 fn counters_of_one_thread_are_bounded() {
-    const PLACES: usize = 1000;
+    const MAX_COUNTERS: usize = 1000;
     let mut space = rtit_image::Space::new();
     // jmp rax
     space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
     // PSB, MODE.Exec, FUP 1000, PSBEND
     let mut stream = [0x02, 0x82].repeat(8);
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
-    // TIPs to 4,000 places, twice
+    // TIPs to 4,000 targets, twice
     for place in (0..4000u16).chain(0..4000) {
         let [low, high] = (0x1000 + place * 2).to_le_bytes();
         stream.extend([0x2d, low, high]);
     }
-    let config = ParallelConfig {
-        threads: 1,
-        segment_bytes: 600,
-        max_lead_in: 200,
-        max_result_bytes: 1,
-        max_ledger_entries: 100,
-    };
+    let config = ParallelConfig::for_test(1, 600, 200);
     let mut stepped = 0;
-    for steps in [TransitionLimits::NONE, TransitionLimits::default()] {
+    for transitions in [TransitionLimits::NONE, TransitionLimits::default()] {
         let settings = Settings {
-            steps,
-            places: PLACES,
+            transitions,
+            max_counters: MAX_COUNTERS,
             // Counts of transitions are added up by address whenever the code cache is emptied.
             cache_limit: 1 << 14,
             ..Settings::default()
@@ -173,20 +161,20 @@ fn counters_of_one_thread_are_bounded() {
         let mut all =
             AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);
         while all.advance() {
-            let by_steps = all.decoders[0].places();
+            let by_steps = all.decoders[0].counters_in_use();
             stepped = stepped.max(by_steps);
             // Those of runs and of edges, and half as many.
-            assert!(by_steps + all.sink.counters_in_use() <= 2 * PLACES + PLACES / 2);
+            assert!(by_steps + all.sink.counters_in_use() <= 2 * MAX_COUNTERS + MAX_COUNTERS / 2);
         }
         let totals = all.result();
         // 8,000 of either: the first place ran three times, the edge from it to itself was taken once
         assert_eq!(
             (totals.runs().len(), totals.uncounted_runs()),
-            (PLACES, 8000 - 2001)
+            (MAX_COUNTERS, 8000 - 2001)
         );
         assert_eq!(
             (totals.edges().len(), totals.uncounted_edges().iter().sum()),
-            (PLACES, 8000 - 1999)
+            (MAX_COUNTERS, 8000 - 1999)
         );
     }
     assert!(stepped > 0);
@@ -199,7 +187,7 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     let mut space = rtit_image::Space::new();
     // jmp rax
     space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
-    // PSB, MODE.Exec, FUP 1000, PSBEND, TIPs to 50 places and back
+    // PSB, MODE.Exec, FUP 1000, PSBEND, TIPs to 50 targets and back
     let psb = |first: u16| {
         let tips = (first..first + 50).chain([0]).flat_map(|place| {
             let [low, high] = (0x1000 + place * 2).to_le_bytes();
@@ -211,16 +199,10 @@ fn round_with_many_counters_is_followed_by_a_short_one() {
     let same = psb(0).repeat(200);
     let new = Vec::from_iter((0..200).flat_map(|n| psb(n * 50)));
     let stream = [&same[..], &new, &same].concat();
-    let config = ParallelConfig {
-        threads: 2,
-        segment_bytes: SEGMENT,
-        max_lead_in: 400,
-        max_result_bytes: 1,
-        max_ledger_entries: 100,
-    };
+    let config = ParallelConfig::for_test(2, SEGMENT, 400);
     let settings = Settings {
-        places: 2000,
-        steps: TransitionLimits::NONE,
+        max_counters: 2000,
+        transitions: TransitionLimits::NONE,
         ..Settings::default()
     };
     let mut all = AdditiveDecoder::<_, Totals>::new(&stream[..], space.view(), &settings, config);

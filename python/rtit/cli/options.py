@@ -1,0 +1,721 @@
+"""Options that several commands have, and the trace that they open.
+
+They select a part of a recording (`rtit.trace.tables.selection`), name the recording and where its
+files are (`rtit.trace.Trace`), or describe raw PT and its code in place of one (`rtit.decode`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rtit.cli.parser import CommandParser
+from rtit.errors import PerfDataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from rtit.image import Image, KernelFiles
+    from rtit.trace import Selection, SpaceKey, Start, Trace
+    from rtit.trace.time.guest_time import GuestTsc
+
+
+def add_value(
+    group: argparse._ActionsContainer, option: str, metavar: str, text: str, **more: Any
+) -> None:
+    """Declare an option with a value; `text` is its help."""
+    group.add_argument(option, metavar=metavar, help=text, **more)
+
+
+def add_list(group: argparse._ActionsContainer, option: str, metavar: str, text: str) -> None:
+    """Declare an option that may be repeated."""
+    group.add_argument(option, action="append", default=[], metavar=metavar, help=text)
+
+
+def add_flag(group: argparse._ActionsContainer, option: str, text: str) -> None:
+    """Declare an option without a value."""
+    group.add_argument(option, action="store_true", help=text)
+
+
+def add_streams(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declare the options that select threads and CPUs; return their group."""
+    group = parser.add_argument_group("Selection")
+    for option, metavar, text in (
+        ("--tid", "TID,...", "Only these threads"),
+        ("--pid", "PID,...", "Only these processes"),
+        ("--comm", "NAME,...", "Only threads with these names (the last name counts)"),
+        ("--cpu", "N,...", "Only these CPUs"),
+    ):
+        group.add_argument(option, action="append", default=[], metavar=metavar, help=text)
+    return group
+
+
+def add_code(group: argparse._ArgumentGroup) -> None:
+    """Declare the options that select functions, addresses and a time span."""
+    add_list(group, "--function", "NAME[@FILE]", "Only this function; may be repeated")
+    add_list(
+        group,
+        "--range",
+        "START-END",
+        "Only addresses from START up to END (hexadecimal, END excluded); may be repeated, "
+        "and adds to --function",
+    )
+    add_value(
+        group,
+        "--time",
+        "FROM,TO",
+        "Only this time span: nanoseconds, or seconds with a decimal point (TSC ticks if the "
+        "recording has no clock)",
+    )
+
+
+def add_ends(group: argparse._ArgumentGroup, rows: str = "instructions") -> None:
+    """Declare --head and --tail."""
+    add_value(group, "--head", "N", f"Only the first N {rows} of each thread or CPU", type=count)
+    add_value(group, "--tail", "N", f"Only the last N {rows} of each thread or CPU", type=count)
+
+
+def add_timing(group: argparse._ArgumentGroup) -> None:
+    """Declare --timing."""
+    add_flag(
+        group,
+        "--timing",
+        "Also show the bounds of each time, in nanoseconds (in JSON: in TSC ticks, with "
+        "cycles, frequency, and for blocks instructions per cycle)",
+    )
+
+
+def add_output(group: argparse._ArgumentGroup) -> None:
+    """Declare -o."""
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="File to write (default: standard output)"
+    )
+
+
+def add_dso(group: argparse._ArgumentGroup, default: str) -> None:
+    """Declare --dso; `default` describes which binaries are used without it."""
+    add_list(
+        group,
+        "--dso",
+        "NAME",
+        f"Only this binary, by name or path; may be repeated; all: every one (default: {default})",
+    )
+
+
+def add_qemu_env(group: argparse._ActionsContainer) -> None:
+    """Declare --qemu-env."""
+    add_list(
+        group,
+        "--qemu-env",
+        "QEMU_NAME[=VALUE]",
+        "Set a variable for QEMU itself, such as QEMU_CPU=Haswell (without VALUE: as it is "
+        "set here); may be repeated. QEMU reads no other QEMU_* variable; the program sees those "
+        "that are set here",
+    )
+
+
+def add_json(group: argparse._ArgumentGroup, text: str = "Print one JSON object a line") -> None:
+    """Declare --json."""
+    add_flag(group, "--json", text)
+
+
+def parse_fields(text: str, known: Collection[str]) -> list[str]:
+    """Return the field names of a comma-separated list. Raises UsageError."""
+    fields = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [f"unknown field {name!r}" for name in fields if name not in known]
+    if unknown or not fields:
+        message = unknown[0] if unknown else "no field given"
+        raise UsageError(f"--fields: {message}", hint=f"fields: {' '.join(known)}")
+    return fields
+
+
+def selection(arguments: argparse.Namespace) -> Selection:
+    """Return the part of the recording that the options select. Raises UsageError."""
+    from rtit.trace import Selection
+    from rtit.trace.tables.selection import parse_numbers, parse_range, parse_times
+
+    def given(name: str) -> list[str]:
+        texts: list[str] = getattr(arguments, name, [])
+        return texts
+
+    def numbers(name: str) -> tuple[int, ...]:
+        return tuple(n for text in given(name) for n in parse_numbers(f"--{name}", text))
+
+    comms = tuple(name for text in given("comm") for name in text.split(","))
+    time = getattr(arguments, "time", None)
+    for option, values in (("--comm", comms), ("--function", given("function"))):
+        if "" in values:
+            raise UsageError(f"{option} needs a name")
+    return Selection(
+        tids=numbers("tid"),
+        pids=numbers("pid"),
+        cpus=numbers("cpu"),
+        comms=comms,
+        time=parse_times(time) if time is not None else None,
+        ranges=tuple(parse_range(text) for text in given("range")),
+        functions=tuple(given("function")),
+        head=getattr(arguments, "head", None),
+        tail=getattr(arguments, "tail", None),
+    )
+
+
+def count(text: str) -> int:
+    """Return a number of things, as an argument's type."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    return int(text)
+
+
+_DEFAULT = "perf.data"
+RARE = "options for JIT code, kernels, guests and raw PT"
+ONE_JOB = "1; the output does not change"
+MANY_JOBS = "one for each CPU, at most 8; the result does not change"
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Declare FILE and -i."""
+    group = parser.add_argument_group()
+    group.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help=f"Recording to read; - for standard input (default: {_DEFAULT})",
+    )
+    group.add_argument(
+        "-i", "--input", metavar="FILE", help="The same, as perf spells it", dest="input"
+    )
+
+
+def add_images(parser: CommandParser) -> None:
+    """Declare the options for code: files, and with --help-all JIT code, kernels and guests."""
+    group = parser.add_argument_group("Finding code")
+    add_value(group, "--symfs", "DIR", "Look for recorded files below DIR")
+    add_list(
+        group,
+        "--map",
+        "RECORDED=LOCAL",
+        "Read LOCAL in place of the recorded file or directory; may be repeated",
+    )
+    add_value(group, "--buildid-dir", "DIR", "Look up files by build id in DIR, such as ~/.debug")
+    add_flag(group, "--debuginfod", "Download missing files and symbols from DEBUGINFOD_URLS")
+    group = parser.add_rare_group("JIT code")
+    group.add_argument(
+        "--jit",
+        action="append",
+        metavar="PATH",
+        help="Code that programs made: a file named jit-PID.dump or perf-PID.map, or a directory "
+        "with such files; may be repeated (default: those beside the recording)",
+    )
+    _add_kernel(parser)
+    _add_guests(parser)
+
+
+def add_reading(parser: CommandParser, *, jobs: str = ONE_JOB) -> None:
+    """Declare the options for code, raw PT and help, as most commands have them."""
+    add_images(parser)
+    add_raw_code(add_raw(parser))
+    parser.add_general_options(jobs=jobs, rare=RARE)
+
+
+def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
+    """Declare --max-edges; `calls`: edges of calls are counted by caller, too."""
+    more = "; half as many pairs of caller and callee" if calls else ""
+    add_value(
+        parser.add_rare_group("Limits"),
+        "--max-edges",
+        "N",
+        "Count up to N different edges and N different runs of instructions, those with the "
+        "lowest addresses; the others only in total (default: 524,288 and 1 for each 1,024 bytes "
+        f"of PT; 4,194,304 at most){more}",
+        default=0,
+        type=count,
+    )
+
+
+def _add_kernel(parser: CommandParser) -> None:
+    group = parser.add_rare_group("Kernel code (a recording with --kcore needs none of these)")
+    add_value(group, "--kcore", "FILE", "A copy of /proc/kcore")
+    add_value(group, "--kallsyms", "FILE", "A copy of /proc/kallsyms: names")
+    add_value(group, "--vmlinux", "FILE", "The kernel as it was linked")
+    add_value(group, "--kernel-modules", "DIR", "Kernel modules, such as /lib/modules/RELEASE")
+
+
+def _add_guests(parser: CommandParser) -> None:
+    group = parser.add_rare_group("Virtual machines (names as in perf)")
+    add_value(
+        group,
+        "--guestmount",
+        "DIR",
+        "Root file systems of virtual machines, each in a directory named as its process id",
+    )
+    add_list(
+        group,
+        "--guest-process",
+        "CR3[,VMCS]=MACHINE/PID",
+        "Process PID of the virtual machine MACHINE, below --guestmount, runs with this CR3 "
+        "(and VMCS pointer); may be repeated",
+    )
+    add_value(
+        group,
+        "--guestkallsyms",
+        "FILE",
+        "A copy of /proc/kallsyms, for machines that are not below --guestmount",
+        dest="guest_kallsyms",
+    )
+    add_value(group, "--guestvmlinux", "FILE", "The kernel as it was linked", dest="guest_vmlinux")
+    add_value(group, "--guestmodules", "FILE", "A copy of /proc/modules: addresses of modules")
+    add_value(group, "--guest-kcore", "FILE", "A copy of /proc/kcore")
+    add_value(group, "--guest-kernel-modules", "DIR", "Kernel modules")
+    group.add_argument(
+        "--guest-tsc",
+        action="append",
+        metavar="[VMCS:]OFFSET[,MULTIPLIER]",
+        help="The TSC of a guest that was traced with its host, OFFSET + TSC * MULTIPLIER / 2^48: "
+        "once for each VMCS, or once for all; auto: find the offsets in TMA packets. All times are "
+        "then those of the host",
+    )
+
+
+def _kernel_files(arguments: argparse.Namespace, prefix: str = "") -> KernelFiles:
+    from rtit.image import KernelFiles
+
+    names = ("kcore", "kallsyms", "vmlinux")
+    kcore, kallsyms, vmlinux = (getattr(arguments, prefix + name, None) for name in names)
+    return KernelFiles(
+        kcore=kcore,
+        kallsyms=kallsyms,
+        vmlinux=vmlinux,
+        modules=getattr(arguments, f"{prefix}kernel_modules", None),
+        listed=getattr(arguments, "guestmodules", None) if prefix else None,
+    )
+
+
+def input_path(arguments: argparse.Namespace) -> str | BinaryIO:
+    """Return the file that the options name, or standard input. Raises UsageError for two files."""
+    if arguments.file is not None and arguments.input is not None:
+        raise UsageError(f"two files given: {arguments.file} and -i {arguments.input}")
+    given = arguments.file if arguments.file is not None else arguments.input
+    name: str = _DEFAULT if given is None else given
+    if name != "-":
+        return name
+    if sys.stdin is None:
+        raise UsageError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -> Trace:
+    """Open the trace that the options name. Raises UsageError and what `Trace` or `decode` does.
+
+    A command that opens several passes `matched`, which collects the entries of --map that are in
+    one of them, and then calls `check_map`.
+    """
+    from rtit.trace import Trace
+    from rtit.trace.recording.settings import parse_cpu
+
+    if is_raw(arguments):
+        return open_raw_trace(arguments)
+    model = getattr(arguments, "cpu_model", None)
+    path_map = dict(_mapping(text) for text in getattr(arguments, "map", []))
+    guest = _kernel_files(arguments, "guest_")
+    trace = Trace(
+        input_path(arguments),
+        symfs=getattr(arguments, "symfs", None),
+        path_map=path_map,
+        cpu=parse_cpu(model) if model is not None else None,
+        build_id_cache=getattr(arguments, "buildid_dir", None),
+        debuginfod=getattr(arguments, "debuginfod", False),
+        guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
+        guest=guest if guest.has_files else None,
+        guest_mount=getattr(arguments, "guestmount", None),
+        guest_processes=getattr(arguments, "guest_process", ()),
+        jit=getattr(arguments, "jit", None),
+        jobs=jobs(arguments),
+        max_counters=getattr(arguments, "max_edges", 0),
+        kernel=_kernel_files(arguments),
+    )
+    try:
+        found = _matched(trace, path_map)
+        if matched is None:
+            check_map(arguments, found)
+        else:
+            matched |= found
+    except BaseException:
+        trace.close()
+        raise
+    return trace
+
+
+def _mapping(text: str) -> tuple[str, str]:
+    recorded, _, local = text.partition("=")
+    if not recorded or not local:
+        raise UsageError(f"--map {text}: expected RECORDED=LOCAL", hint="example: --map /bin/a=./a")
+    return recorded, local
+
+
+def _matched(trace: Trace, path_map: Iterable[str]) -> set[str]:
+    """Return the entries of --map that name a recorded file or directory."""
+    if not path_map:
+        return set()
+    paths = {each.path for mappings in trace.mappings().values() for each in mappings}
+    return {
+        recorded
+        for recorded in path_map
+        if any(f"{path}/".startswith(f"{recorded.rstrip('/')}/") for path in paths)
+    }
+
+
+def check_map(arguments: argparse.Namespace, matched: Collection[str]) -> None:
+    """Raise UsageError for an entry of --map that is not among `matched`."""
+    if is_raw(arguments):
+        return
+    for text in getattr(arguments, "map", []):
+        recorded, _ = _mapping(text)
+        if recorded not in matched:
+            raise UsageError(
+                f"--map {text}: the recording has no file {recorded}",
+                hint="rtit info lists the recorded files",
+            )
+
+
+_CHUNK = 1 << 20
+_RAW_ONLY = (
+    *("start", "mtc_freq", "nom_freq", "cpuid_15", "start_time"),
+    *("filter", "notnt", "noretcomp"),
+)
+_RECORDING_ONLY = (
+    *("symfs", "map", "buildid_dir", "debuginfod", "jit"),
+    *("kcore", "kallsyms", "vmlinux", "kernel_modules"),
+    *("guestmount", "guest_process", "guestmodules", "guest_kernel_modules"),
+    *("guest_kcore", "guest_kallsyms", "guest_vmlinux"),
+)
+
+
+def add_raw(parser: CommandParser) -> argparse._ArgumentGroup:
+    """Declare --raw and --cpu-model; return the group of raw PT, which --help-all shows."""
+    group = parser.add_rare_group("Raw PT (instead of FILE)")
+    add_value(
+        group,
+        "--raw",
+        "FILE",
+        "Packets of one logical processor, without perf.data around them; - for standard input",
+    )
+    add_cpu_model(group)
+    return group
+
+
+def add_cpu_model(group: argparse._ArgumentGroup) -> None:
+    """Declare --cpu-model."""
+    add_value(
+        group,
+        "--cpu-model",
+        "FAMILY/MODEL/STEPPING",
+        "The processor that was traced, such as 6/94/3; its errata are taken into account",
+    )
+
+
+def add_raw_code(group: argparse._ArgumentGroup) -> None:
+    """Declare the options for the code that ran, and for how it was traced."""
+    group.add_argument(
+        "--image",
+        action=_Code,
+        metavar="FILE@ADDRESS",
+        help="Map FILE at ADDRESS (hexadecimal); may be repeated",
+    )
+    group.add_argument(
+        "--elf",
+        action=_Code,
+        metavar="FILE[@BASE]",
+        help="Map the code of an ELF file; may be repeated; --image takes precedence",
+    )
+    add_value(
+        group,
+        "--start",
+        "IP[,BITS[,LASTIP]]",
+        "Decode from the first byte, at this IP ('off': tracing is disabled there), in code "
+        "of 64, 32 or 16 BITS, with LastIP LASTIP (default: synchronize at the first PSB)",
+    )
+    group.add_argument(
+        "--cr3",
+        action=_Code,
+        metavar="CR3[,NR[,VMCS]]",
+        help="The following --image and --elf belong to this address space (hexadecimal); those "
+        "before the first --cr3 belong to all others",
+    )
+    add_numbers(group)
+    add_value(
+        group,
+        "--filter",
+        "'filter START/SIZE,...'",
+        "The address filter of the trace, as the kernel spells it",
+    )
+    add_flag(group, "--notnt", "The trace was made with DisTNT")
+    add_flag(group, "--noretcomp", "The trace was made with DisRETC")
+
+
+def add_numbers(group: argparse._ArgumentGroup) -> None:
+    """Declare the numbers that time depends on."""
+    add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
+    add_value(group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal")
+    add_value(
+        group,
+        "--start-time",
+        "TSC",
+        "A TSC value near the beginning; TSC packets hold the low 56 bits",
+    )
+
+
+class _Code(argparse.Action):
+    """Collects options whose order matters: `code` has (option, text) of each."""
+
+    def __init__(self, option_strings: list[str], dest: str, **keywords: Any) -> None:
+        super().__init__(option_strings, "code", **keywords)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, "code", None) or []
+        namespace.code = [*given, (self.option_strings[0], values)]
+
+
+def is_raw(arguments: argparse.Namespace) -> bool:
+    """Return whether the options name raw PT. Raises UsageError for options of it without --raw."""
+    if getattr(arguments, "raw", None) is not None:
+        return True
+    for option, _ in getattr(arguments, "code", None) or []:
+        raise UsageError(f"{option} describes raw PT: it needs --raw FILE")
+    for name in _given(arguments, _RAW_ONLY):
+        raise UsageError(f"{name} describes raw PT: it needs --raw FILE")
+    return False
+
+
+def _given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if getattr(arguments, name, None) not in (None, False, []):
+            yield f"--{name.replace('_', '-')}"
+
+
+def is_piped(raw: str) -> bool:
+    """Return whether the file of --raw can be read only once."""
+    return raw == "-" or (Path(raw).exists() and not Path(raw).is_file())
+
+
+def open_raw_trace(arguments: argparse.Namespace) -> Trace:
+    """Open the raw PT that the options name. Raises OSError, UsageError and what `decode` does."""
+    from rtit.trace import decode
+    from rtit.trace.recording.byte_source import ChunkedSource, FileSource
+
+    if arguments.file is not None or arguments.input is not None:
+        named = arguments.file if arguments.file is not None else arguments.input
+        raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
+    for name in _given(arguments, _RECORDING_ONLY):
+        raise UsageError(f"{name} is for a recording, not for --raw")
+    image, spaces = _images(getattr(arguments, "code", None) or [])
+    if arguments.raw == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
+        source: FileSource | ChunkedSource = ChunkedSource(_parts(sys.stdin.buffer))
+    elif is_piped(arguments.raw):
+        source = ChunkedSource(_parts_of(Path(arguments.raw)))
+    else:
+        source = FileSource(arguments.raw)
+    mtc_freq, nom_freq, cpuid_15 = numbers(arguments)
+    return decode(
+        source,
+        image,
+        cpu=getattr(arguments, "cpu_model", None),
+        mtc_freq=mtc_freq,
+        nom_freq=nom_freq,
+        cpuid_15=cpuid_15,
+        start_time=named_number(arguments, "start_time"),
+        guest_tsc=guest_tsc_of_all(getattr(arguments, "guest_tsc", None)),
+        ranges=filter_ranges(getattr(arguments, "filter", None)),
+        no_tnt=getattr(arguments, "notnt", False),
+        no_retcomp=getattr(arguments, "noretcomp", False),
+        spaces=spaces,
+        jobs=jobs(arguments),
+        max_counters=getattr(arguments, "max_edges", 0),
+        start=start(getattr(arguments, "start", None)),
+        title="<stdin>" if arguments.raw == "-" else arguments.raw,
+    )
+
+
+def jobs(arguments: argparse.Namespace) -> int:
+    """Return --jobs, 0 if it is not given. Raises UsageError."""
+    number: int = getattr(arguments, "jobs", 0)
+    if not 0 <= number <= 255:
+        raise UsageError(f"--jobs {number}: expected a number from 1 to 255")
+    return number
+
+
+def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
+    """Return the code of the default address space, and that of the others."""
+    from rtit.image import Image
+
+    main = now = Image()
+    spaces: dict[SpaceKey, Image] = {}
+    pieces: dict[int, tuple[Image, list[str], list[str]]] = {}
+    for option, text in code:
+        if option == "--cr3":
+            now = spaces.setdefault(_space(text), Image())
+            continue
+        _, elf_files, files = pieces.setdefault(id(now), (now, [], []))
+        (elf_files if option == "--elf" else files).append(text)
+    for image, elf_files, files in pieces.values():
+        for text in elf_files:
+            file, _, base = _cut(text)
+            image.add_elf(file, _address("--elf", base) if base else None)
+        for text in files:
+            file, _, address = _cut(text)
+            if not address:
+                raise UsageError(f"--image {text}: expected FILE@ADDRESS")
+            image.add_file(file, _address("--image", address))
+    return main, spaces
+
+
+def _space(text: str) -> SpaceKey:
+    cr3, *rest = text.split(",")
+    try:
+        number, more = int(cr3, 16), [int(word, 16) for word in rest]
+    except ValueError:
+        raise UsageError(f"--cr3 {text}: expected CR3[,NR[,VMCS]] in hexadecimal") from None
+    if len(more) > 2:
+        raise UsageError(f"--cr3 {text}: expected CR3[,NR[,VMCS]]")
+    nr = more[0] if more else 0
+    return (number, nr, more[1]) if len(more) > 1 else (number, nr)
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    while part := file.read(_CHUNK):
+        yield part
+
+
+def _parts_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from _parts(file)
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """Split FILE@ADDRESS at its last @: file names may contain one."""
+    file, at, address = text.rpartition("@")
+    return (file, at, address) if file else (text, "", "")
+
+
+def _address(option: str, text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise UsageError(f"{option} ...@{text}: expected a hexadecimal address") from None
+
+
+def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
+    """Return --mtc-freq, --nom-freq and --cpuid-15 (EAX, EBX), 0 if absent. Raises UsageError."""
+    mtc_freq, nom_freq = (named_number(arguments, name) for name in ("mtc_freq", "nom_freq"))
+    return mtc_freq, nom_freq, _pair(getattr(arguments, "cpuid_15", None))
+
+
+def guest_tsc(texts: list[str] | None) -> GuestTsc:
+    """Return --guest-tsc: of all guests, by VMCS, or `auto`. Raises UsageError."""
+    from rtit.trace.recording.settings import NO_SCALING
+
+    if not texts:
+        return NO_SCALING
+    if texts == ["auto"]:
+        return "auto"
+    named = [text.partition(":") for text in texts]
+    if any(colon for _, colon, _ in named):
+        found: dict[int, tuple[int, int]] = {}
+        for vmcs, _, text in named:
+            pointer = _number("--guest-tsc", vmcs)
+            if pointer in found:
+                raise UsageError(f"--guest-tsc {vmcs} is given twice: a VMCS has one offset")
+            found[pointer] = _scaling(text)
+        return found
+    if len(texts) > 1:
+        raise UsageError("--guest-tsc is given twice: use VMCS:OFFSET to name the guests")
+    return _scaling(texts[0])
+
+
+def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
+    """Return --guest-tsc of raw PT. Raises UsageError."""
+    found = guest_tsc(texts)
+    if not isinstance(found, tuple):
+        raise UsageError(
+            "--guest-tsc by VMCS is for recordings: for raw PT give OFFSET[,MULTIPLIER]"
+        )
+    return found
+
+
+def _scaling(text: str) -> tuple[int, int]:
+    """Parse OFFSET[,MULTIPLIER]; the offset may be negative, it is added modulo 2^64."""
+    from rtit.trace.recording.settings import NO_SCALING
+
+    try:
+        numbers = [int(word, 0) for word in text.split(",")]
+        offset, multiplier = numbers if len(numbers) == 2 else (*numbers, NO_SCALING[1])
+    except ValueError:
+        raise UsageError(f"--guest-tsc {text}: expected OFFSET[,MULTIPLIER]") from None
+    return offset % (1 << 64), multiplier
+
+
+def named_number(arguments: argparse.Namespace, name: str) -> int:
+    """Return the number of the option with this name, 0 if not given. Raises UsageError."""
+    text = getattr(arguments, name, None)
+    return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
+
+
+def filter_ranges(text: str | None) -> list[tuple[int, int]]:
+    """Return first and last address of each traced range of --filter. Raises UsageError."""
+    from rtit.perfdata.filters import FILTER_EN, parse_address_filters
+
+    if text is None:
+        return []
+    try:
+        found = parse_address_filters(text)
+    except PerfDataError:
+        found = []
+    if not found or any(each.path for each in found):
+        raise UsageError(f"--filter {text!r}: expected 'filter START/SIZE,...' with addresses")
+    traced = (each for each in found if each.addr_cfg == FILTER_EN)
+    return [(each.offset, each.offset + each.size - 1) for each in traced]
+
+
+def start(text: str | None) -> Start | None:
+    """Return --start. Raises UsageError."""
+    from rtit.trace import Start
+
+    if text is None:
+        return None
+    words = text.split(",")
+    try:
+        ip = None if words[0] == "off" else int(words[0], 16)
+        bits = int(words[1]) if len(words) > 1 else 64
+        last_ip = int(words[2], 16) if len(words) > 2 else 0
+    except ValueError:
+        ip, bits, last_ip = None, 0, 0
+    if bits not in (16, 32, 64) or len(words) > 3:
+        raise UsageError(f"--start {text}: expected IP[,BITS[,LASTIP]]")
+    return Start(ip, bits, last_ip)
+
+
+def _number(option: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise UsageError(f"{option} {text}: expected a number") from None
+
+
+def _pair(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 0, 0
+    words = text.split(",")
+    if len(words) != 2:
+        raise UsageError(f"--cpuid-15 {text}: expected EAX,EBX")
+    eax, ebx = (_number("--cpuid-15", word) for word in words)
+    return eax, ebx
