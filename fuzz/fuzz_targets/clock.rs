@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_flow::{GuestTsc, PacketClock, StreamWindow, TimeSettings, TimingSample};
+use rtit_flow::{
+    GuestTsc, PacketClock, TimingSample, TimeSettings, StreamWindow,
+};
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
 

@@ -83,9 +83,9 @@ def _map(path: Path) -> None:
 
 
 def _headers(path: Path) -> None:
-    from rtit.image.files import read_elf_headers
+    from rtit.image.files import load_bias, open_program_file
 
-    read_elf_headers(path).bias(0, 0x1000, 0x40_0000)
+    load_bias(open_program_file(path), 0, 0x1000, 0x40_0000)
 
 
 def _program(path: Path) -> None:

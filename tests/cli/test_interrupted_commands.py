@@ -182,7 +182,7 @@ AFTER_FIRST_WRITE = {
     ),
 }
 """The signal arrives after a part of a file was written."""
-AFTER_OPENING = ("__import__('rtit.capture.named_file').capture.named_file", "NamedFile")
+AFTER_OPENING = ("__import__('rtit.capture.output_files').capture.output_files", "NamedFile")
 
 
 @pytest.mark.parametrize(

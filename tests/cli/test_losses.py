@@ -56,7 +56,6 @@ def test_losses_of_many_streams_take_bounded_memory(command: list[str], tmp_path
 def test_every_loss_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(spilled_lines, "_CHUNK_CHARACTERS", 1000)
     monkeypatch.setattr(spilled_lines, "_MEMORY_BYTES", 1000)
     path = write_lossy_recording(tmp_path)
     with Trace(path) as trace:

@@ -105,7 +105,7 @@ def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
     assert (tmp_path / "n").read_text() == "run\n"
 
 
-def test_places_that_have_counts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_addresses_with_counts_of_their_own(capfd: pytest.CaptureFixture[str]) -> None:
     few = ["stat", "--max-edges", "3", "--per", "function", "--", "/bin/true"]
     assert main(few) == 0
     assert "beyond --max-edges" in capfd.readouterr().err

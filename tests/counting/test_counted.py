@@ -171,12 +171,12 @@ def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
-def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
+def test_addresses_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
     argv = [str(program("recursion"))]
     whole = rtit.stat(argv, backend=backend).stat
-    part = rtit.stat(argv, backend=backend, places=5).stat
+    part = rtit.stat(argv, backend=backend, max_counters=5).stat
     assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
     assert 0 < part.functions.total() < whole.functions.total()
     assert any("runs of instructions are beyond --max-edges" in line for line in part.missing)
     with pytest.raises(UsageError, match="max_counters is -1"):
-        rtit.stat(argv, places=-1)
+        rtit.stat(argv, max_counters=-1)

@@ -136,7 +136,7 @@ def test_event_must_lead_to_the_next_instruction() -> None:
     driver, _ = start()
     driver.execute(CODE, b"\x0f\x05")
     driver.cpu.syscall(CODE, KERNEL)
-    with pytest.raises(IllegalEvent, match=f"lead to {KERNEL:#x}, and .* at {CODE + 2:#x}"):
+    with pytest.raises(IllegalEvent, match=f"lead to {KERNEL:#x}, but .* at {CODE + 2:#x}"):
         driver.execute(CODE + 2, b"\x90")
 
 

@@ -84,7 +84,7 @@ def test_crash_after_end_of_trace_is_not_the_pc(
     """The PC is where tracing ended; the path from there to the crash is unknown."""
     data = record_program(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
     session = run_gdb(data, "p $_siginfo", "info record", "bt", "info line")
-    assert "came later, and what led there was not traced" in session.err
+    assert "followed, and the code before it was not traced" in session.err
     assert ", to SIGSEGV" not in session.err
     with rtit.Trace(data) as trace:
         [ended] = trace.endings

@@ -11,7 +11,6 @@ from kernel.machine import Machine
 from kernel.test_threads import run_switches
 from rtit.profile.stat import stat
 from rtit.trace import Trace
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.threads import split
 from rtit.views.statistics import compute_statistics
 
@@ -42,6 +41,6 @@ def test_counts_of_two_threads_include_kernel_code(
             assert getattr(found, name) == sum(getattr(each, name) for each in counts)
         assert found.elsewhere_bytes == 0
         counted = dict(named.functions)
-        for name, path, count in instructions_by_function(both, trace.symbols):
+        for name, path, count in both.instructions_by_function(trace.symbols):
             counted[name, path] -= count
         assert set(counted.values()) == {0}

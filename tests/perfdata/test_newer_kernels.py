@@ -104,7 +104,7 @@ def test_pebs_counters_name_their_events(tmp_path: Path) -> None:
         assert {counter: event.name for counter, event in data.pebs_counters.items()} == {
             3: "dummy:u"
         }
-        assert "PEBS records of counter 3: dummy:u" in describe_settings(data)
+        assert "PEBS records of counter 3: dummy:u" in list(describe_settings(data))
 
 
 def header_feature(number: int, body: bytes) -> bytes:
@@ -132,7 +132,7 @@ def test_info_names_clocks(tmp_path: Path) -> None:
     struct.pack_into("<i", content, second + 92, 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = describe_clocks(data)
+        words = list(describe_clocks(data))
     assert words == [
         "perf's, in ns = 0x0 + (TSC * 1024 >> 10)",
         "records have times of CLOCK_MONOTONIC_RAW: not perf's, so that packets have others",
@@ -145,7 +145,7 @@ def test_truncated_wall_clock_raises(tmp_path: Path) -> None:
     opened_file(path)
     with_records(path, header_feature(29, bytes(8)))
     with PerfData(path) as data, pytest.raises(PerfDataError, match="HEADER_CLOCK_DATA"):
-        describe_clocks(data)
+        list(describe_clocks(data))
 
 
 def test_guest_ids_of_id_index(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_aux_action_is_paused_pause_or_resume(tmp_path: Path) -> None:
     struct.pack_into("<I", content, attrs + ATTR + 16 + 116, 2 | 4)
     path.write_bytes(content)
     with PerfData(path) as data:
-        words = describe_settings(data)
+        words = list(describe_settings(data))
     assert "the trace begins paused" in words
     assert "samples that pause the trace: dummy:u" in words
     assert "samples that resume the trace: dummy:u" in words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,7 @@ from rtit.perfdata import PerfData, SwitchRecords, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
 from rtit.sideband import IntervalList, SchedulingInterval, read_sideband
-from rtit.sideband.guests import GuestSideband
+from rtit.sideband.guests import _SPLIT_BYTES, GuestSideband
 from rtit.sideband.scheduling import GuestThread
 from support.limits import limit_recordings
 
@@ -57,25 +56,29 @@ def test_guest_without_records_keeps_intervals() -> None:
     ]
 
 
-def test_interval_splits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may claim that every CPU ran a machine all the time."""
-    monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_MIN_SPLITS", 0)
-    found = guests()
+def test_interval_splits_reserve_memory() -> None:
+    """A file may say that each CPU ran the one of a machine all the time."""
+    bytes_left = 1 << 20
+
+    def reserve(size: int) -> bool:
+        nonlocal bytes_left
+        bytes_left -= size
+        return bytes_left >= 0
+
+    found = GuestSideband(cast("PerfData", Merged()), reserve)
     for time in range(4):
         found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
+    bytes_left = 10 * _SPLIT_BYTES
     whole = [GuestThread(number, number) for number in (7, 8, 9, 10, 11)]
     for _ in range(2):
         intervals = found.split(IntervalList([SchedulingInterval(10, ONE, ONE + 1)]))
-        assert [interval.guest for interval in intervals] == whole
+        assert [each.guest for each in intervals] == whole
         assert not found.has_too_many_splits
     intervals = found.split(
         IntervalList([SchedulingInterval(10, ONE, ONE + 1), SchedulingInterval(90, ONE, ONE + 1)])
     )
-    assert [interval.guest for interval in intervals] == [
-        *whole[:3],
-        GuestThread(-1, -1),
-        GuestThread(-1, -1),
-    ]
+    # The second interval begins with a known thread, without a split.
+    assert [each.guest for each in intervals] == [*whole[:3], GuestThread(-1, -1), whole[4]]
     assert found.has_too_many_splits
 
 
@@ -103,7 +106,7 @@ def test_thread_limit_includes_guests(tmp_path: Path, monkeypatch: pytest.Monkey
             perf.Comm(0, 3, 0, 0, SampleId(pid=7, tid=7, id=number), 7, 7, "name") for number in ids
         ]
         monkeypatch.setattr(PerfData, "guest_ids", ids)
-        monkeypatch.setattr(PerfData, "records", lambda _: iter([record, *many]))
+        monkeypatch.setattr(PerfData, "records_by_file", lambda _: iter([iter([record, *many])]))
         found = read_sideband(data, images := Images())
     assert found.guests is not None
     assert len(found.names) + len(found.guests.names) == 3

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.trace.tables.function_counts import instructions_by_function
 from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
@@ -44,5 +43,5 @@ def test_counts_by_function_are_complete_for_large_code(
     ran += code.index(b"\xff") + 1
     with rtit.Trace(path) as trace:
         (stream,) = trace.streams
-        assert sum(count for *_, count in instructions_by_function(stream, trace.symbols)) == ran
+        assert sum(count for *_, count in stream.instructions_by_function(trace.symbols)) == ran
         assert stream.counts().instructions == ran

@@ -119,7 +119,6 @@ def test_invalid_range_raises_usage_error(text: str) -> None:
 
 def test_options_select_rows() -> None:
     assert options() == Selection()
-    assert options().selects_all_rows
     found = options("--tid", "1,2", "--tid", "3", "--pid", "1", "--cpu", "0", "--comm", "ls,cc1",
                     "--time", "5,", "--range", "10-20", "--function", "main", "--function",
                     "operator,@x", "--head", "10")  # fmt: skip
@@ -158,14 +157,6 @@ def test_invalid_options_raise_usage_error(words: list[str]) -> None:
 def test_invalid_count_raises_usage_error(word: str) -> None:
     with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
         options(f"--head={word}")
-
-
-def test_selects_all_rows() -> None:
-    whole = Selection(tids=(7,))
-    assert whole.selects_all_rows
-    for part in ({"head": 0}, {"tail": 0}, {"time": Times(0)}, {"functions": ("f",)},
-                 {"ranges": ((0, 1),)}):  # fmt: skip
-        assert not replace(whole, **part).selects_all_rows
 
 
 def test_options_select_streams() -> None:

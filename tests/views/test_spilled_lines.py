@@ -14,7 +14,7 @@ from rtit.views.spilled_lines import BoundedLines, SpilledLines
 TEXTS = st.lists(st.text(max_size=6) | st.sampled_from(["\n", "\0", "\udc80"]), max_size=40)
 
 
-@pytest.fixture(scope="module", autouse=True, params=[1 << 24, 32], ids=["memory", "file"])
+@pytest.fixture(scope="module", autouse=True, params=[1 << 20, 32], ids=["memory", "file"])
 def _memory_limit(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spilled_lines, "_MEMORY_BYTES", request.param)

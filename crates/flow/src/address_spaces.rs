@@ -123,7 +123,7 @@ impl Spaces {
     /// Whether the stream cannot be decoded in parallel: a view loads pages on demand, in order and only those that are
     /// needed, or visited intervals must be reported in order.
     pub(crate) fn needs_one_thread(&self) -> bool {
-        self.views.iter().any(View::asks) || self.has_thread_schedule()
+        self.views.iter().any(View::has_pager) || self.has_thread_schedule()
     }
 
     /// Whether there is one view and no thread schedule.

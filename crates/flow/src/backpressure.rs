@@ -1,14 +1,14 @@
 //! Backpressure: a sink that becomes full within a packet gets the rest later.
 //!
-//! One packet may stand for any number of instructions: 32 MB of straight code may lie between two of them. A decoder
-//! never reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] stands
-//! before the sink and, once that is full, keeps further calls as [`DeferredCalls`]. A path through code is kept as a
-//! few numbers ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is
-//! reported; all other calls of one packet are few. The next call of the decoder first delivers these, and reads no
-//! packet before all are delivered. Order and values are therefore the same for any capacity.
+//! One packet may have any number of instructions: 32 MB of straight code may lie between two of them. A decoder never
+//! reads back what it has reported. So it still decodes each packet as a whole; [`BackpressureSink`] wraps the sink
+//! and, once that is full, keeps further calls as [`DeferredCalls`]. A path through code is kept as a few numbers
+//! ([`UnreportedPath`]) with the view of the code at that time, and its nodes are decoded again when it is reported;
+//! all other calls of one packet are few. The next call of the decoder first delivers these, and reads no packet before
+//! all are delivered. Order and values are therefore the same for any capacity.
 //!
-//! Counts and ledger may be one packet ahead of the results. A transition stands for so few instructions that the sink
-//! takes it as a whole.
+//! Counts and ledger may be one packet ahead of the results. A transition has so few instructions that the sink takes
+//! it as a whole.
 
 use crate::cancellation::CancellationPoll;
 use crate::code_cache::CodeCache;
@@ -188,18 +188,18 @@ impl<S: Sink> Sink for BackpressureSink<'_, S> {
     // transitions are reported between packets, when nothing is deferred
 
     #[inline]
-    fn take_transition(&mut self, step: &impl TakenTransition) {
-        self.sink.take_transition(step);
+    fn take_transition(&mut self, transition: &impl TakenTransition) {
+        self.sink.take_transition(transition);
     }
 
     #[inline]
-    fn take_transitions(&mut self, steps: &impl TakenTransitions) {
-        self.sink.take_transitions(steps);
+    fn take_transitions(&mut self, transitions: &impl TakenTransitions) {
+        self.sink.take_transitions(transitions);
     }
 
     #[inline]
-    fn transition_count(&mut self, step: &impl TakenTransition, times: u64) {
-        self.sink.transition_count(step, times);
+    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
+        self.sink.transition_count(transition, times);
     }
 
     fn counted_edge(&mut self, from: u64, to: u64, kind: RunEnd, times: u64) {

@@ -1,15 +1,15 @@
 //! The code cache: decoded code as nodes, by address.
 //!
 //! A [`CodeNode`] is a superblock: instructions that run together up to the next one that may need a packet
-//! ([`NodeEnd`]). Direct jumps and calls are followed within the node; each contiguous stretch of memory in it is a
+//! ([`NodeEnd`]). Direct jumps and calls are followed within the node; each contiguous range of memory in it is a
 //! `CodeRange`. Nodes are built when execution first arrives (`builder`), and links between them are filled on first
 //! use, so that following a known path takes no lookup.
 //!
-//! When code changes, nodes that overlap it become `NodeEnd::Dead`. Links to them stay; the address of a dead
-//! node is looked up again. Most code never changes, so the index of nodes by 4 KiB page is built at the first change.
-//! A node that ended where nothing was mapped, or where there was no instruction, dies too when bytes appear there. A
-//! cache above its limit is emptied at the next packet, after which indices are invalid. A finished stream hands its
-//! cache to the next one over the same code (`pool`).
+//! When code changes, nodes that overlap it become `NodeEnd::Dead`. Links to them stay; the address of a dead node is
+//! looked up again. Most code never changes, so the index of nodes by 4 KiB page is built at the first change. A node
+//! that ended where nothing was mapped, or where there was no instruction, dies too when bytes appear there. A cache
+//! above its limit is emptied at the next packet, after which indices are invalid. `pool` keeps the caches of finished
+//! streams for later ones over the same code.
 
 use std::mem::{size_of, size_of_val};
 

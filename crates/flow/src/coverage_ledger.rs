@@ -2,7 +2,7 @@
 //! its error.
 //!
 //! Spans lie in stream order without gaps. A decoder of a segment does not know the span that is open at its start; its
-//! ledger lists changes instead (`part`), which `join` replays on the ledger before it, with the same result as one
+//! ledger lists changes instead (`segment`), which `join` replays on the ledger before it, with the same result as one
 //! decoder.
 
 use crate::error::{ErrorClass, FlowError};
@@ -34,7 +34,7 @@ pub struct Span {
 /// The list stops growing here (a malicious stream can fail every few bytes); the last span then takes in the rest.
 const MAX_SPANS: usize = 1 << 18;
 
-/// From `offset` on bytes are of a trust.
+/// From `offset` on the bytes have another status.
 #[derive(Clone, Copy, Debug)]
 struct StatusChange {
     offset: u64,
@@ -50,9 +50,9 @@ pub struct CoverageLedger {
     open: Span,
     errors: [u64; ErrorClass::COUNT],
     bytes: [u64; 4],
-    /// Of a part of a stream: there are no spans before what came before it is known (`join`).
+    /// In the ledger of a segment: its changes, from which `join` makes spans.
     changes: Option<Vec<StatusChange>>,
-    /// So many of them make a part full.
+    /// The number of changes from which on the segment should end.
     max_changes: usize,
 }
 
@@ -73,8 +73,8 @@ impl CoverageLedger {
         self.max_changes = max_changes.max(1);
     }
 
-    /// That of the part of a stream from `offset` on, where `status` is known.
-    pub(crate) fn part(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
+    /// Returns the ledger of a segment that begins at `offset` with `status`.
+    pub(crate) fn segment(&self, offset: u64, status: ByteStatus) -> CoverageLedger {
         let start = Span {
             from: offset,
             to: offset,
@@ -88,21 +88,17 @@ impl CoverageLedger {
         }
     }
 
-    /// Goes on with the part that follows.
-    pub(crate) fn join(&mut self, part: CoverageLedger) {
-        for (sum, more) in self.errors.iter_mut().zip(part.errors) {
+    /// Appends the ledger of the segment that follows.
+    pub(crate) fn join(&mut self, segment: CoverageLedger) {
+        for (sum, more) in self.errors.iter_mut().zip(segment.errors) {
             *sum += more;
         }
-        for change_status in part.changes.unwrap_or_default() {
-            self.change_status(
-                change_status.offset,
-                change_status.status,
-                change_status.error,
-            );
+        for change in segment.changes.unwrap_or_default() {
+            self.change_status(change.offset, change.status, change.error);
         }
     }
 
-    /// Whether it is that of a part that should end here.
+    /// Whether this is the ledger of a segment that should end here.
     pub(crate) fn is_full(&self) -> bool {
         self.changes
             .as_ref()
@@ -113,13 +109,13 @@ impl CoverageLedger {
         self.open.status
     }
 
-    /// From `offset` on nothing can be said.
+    /// From `offset` on the flow is unknown.
     pub(crate) fn fail(&mut self, offset: u64, error: FlowError) {
         self.errors[error.cause.class() as usize] += 1;
         self.change_status(offset, ByteStatus::Lost, Some(error));
     }
 
-    /// Something is not known at `offset`, though no byte is lost by it.
+    /// Adds an error at `offset` that loses no byte.
     pub(crate) fn remark(&mut self, offset: u64, error: FlowError) {
         self.errors[error.cause.class() as usize] += 1;
         let status = self.status();
@@ -127,8 +123,8 @@ impl CoverageLedger {
         self.change_status(offset, status, None);
     }
 
-    /// From `offset` on the flow is known (again).
-    pub(crate) fn go_on(&mut self, offset: u64, status: ByteStatus) {
+    /// From `offset` on the bytes have `status`, without an error.
+    pub(crate) fn enter_status(&mut self, offset: u64, status: ByteStatus) {
         if self.open.status != status {
             self.change_status(offset, status, None);
         }
@@ -193,7 +189,7 @@ impl CoverageLedger {
         self.errors[class as usize]
     }
 
-    /// Number of bytes of a trust in the closed spans.
+    /// Number of bytes with a status in the closed spans.
     pub fn bytes(&self, status: ByteStatus) -> u64 {
         self.bytes[status as usize]
     }

@@ -2,9 +2,8 @@
 //!
 //! A [`Decoder`] is a state machine over packets. `packet_loop` reads packets; `packet_dispatch` applies those that
 //! move execution, with the help of the [interpreter](crate::interpreter), which follows the code; `psb_plus` compares
-//! the state with what a PSB+ says; `informational_packets` turns the others into events; `resynchronization` handles
-//! losses; `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not
-//! decoded.
+//! the state with a PSB+; `informational_packets` turns the others into events; `resynchronization` handles losses;
+//! `table_driven` is the fast path over short TNTs and TIPs; `thread_schedule` skips threads that are not decoded.
 //!
 //! | state      | what is known                                           | left by                                            |
 //! |------------|---------------------------------------------------------|----------------------------------------------------|
@@ -358,7 +357,7 @@ impl Decoder {
         announced.unwrap_or(self.interpreter.mode)
     }
 
-    /// Applies a PIP, which takes effect at the next entry. Returns whether it says anything new.
+    /// Applies a PIP, which takes effect at the next entry. Returns whether it changes anything.
     fn note_paging(&mut self, cr3: u64, nr: bool) -> bool {
         self.clock.in_guest = nr;
         self.interpreter.selector.next_paging = Some((cr3, nr));
@@ -366,10 +365,10 @@ impl Decoder {
         std::mem::replace(&mut self.state.last_paging, paging) != paging
     }
 
-    /// Applies a VMCS packet, which takes effect at the next VM entry. Returns whether it says anything new.
+    /// Applies a VMCS packet, which takes effect at the next VM entry. Returns whether it changes anything.
     fn note_vmcs(&mut self, pointer: u64) -> bool {
         self.interpreter.selector.next_vmcs = Some(pointer);
-        std::mem::replace(&mut self.state.last_vmcs, Some(pointer)) != Some(pointer)
+        self.state.last_vmcs.replace(pointer) != Some(pointer)
     }
 
     /// Reports an event of the current packet.
@@ -393,7 +392,7 @@ impl Decoder {
     fn flush_awaiting_fup<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(mut awaiting_fup) = self.state.awaiting_fup.take() {
             self.state.pending_events.release(None, 0, sink);
-            // without a FUP it applies where tracing goes on, if no other comes before
+            // without a FUP it applies where tracing continues, if no other comes before
             if awaiting_fup.purpose == (FupPurpose::Tsx { abort: false })
                 && self.state.tracing == TracingState::Off
             {
@@ -508,7 +507,7 @@ impl Decoder {
         self.instructions_at_overflow_fup = snapshot.is_after_overflow_fup.then_some(0);
         self.interpreter.counts = Counts::default();
         let position = snapshot.state.position as u64;
-        self.ledger = self.ledger.part(position, snapshot.status);
+        self.ledger = self.ledger.segment(position, snapshot.status);
     }
 
     /// Ends segments after so many changes in their ledgers.
@@ -520,7 +519,7 @@ impl Decoder {
     pub(crate) fn end_segment(&mut self) -> (Counts, CoverageLedger) {
         let counts = self.interpreter_counts();
         let position = self.state.position as u64;
-        let after = self.ledger.part(position, self.ledger.status());
+        let after = self.ledger.segment(position, self.ledger.status());
         (counts, std::mem::replace(&mut self.ledger, after))
     }
 

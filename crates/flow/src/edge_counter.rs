@@ -6,7 +6,7 @@
 //!
 //! A bitmap counts only edges that a packet decided: conditional branches both ways, indirect jumps and calls, returns,
 //! far transfers. Direct jumps and calls follow from these. PT reports branches, not blocks, so AFL's hash takes the
-//! address of the branch in place of the start of the first block.
+//! address of the branch instead of the start of the first block.
 
 use crate::event::Event;
 use crate::hash::{add, CountsBy};
@@ -151,9 +151,9 @@ impl Sink for EdgeCounter {
 
     fn event(&mut self, _event: &Event) {}
 
-    fn transition_count(&mut self, step: &impl TakenTransition, times: u64) {
-        if let Some(edges) = self.generation_edges(step.generation()) {
-            edges.add(step, times);
+    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64) {
+        if let Some(edges) = self.generation_edges(transition.generation()) {
+            edges.add(transition, times);
         }
     }
 
@@ -201,8 +201,8 @@ impl GenerationEdges {
         self.edge_ranges.len() + self.edges.len()
     }
 
-    pub fn add(&mut self, step: &impl TakenTransition, times: u64) {
-        let number = self.find_edges(step);
+    pub fn add(&mut self, transition: &impl TakenTransition, times: u64) {
+        let number = self.find_edges(transition);
         if self.hits.len() >= 2 * self.edge_ranges.len() {
             self.sum_hits();
         }
@@ -210,15 +210,15 @@ impl GenerationEdges {
     }
 
     /// Collects the edges of a transition if they are unknown. Returns its id.
-    fn find_edges(&mut self, step: &impl TakenTransition) -> u32 {
-        let number = step.id() as usize;
+    fn find_edges(&mut self, transition: &impl TakenTransition) -> u32 {
+        let number = transition.id() as usize;
         if number >= self.edge_ranges.len() {
             self.edge_ranges.resize(number + 1, (0, 0));
         }
         if self.edge_ranges[number].1 == 0 {
             let first = self.edges.len() as u32;
             let mut collector = EdgeCollector(&mut self.edges);
-            step.replay_at((0, 0), &mut collector);
+            transition.replay_at((0, 0), &mut collector);
             // A transition without edges gets a placeholder, since an empty range means unknown.
             if first == self.edges.len() as u32 {
                 self.edges.push(Edge {

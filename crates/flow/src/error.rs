@@ -61,7 +61,7 @@ pub enum Cause {
     UnexpectedTarget { ip: u64 },
     /// The stream has no branch results (DisTNT), and a conditional branch was reached.
     NoResults { ip: u64 },
-    /// Branch results were left over when a packet arrived that comes after them.
+    /// Branch results were unused when a packet arrived that follows them.
     ResultsLeft { count: u64 },
     /// The address of a FUP, or the target of a TIP.PGD, is not on the path.
     NotReached { ip: u64 },
@@ -69,9 +69,9 @@ pub enum Cause {
     Seam { ip: u64 },
     /// PSB+ names another mode than the one that was followed; `ip` is that of its FUP.
     OtherMode { ip: u64 },
-    /// A PSB+ says that tracing is on (`ip`) while it was off.
+    /// A PSB+ has a FUP (`ip`), so tracing is on, while it was off.
     OnUnannounced { ip: u64 },
-    /// A PSB+ says that tracing is off while it was on.
+    /// A PSB+ has no FUP, so tracing is off, while it was on.
     OffUnannounced,
     /// An event struck at a VM entry and turned tracing off, or, by erratum SKD022, the VM entry ran and did.
     VmEntryOrEvent { ip: u64 },

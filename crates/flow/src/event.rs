@@ -4,7 +4,7 @@
 named_enum! {
     /// The kind of an event. The numbers are those of the `kind` column.
     EventKind {
-        /// TIP.PGE: tracing goes on at `ip`.
+        /// TIP.PGE: tracing continues at `ip`.
         Enabled = 1, "enabled";
         /// TIP.PGD at a branch: `ip` = the last instruction, `value` = where it went, 0 if not known.
         Disabled = 2, "disabled";

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! * Nothing is reported to the sink before it is certain that the current packet fits the code. A packet that
-//!   disagrees leaves no instruction behind that it did not confirm.
+//!   contradicts the code adds no instruction that it did not confirm.
 //! * `node` is the node whose first instruction runs next, or `NO_NODE`, and then `ip` has the address. A node may die
 //!   when code changes; `resolve` looks its address up again.
 //! * Node indices and call sites belong to one code cache. Whoever empties or exchanges the cache first calls

@@ -1,8 +1,8 @@
 //! The clock over packets alone: for tables of packets, and to look ahead of the packets that are decoded.
 //!
-//! Only the next packet that gives the time says how long the cycles before it were. So before the first CYC after
-//! such a packet the clock reads on to the next one (`Clock::look_ahead`), about 3.5 KB at a time, which any window of
-//! a stream contains: times do not depend on how a stream is divided into windows.
+//! The duration of cycles is known only at the next packet that gives the time. So before the first CYC after such a
+//! packet the clock reads on to the next one (`Clock::look_ahead`), about 3.5 KB at a time, which any window of a
+//! stream contains: times do not depend on how a stream is divided into windows.
 
 use rtit_packet::table::ROWS;
 use rtit_packet::{Kind, PacketKind, Scanner};

@@ -1,7 +1,7 @@
 //! The return stack of RET compression (section 33.4.2.2): 64 entries; a push onto a full stack drops the oldest.
 //!
-//! An entry is a call site of the code cache, which knows the address after the call and, once it was needed, its node.
-//! When the cache is emptied or exchanged, entries become addresses (`forget_sites`), and call sites again when the
+//! An entry is a call site of the code cache, with the address after the call and, once it was needed, its node. When
+//! the cache is emptied or exchanged, entries become addresses (`forget_sites`), and call sites again when the
 //! transition tables need them (`give_sites`).
 
 use crate::code_cache::CodeCache;
@@ -11,7 +11,7 @@ const ENTRIES: usize = 64;
 /// An entry of the return stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// The call site in the code cache, which knows the address after the call.
+    /// The call site in the code cache, with the address after the call.
     Site(u32),
     /// The address after the call: the code cache was emptied since.
     Ip(u64),
@@ -95,7 +95,7 @@ impl ReturnStack {
         self.has_ips = false;
     }
 
-    /// The code cache is about to be emptied: the addresses hold, the call sites go.
+    /// Replaces call sites by addresses, before the code cache is emptied.
     pub fn forget_sites(&mut self, code: &CodeCache) {
         for (site, ip) in self.sites.iter_mut().zip(&mut self.ips) {
             if let Some(call) = code.call(*site) {
@@ -118,7 +118,7 @@ impl ReturnStack {
         (1..=self.depth).rev().map(ip).collect()
     }
 
-    /// One that holds these.
+    /// A stack with these entries.
     pub fn of_ips(ips: &[u64]) -> ReturnStack {
         let mut stack = ReturnStack::default();
         for &ip in ips.iter().take(ENTRIES) {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_65th_call_pushes_the_oldest_off() {
+    fn call_65_drops_the_oldest() {
         let mut stack = ReturnStack::default();
         for site in 0..65 {
             stack.push_site(site);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_come_and_go_take_the_oldest_with_them() {
+    fn many_calls_and_returns_drop_the_oldest_entries() {
         let mut one_by_one = ReturnStack::default();
         let mut at_once = ReturnStack::default();
         for site in 0..63 {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_falls_off_an_empty_stack() {
+    fn an_empty_stack_drops_nothing() {
         let mut stack = ReturnStack::default();
         stack.drop_top();
         assert_eq!(stack.top_site(), None);

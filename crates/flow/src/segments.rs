@@ -14,7 +14,7 @@
 //! bounded ([`ParallelConfig`]): a segment with very many results or losses stops early, and those after it are
 //! decoded again.
 //!
-//! Two kinds of results: [`OrderedDecoder`] hands out batches in the order of the stream, [`AdditiveDecoder`] adds up.
+//! Two kinds of results: [`OrderedDecoder`] returns batches in the order of the stream, [`AdditiveDecoder`] adds up.
 
 mod additive;
 mod ordered;

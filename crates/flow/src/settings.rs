@@ -57,7 +57,7 @@ pub struct Settings {
     /// The state at the beginning of the stream; `None`: unknown, and decoding starts at the first PSB.
     pub start: Option<InitialState>,
     pub transitions: TransitionLimits,
-    /// Limit of the runs, and of the edges, with a counter of their own in `Totals`.
+    /// Limit of the runs, and of the edges, that have their own counter in `Totals`.
     pub max_counters: usize,
     /// Rows have the number of the last timing sample as their time (`Decoder::take_samples`).
     pub timing_samples: bool,
@@ -155,9 +155,9 @@ named_enum! {
         Bdm64 = 0, "BDM64";
         /// A PSB+ in front of a TIP.PGE may have a FUP.
         Bdm70 = 1, "BDM70";
-        /// OVF may come in the place of all bytes of a CYC but the first.
+        /// OVF may replace all bytes of a CYC but the first.
         Skd007 = 2, "SKD007";
-        /// OVF may lack the FUP that says where tracing goes on.
+        /// OVF may lack the FUP with the IP at which tracing continues.
         Skd010 = 3, "SKD010";
         /// A VM entry that turns tracing off may have a FUP before its TIP.PGD.
         Skd022 = 4, "SKD022";

@@ -2,8 +2,8 @@
 //!
 //! A decoder reports executed code as fragments of runs: `extend_run` for contiguous instructions, `end_run` where the
 //! run ends, `edge` for each branch. A [`Sink`] is a type parameter, so that each sink gets its own decode loop without
-//! the calls that it ignores. [`SinkNeeds`] says what the transition tables may leave out: a sink that only counts gets
-//! transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
+//! the calls that it ignores. [`SinkNeeds`] determines what the transition tables may leave out: a sink that only
+//! counts gets transitions added up, one that needs the order gets them one by one ([`TakenTransition`]), and one with
 //! `SinkNeeds::Interpreter` gets none at all.
 
 use rtit_x86::Mode;
@@ -118,7 +118,7 @@ pub trait TakenTransitions {
     /// The address space of all of them.
     fn space(&self) -> u32;
     /// Returns one of them.
-    fn transition(&self, placed: LoggedTransition) -> impl TakenTransition;
+    fn transition(&self, logged: LoggedTransition) -> impl TakenTransition;
 }
 
 /// Rows and instructions that a sink still takes before it is full.
@@ -176,33 +176,33 @@ pub trait Sink {
     fn event(&mut self, event: &Event);
     /// The loop of these instructions may have run more often than reported: it emits no packets.
     fn unknown_repetitions(&mut self, _round: &[u64]) {}
-    /// From here on the code is as of `time`. A sink that reads code moves its own view forward.
+    /// From here on the code is that of `time`. A sink that reads code moves its own view forward.
     fn set_code_time(&mut self, _time: u64) {}
     /// A transition was taken (`SinkNeeds::Order`). Equivalent to the calls that `replay` makes.
     #[inline]
-    fn take_transition(&mut self, step: &impl TakenTransition)
+    fn take_transition(&mut self, transition: &impl TakenTransition)
     where
         Self: Sized,
     {
-        step.replay(self);
+        transition.replay(self);
     }
     /// Does as `take_transition`, for several.
     #[inline]
-    fn take_transitions(&mut self, steps: &impl TakenTransitions)
+    fn take_transitions(&mut self, transitions: &impl TakenTransitions)
     where
         Self: Sized,
     {
-        for &placed in steps.logged() {
-            self.take_transition(&steps.transition(placed));
+        for &logged in transitions.logged() {
+            self.take_transition(&transitions.transition(logged));
         }
     }
     /// A transition was taken `times` times since the last call for it (`SinkNeeds::TransitionCounts`).
-    fn transition_count(&mut self, step: &impl TakenTransition, times: u64)
+    fn transition_count(&mut self, transition: &impl TakenTransition, times: u64)
     where
         Self: Sized,
     {
         for _ in 0..times {
-            step.replay(self);
+            transition.replay(self);
         }
     }
     /// Does as `edge`, `times` times: counts of removed transitions (`SinkNeeds::TransitionCounts`).
@@ -224,7 +224,7 @@ pub trait Sink {
     }
 }
 
-/// A sink for the decoder's own counts alone.
+/// A sink that takes nothing, for the counts of the decoder alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingSink;
 

@@ -1,6 +1,6 @@
 //! The sinks that give results in order, as columns.
 //!
-//! `column_sink` gathers all of them. Its formats have a file each: runs, runs with hashes, branches, instructions,
+//! `column_sink` collects all of them. Its formats have a file each: runs, runs with hashes, branches, instructions,
 //! block ids.
 
 mod block_ids;

@@ -1,4 +1,4 @@
-//! Counts by key, for many additions and few readers, who want the keys in order.
+//! Counts by key, for many additions and few readers, which need the keys in order.
 //!
 //! Nothing is looked up when a count is added: it is appended to a pending list. Once that list is longer than an
 //! eighth of the counters, it is sorted by digits (radix sort), equal keys are summed, and the result is merged into
@@ -69,7 +69,7 @@ pub(crate) struct SortedCounter<K> {
     sorted: Vec<(K, u64)>,
     pending: Vec<(K, u64)>,
     max_keys: usize,
-    /// The largest key that may have a counter, once there have been added than `max_keys` keys.
+    /// The largest key that may have a counter, once more than `max_keys` keys have been added.
     largest_key: Option<K>,
     uncounted: [u64; KINDS],
 }
@@ -94,10 +94,7 @@ impl<K: Key> SortedCounter<K> {
 
     #[inline]
     pub fn add(&mut self, key: K, count: u64) {
-        if self
-            .largest_key
-            .is_some_and(|largest_key| key > largest_key)
-        {
+        if self.largest_key.is_some_and(|largest| key > largest) {
             add_uncounted(&mut self.uncounted, key, count);
             return;
         }

@@ -29,7 +29,7 @@ impl<B: WindowSource, S: Sink> StreamDecoder<B, S> {
         }
     }
 
-    /// Spans without gaps up to where decoding has come; complete once the stream has ended.
+    /// Spans without gaps up to the position of the decoder; complete once the stream has ended.
     pub fn ledger(&self) -> &CoverageLedger {
         self.decoder.ledger()
     }

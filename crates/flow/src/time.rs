@@ -13,7 +13,7 @@
 //! A comparison of cycles and time is void after an overflow, lost bytes, sleep or another CBR ratio: `broken` is set
 //! until the next packet that gives the time.
 //!
-//! With `Settings::timing_samples` rows get the number of the last [`TimingSample`] in place of a time; callers compute
+//! With `Settings::timing_samples` rows get the number of the last [`TimingSample`] instead of a time; callers compute
 //! bounds of times from rows and samples. Samples between which cycles add up have the same `span`.
 
 use crate::stream_decoder::StreamWindow;
@@ -424,7 +424,7 @@ impl Clock {
         self.span += 1;
     }
 
-    /// Core cycles in a tick of the TSC, as measured last or as CBR says; NaN: not known.
+    /// Core cycles in a tick of the TSC, as measured last or by CBR; NaN: not known.
     pub fn frequency(&self) -> f64 {
         self.rate()
             .map_or(f64::NAN, |(ticks, cycles)| cycles as f64 / ticks as f64)
@@ -532,7 +532,7 @@ pub(crate) struct Here<'a> {
 
 /// The limits of the estimate between the last packet that gave the time and the next one.
 ///
-/// Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it
+/// Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) shows how long the cycles before it
 /// were (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after
 /// such a packet to the next one (`packet_clock`). Nothing is read ahead in a stream without CYCs.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -35,7 +35,7 @@ pub struct EdgeTotal {
     pub count: u64,
 }
 
-/// Default of the number of runs, and of edges, with a counter of their own ([`Settings`](crate::Settings)).
+/// Default limit of the runs, and of the edges, that have their own counter ([`Settings`](crate::Settings)).
 pub const DEFAULT_MAX_COUNTERS: usize = 1 << 22;
 
 /// The sink that counts runs and edges. Those beyond the limit share a sum.

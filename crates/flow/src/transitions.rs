@@ -1,4 +1,4 @@
-//! Decodes whole packets by table lookup: one load per packet instead of a walk through code.
+//! Decodes whole packets by table lookup: one load per packet instead of the interpreter.
 //!
 //! # The idea
 //!
@@ -18,7 +18,7 @@
 //!
 //! The approximation has one hole: a compressed RET takes its target from the return stack, which is not part of the
 //! state. A RET that returns to a call within the same transition needs no stack. A RET to an earlier call ends the
-//! transition in the middle of a TNT byte; it is looked up as a transition of its own, and `DecodeCursor::pending_tnt`
+//! transition in the middle of a TNT byte; it is looked up as a separate transition, and `DecodeCursor::pending_tnt`
 //! holds the bits that are left. What a transition does to the stack is kept in 32 bits (`stack_effect`).
 //!
 //! # Fast path and reference
@@ -26,7 +26,7 @@
 //! The interpreter (module `interpreter`) can do everything and is the reference. The decode loop handles four kinds of
 //! packets (short TNT, TIP, CYC, MTC) and stops before anything else: events, errors, PSB, a packet that another one
 //! binds to, a missing transition. The caller then adds the transition and resumes, or has the interpreter decode the
-//! packet. So there is one author of errors, of the ledger and of events, and nothing here has error handling.
+//! packet. So only the interpreter reports errors, events and ledger entries, and nothing here handles errors.
 //! `tests/transitions.rs` decodes random programs and damaged traces both ways, also with tiny tables; the closed-loop
 //! tests do so with every recording.
 //!
@@ -40,7 +40,7 @@
 //! 4. No count is lost. Whoever removes a transition, by eviction too, gets its count (`Evicted`), and counts are
 //!    moved to addresses before node indices become invalid.
 //! 5. The return stack has 64 entries and loses the oldest when calls nest deeper, also those that return within one
-//!    transition. So an effect says how deep its calls nest (`StackEffect::peak`).
+//!    transition. So an effect has the depth of its nested calls (`StackEffect::peak`).
 //! 6. A fused transition equals its parts, one after the other: it is composed of them.
 
 mod decode_loop;

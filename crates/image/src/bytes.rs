@@ -46,7 +46,7 @@ impl Bytes {
     }
 
     /// True if both are the same part of one allocation: equal without comparing a byte.
-    pub(crate) fn is(&self, other: &Bytes) -> bool {
+    pub(crate) fn is_same(&self, other: &Bytes) -> bool {
         Arc::ptr_eq(&self.data, &other.data) && self.start == other.start && self.end == other.end
     }
 }

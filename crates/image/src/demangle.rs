@@ -1,14 +1,14 @@
-//! Names as a programmer wrote them.
+//! Demangled names.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::DemangleOptions;
 
-/// Longer names, before or after, are left as they are: a few bytes can stand for megabytes.
+/// Bytes of a name, mangled or not; longer ones stay as they are, as a few bytes can stand for megabytes.
 const MAX_NAME: usize = 4096;
 
-/// The readable form of a Rust or C++ symbol name (without the C++ parameter list); other names
-/// unchanged. What stands behind an `@`, such as `@plt` or a version, stays.
+/// Returns the demangled form of a Rust or C++ symbol name (without the C++ parameter list); other
+/// names unchanged. A suffix from `@` on, such as `@plt` or a version, stays.
 pub fn demangle(name: &str) -> String {
     let (own, rest) = name.split_at(name.find('@').unwrap_or(name.len()));
     match readable(own) {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable};
 use object::read::ReadRef;
 use object::Endianness;
 
@@ -40,6 +40,14 @@ pub struct Elf {
     /// .gnu_debuglink: name of the separate debug file, and the CRC-32 over it.
     pub debug_link: Option<(Vec<u8>, u32)>,
     pub segments: Vec<Segment>,
+    /// Address of the program headers, 0 if they are not loaded, and their number.
+    pub program_headers: (u64, usize),
+    /// Address of the dynamic section, 0 without one.
+    pub dynamic: u64,
+    /// The file is a program, also a position-independent one, and no library.
+    pub is_program: bool,
+    /// The file names a loader (PT_INTERP).
+    pub has_loader: bool,
 }
 
 /// Returns header, program headers and build id.
@@ -108,10 +116,11 @@ where
     let program = header
         .program_headers(endian, data)
         .map_err(malformed("program headers", offset))?;
-    let segments = program
-        .iter()
-        .filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
-    let segments = segments
+    let of_type = |kind| {
+        let segments = program.iter();
+        segments.filter(move |segment| segment.p_type(endian) == kind)
+    };
+    let segments: Vec<_> = of_type(elf::PT_LOAD)
         .map(|segment| Segment {
             offset: segment.p_offset(endian).into(),
             address: segment.p_vaddr(endian).into(),
@@ -120,6 +129,20 @@ where
             flags: segment.p_flags(endian),
         })
         .collect();
+    let end = offset.saturating_add(std::mem::size_of_val(program) as u64);
+    let loaded = segments.iter().find(|segment: &&Segment| {
+        segment.offset <= offset && end <= segment.offset.saturating_add(segment.file_size)
+    });
+    let table = loaded.map_or(0, |segment| {
+        segment.address.wrapping_add(offset - segment.offset)
+    });
+    let dynamic = of_type(elf::PT_DYNAMIC).next();
+    let entries = dynamic.filter(|segment| segment.p_filesz(endian).into() <= MAX_NOTE_SIZE);
+    let entries = entries.and_then(|segment| segment.dynamic(endian, data).ok()?);
+    let is_pie = entries.unwrap_or_default().iter().any(|entry| {
+        let (tag, value): (u64, u64) = (entry.d_tag(endian).into(), entry.d_val(endian).into());
+        tag == elf::DT_FLAGS_1.into() && value & u64::from(elf::DF_1_PIE) != 0
+    });
     Ok(Elf {
         bits,
         kind: header.e_type(endian),
@@ -127,6 +150,10 @@ where
         entry: header.e_entry(endian).into(),
         build_id: build_id(header, endian, program, data),
         debug_link: debug_link(header, endian, data),
+        program_headers: (table, program.len()),
+        dynamic: dynamic.map_or(0, |segment| segment.p_vaddr(endian).into()),
+        is_program: header.e_type(endian) == elf::ET_EXEC || is_pie,
+        has_loader: of_type(elf::PT_INTERP).next().is_some(),
         segments,
     })
 }

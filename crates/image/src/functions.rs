@@ -6,8 +6,8 @@
 use crate::elf::Segment;
 use crate::symbols::{Binding, Symbol};
 
-/// `offset` in the file and `size` in bytes; `address` as the file numbers it. A size that the file leaves out reaches
-/// to the next function.
+/// A function: `offset` in the file and `size` in bytes, `address` as in the file. Without a size in the file it
+/// reaches to the next function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub name: String,
@@ -19,7 +19,7 @@ pub struct Function {
 
 /// A range of file offsets with the function it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct OwnedRange {
     pub start: u64,
     pub end: u64,
     /// Index of the function.
@@ -29,20 +29,20 @@ pub struct Owned {
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     functions: Vec<Function>,
-    owned: Vec<Owned>,
-    pieces: Pieces,
+    owned: Vec<OwnedRange>,
+    code: CodeSegments,
 }
 
-/// Programs have a few.
-const MOST_PIECES: usize = 1 << 8;
+/// Executable segments that are used; programs have a few.
+const MAX_SEGMENTS: usize = 1 << 8;
 
-/// Executable pieces of the file that have bytes in it: (file offset, end, address of the offset), sorted.
+/// The executable segments with bytes in the file: (file offset, end, address), sorted.
 #[derive(Clone, Debug, Default)]
-struct Pieces(Vec<(u64, u64, u64)>);
+struct CodeSegments(Vec<(u64, u64, u64)>);
 
-impl Pieces {
-    fn new(segments: &[Segment]) -> Pieces {
-        let mut pieces: Vec<_> = segments
+impl CodeSegments {
+    fn new(segments: &[Segment]) -> CodeSegments {
+        let mut code: Vec<_> = segments
             .iter()
             .filter(|each| each.flags & 1 != 0 && each.file_size != 0)
             .filter_map(|each| {
@@ -53,13 +53,13 @@ impl Pieces {
                 ))
             })
             .collect();
-        pieces.sort_unstable();
-        // each symbol is looked for in all of them
-        pieces.truncate(MOST_PIECES);
-        Pieces(pieces)
+        code.sort_unstable();
+        // each symbol is searched in all of them
+        code.truncate(MAX_SEGMENTS);
+        CodeSegments(code)
     }
 
-    /// The file offset of an address, and the end of its piece.
+    /// Returns the file offset of an address, and the end of its segment.
     fn offset(&self, address: u64) -> Option<(u64, u64)> {
         self.0.iter().find_map(|&(start, end, base)| {
             let at = address.wrapping_sub(base).wrapping_add(start);
@@ -74,13 +74,13 @@ impl Pieces {
 }
 
 impl Functions {
-    /// Of the file with these segments. `symbols` are sorted by value, the best name first where several share one.
+    /// Returns the functions of a file. `symbols` are sorted by value, the best name first where several share one.
     pub fn new(segments: &[Segment], symbols: Vec<Symbol>) -> Functions {
-        let pieces = Pieces::new(segments);
+        let code = CodeSegments::new(segments);
         let mut functions: Vec<Function> = symbols
             .into_iter()
             .filter_map(|symbol| {
-                let (offset, end) = pieces.offset(symbol.value)?;
+                let (offset, end) = code.offset(symbol.value)?;
                 Some(Function {
                     name: symbol.name,
                     offset,
@@ -91,27 +91,27 @@ impl Functions {
             })
             .collect();
         functions.sort_by_key(|each| each.offset); // stable: keeps the best name first
-        fill_sizes(&mut functions, &pieces);
+        fill_sizes(&mut functions, &code);
         let owned = owned(&functions);
         Functions {
             functions,
             owned,
-            pieces,
+            code,
         }
     }
 
-    /// In order of offset; the best name first where several share an offset.
+    /// Returns all functions by offset; the best name first where several share an offset.
     pub fn all(&self) -> &[Function] {
         &self.functions
     }
 
-    /// Disjoint ranges, sorted. Where functions overlap, the one that starts last owns the bytes, and the outer one
-    /// again what lies behind it.
-    pub fn owned(&self) -> &[Owned] {
+    /// Returns disjoint ranges, sorted. Where functions overlap, the one that starts last owns the bytes; after its end
+    /// they are again those of the outer function.
+    pub fn owned(&self) -> &[OwnedRange] {
         &self.owned
     }
 
-    /// The function that owns a file offset: its index, and where its range ends.
+    /// Returns the function that owns a file offset, with its index.
     pub fn at(&self, offset: u64) -> Option<(u32, &Function)> {
         let index = self.owned.partition_point(|each| each.start <= offset);
         let range = self.owned.get(index.checked_sub(1)?)?;
@@ -119,16 +119,16 @@ impl Functions {
         (offset < range.end).then_some((range.owner, function))
     }
 
-    /// The address that the file gives to a file offset; the offset itself if it gives none.
+    /// Returns the address of a file offset; the offset itself if it is not loaded.
     pub fn address(&self, offset: u64) -> u64 {
-        self.pieces.at(offset).map_or(offset, |(start, _, base)| {
+        self.code.at(offset).map_or(offset, |(start, _, base)| {
             (offset - start).wrapping_add(base)
         })
     }
 }
 
-fn fill_sizes(functions: &mut [Function], pieces: &Pieces) {
-    // from behind: the next function's offset is known then
+fn fill_sizes(functions: &mut [Function], code: &CodeSegments) {
+    // backwards, as a function without a size reaches to the next one
     let (mut here, mut following) = (u64::MAX, u64::MAX);
     for each in functions.iter_mut().rev() {
         if each.offset != here {
@@ -136,19 +136,17 @@ fn fill_sizes(functions: &mut [Function], pieces: &Pieces) {
             here = each.offset;
         }
         if each.size == 0 {
-            let end = pieces
-                .at(each.offset)
-                .map_or(each.offset, |(_, end, _)| end);
+            let end = code.at(each.offset).map_or(each.offset, |(_, end, _)| end);
             each.size = end.min(following) - each.offset;
         }
     }
 }
 
-fn owned(functions: &[Function]) -> Vec<Owned> {
+fn owned(functions: &[Function]) -> Vec<OwnedRange> {
     let mut ranges = Vec::new();
     let mut add = |start: u64, end: u64, owner: u32| {
         if start < end {
-            ranges.push(Owned { start, end, owner });
+            ranges.push(OwnedRange { start, end, owner });
         }
     };
     let mut open: Vec<(u64, u32)> = Vec::new(); // (end, index), the innermost last
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_function_owns_its_bytes_and_the_outer_what_is_behind() {
+    fn outer_function_owns_the_bytes_after_an_inner_one() {
         let found = functions(vec![
             symbol(0x40_1000, 0x40, "outer"),
             symbol(0x40_1010, 0x10, "inner"),
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_left_out_reaches_to_the_next_function_or_the_end_of_the_segment() {
+    fn function_without_size_reaches_to_the_next_or_the_end_of_the_segment() {
         let found = functions(vec![
             symbol(0x40_1000, 0, "first"),
             symbol(0x40_1000, 0, "also"),
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_the_files_own() {
+    fn addresses_are_those_in_the_file() {
         let found = functions(Vec::new());
         assert_eq!(found.address(0x1234), 0x1234);
         assert_eq!(found.address(0x1010), 0x40_1010);

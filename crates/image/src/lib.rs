@@ -1,8 +1,8 @@
-//! Code bytes of an address space over time, and what ELF files say about code.
+//! Code bytes of an address space over time, and symbols and source lines of ELF files.
 //!
 //! Where to start: [`Space`] records changes (map, poke, unmap, clear, fork), each with its time;
 //! [`View`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
-//! build ids, segments and symbols; [`Pager`] asks for pages when they are needed.
+//! build ids, segments and symbols; [`Pager`] requests pages when they are needed.
 //!
 //! ```
 //! let mut space = rtit_image::Space::new();
@@ -20,12 +20,10 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
-mod change;
 mod demangle;
 pub mod elf;
 mod functions;
 mod pager;
-mod ranges;
 mod sections;
 mod source_lines;
 mod space;
@@ -35,8 +33,8 @@ mod view;
 pub use bytes::Bytes;
 pub use demangle::demangle;
 pub use elf::ElfError;
-pub use functions::{Function, Functions, Owned};
-pub use pager::{Fetch, NoAnswer, Pager, PAGE};
+pub use functions::{Function, Functions, OwnedRange};
+pub use pager::{PageError, PageSource, Pager, PAGE};
 pub use source_lines::{source_line, source_lines, LineQuery, LineRange, SourceLines};
 pub use space::Space;
 pub use symbols::{join_symbols, Binding, Symbol};

@@ -1,5 +1,7 @@
 //! Sorted, non-overlapping sections of bytes: the content of a space at one moment.
 
+use std::collections::BTreeMap;
+
 use crate::bytes::Bytes;
 
 /// Bytes at `start..end`.
@@ -39,9 +41,9 @@ impl Sections {
     }
 
     /// Whether these are the same parts of the same allocations at the same addresses.
-    pub(crate) fn are(&self, other: &Sections) -> bool {
+    pub(crate) fn are_same(&self, other: &Sections) -> bool {
         let same = |(one, two): (&Section, &Section)| {
-            (one.start, one.end) == (two.start, two.end) && one.bytes.is(&two.bytes)
+            (one.start, one.end) == (two.start, two.end) && one.bytes.is_same(&two.bytes)
         };
         self.sorted.len() == other.sorted.len() && self.sorted.iter().zip(&other.sorted).all(same)
     }
@@ -50,7 +52,7 @@ impl Sections {
         self.sorted.is_empty()
     }
 
-    /// The section that holds `address`, and those after it.
+    /// Returns the section with `address` and those after it; none if no section has it.
     pub(crate) fn from(&self, address: u64) -> &[Section] {
         let first = self
             .sorted
@@ -61,7 +63,7 @@ impl Sections {
         }
     }
 
-    /// Where the first section behind `address` begins.
+    /// Returns the start of the first section after `address`.
     pub(crate) fn after(&self, address: u64) -> Option<u64> {
         let next = self
             .sorted
@@ -69,7 +71,7 @@ impl Sections {
         self.sorted.get(next).map(|section| section.start)
     }
 
-    /// The parts of `start..end` that are in no section.
+    /// Returns the parts of `start..end` that are in no section.
     pub(crate) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (first, last) = self.overlapped(start, end);
         let within = self.sorted.get(first..last).unwrap_or(&[]);
@@ -79,13 +81,12 @@ impl Sections {
         gaps.filter(|(from, to)| from < to).collect()
     }
 
-    /// Puts `new` over what is there. Returns the ranges that were readable before and read
-    /// differently now.
+    /// Replaces what `new` overlaps. Returns the ranges that were readable and now differ.
     pub(crate) fn overlay(&mut self, new: Section) -> Vec<(u64, u64)> {
         let (first, last) = self.overlapped(new.start, new.end);
         let old = self.sorted.get(first..last).unwrap_or(&[]);
         if let [only] = old {
-            if only.start == new.start && only.end == new.end && only.bytes.is(&new.bytes) {
+            if only.start == new.start && only.end == new.end && only.bytes.is_same(&new.bytes) {
                 return Vec::new();
             }
         }
@@ -132,7 +133,7 @@ impl Sections {
 fn difference(old: &Section, new: &Section) -> Option<(u64, u64)> {
     let (start, end) = (old.start.max(new.start), old.end.min(new.end));
     let (before, after) = (old.part(start, end), new.part(start, end));
-    if before.bytes.is(&after.bytes) {
+    if before.bytes.is_same(&after.bytes) {
         return None;
     }
     let (before, after) = (before.bytes.as_slice(), after.bytes.as_slice());
@@ -140,4 +141,62 @@ fn difference(old: &Section, new: &Section) -> Option<(u64, u64)> {
     let first = before.iter().zip(after).position(differs)? as u64;
     let last = before.iter().zip(after).rposition(differs)? as u64;
     Some((start + first, start + last + 1))
+}
+
+/// A set of addresses as disjoint half-open ranges.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranges {
+    /// start -> end; no two ranges touch.
+    by_start: BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    /// Adds `start..end` and returns the parts that were not in the set, in order.
+    pub(crate) fn add(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut new = Vec::new();
+        if start >= end {
+            return new;
+        }
+        let first = match self.by_start.range(..=start).next_back() {
+            Some((&from, &to)) if to >= start => from,
+            _ => start,
+        };
+        let absorbed: Vec<(u64, u64)> = self
+            .by_start
+            .range(first..=end)
+            .map(|(&from, &to)| (from, to))
+            .collect();
+        let mut at = start;
+        let mut last = end;
+        for (from, to) in absorbed {
+            if from > at {
+                new.push((at, from));
+            }
+            at = at.max(to);
+            last = last.max(to);
+            self.by_start.remove(&from);
+        }
+        if at < end {
+            new.push((at, end));
+        }
+        self.by_start.insert(first.min(start), last);
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ranges;
+
+    #[test]
+    fn added_ranges_return_the_gaps_that_they_fill() {
+        let mut set = Ranges::default();
+        assert_eq!(set.add(10, 20), [(10, 20)]);
+        assert_eq!(set.add(30, 40), [(30, 40)]);
+        assert_eq!(set.add(5, 35), [(5, 10), (20, 30)]);
+        assert_eq!(set.add(5, 40), []);
+        assert_eq!(set.add(40, 41), [(40, 41)]);
+        assert_eq!(set.add(0, u64::MAX), [(0, 5), (41, u64::MAX)]);
+        assert_eq!(set.add(7, 7), []);
+    }
 }

@@ -3,9 +3,24 @@
 use std::sync::Arc;
 
 use crate::bytes::Bytes;
-use crate::change::{Action, Change};
 use crate::pager::Pager;
 use crate::view::View;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Bytes appear at `address` and replace what was there (a mapping, or code that was written).
+    Map { address: u64, bytes: Bytes },
+    /// `start..end` can no longer be read.
+    Remove { start: u64, end: u64 },
+    /// Nothing can be read any more.
+    Clear,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub time: u64,
+    pub action: Action,
+}
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is
@@ -29,7 +44,7 @@ impl Space {
         let room = usize::try_from(u64::MAX - address).unwrap_or(usize::MAX);
         let bytes = bytes.cut(0, room);
         if !bytes.is_empty() {
-            self.add(time, Action::Put { address, bytes });
+            self.add(time, Action::Map { address, bytes });
         }
     }
 
@@ -58,8 +73,8 @@ impl Space {
         self.add(time, Action::Clear);
     }
 
-    /// The space of a process that was forked from this one at `time`: later changes of either do
-    /// not reach the other.
+    /// Returns the space of a process that is forked from this one at `time`. Later changes of either do
+    /// not affect the other.
     pub fn fork(&self, time: u64) -> Space {
         let end = self.changes.partition_point(|change| change.time <= time);
         let past = self.changes.get(..end).unwrap_or(&[]);
@@ -78,8 +93,7 @@ impl Space {
         }
     }
 
-    /// The process number is used again at `time`: from then on this is a copy of `parent` as of
-    /// `time`.
+    /// Replaces the code by a copy of that of `parent` at `time`: the process number is reused.
     pub fn adopt(&mut self, time: u64, parent: &Space) {
         let inherited = parent.fork(time);
         self.clear(time);
@@ -88,7 +102,7 @@ impl Space {
         }
     }
 
-    /// Where nothing is mapped the pager is asked, at any time.
+    /// Sets the pager, which has the bytes where nothing is mapped, at all times.
     pub fn set_pager(&mut self, pager: Option<Arc<Pager>>) {
         self.pager = pager;
     }
@@ -97,8 +111,8 @@ impl Space {
         self.pager.as_ref()
     }
 
-    /// The number of different contents that a decoder can meet: 1, and one more for each time at
-    /// which bytes that were readable change or go.
+    /// Returns the number of different contents over time: 1, and one more for each time at which
+    /// readable bytes change or disappear.
     pub fn epochs(&self) -> usize {
         let mut view = self.view();
         let mut epochs = 1;
@@ -106,19 +120,19 @@ impl Space {
         for change in self.changes.iter() {
             if last != Some(change.time) {
                 last = Some(change.time);
-                epochs += usize::from(view.pass(change.time).is_loss());
+                epochs += usize::from(view.apply_until(change.time).is_loss());
             }
         }
         epochs
     }
 
-    /// The number of changes recorded.
+    /// Returns the number of changes.
     pub fn changes(&self) -> usize {
         self.changes.len()
     }
 
-    /// A cursor before the first change. It shares the bytes and does not see later additions to
-    /// this space.
+    /// Returns a view before the first change. It shares the bytes, and later changes of this space do
+    /// not affect it.
     pub fn view(&self) -> View {
         View::new(Arc::clone(&self.changes), self.pager.clone())
     }
@@ -135,18 +149,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_used_often_has_its_changes_copied_for_nobody() {
+    fn adopting_often_copies_the_changes_only_for_views() {
         let (mut parent, mut space) = (Space::new(), Space::new());
         parent.map(0, 0x1000, [0x90][..].into());
-        let own = Arc::as_ptr(&space.changes);
+        let list = Arc::as_ptr(&space.changes);
         for time in 1..100 {
             space.adopt(time, &parent);
         }
-        assert_eq!(Arc::as_ptr(&space.changes), own);
+        assert_eq!(Arc::as_ptr(&space.changes), list);
         assert_eq!(space.changes(), 2 * 99);
-        let seen = space.view();
+        let view = space.view();
         space.adopt(100, &parent);
-        assert_ne!(Arc::as_ptr(&space.changes), own);
-        drop(seen);
+        assert_ne!(Arc::as_ptr(&space.changes), list);
+        drop(view);
     }
 }

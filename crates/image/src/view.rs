@@ -1,21 +1,19 @@
-//! A space as of a time; the cursor moves forward only.
+//! A space at a time, which only moves forward.
 //!
-//! Rule of early visibility. A life of a space runs from one `clear` to the next. Where nothing was
-//! mapped before in the same life, bytes can be read from the start of that life, ahead of their
-//! own time: no other bytes could be meant, the time estimates of a decoder may lag, and a space
-//! that only grows then needs no invalidation at all. Everything else (replacing, removing, mapping
-//! again after removal) takes effect exactly at its time.
+//! Rule of early visibility. A program runs in a space from one `clear` to the next. Where nothing
+//! was mapped before in the same program, bytes can be read from its start, before their own time:
+//! no other bytes can be meant, the time estimates of a decoder can lag, and a space that only grows
+//! then needs no invalidation. Everything else (replacing, removing, mapping again after removal)
+//! takes effect exactly at its time.
 
 use std::sync::Arc;
 
-use crate::change::{Action, Change};
 use crate::pager::Pager;
-use crate::ranges::Ranges;
-use crate::sections::{Section, Sections};
+use crate::sections::{Ranges, Section, Sections};
+use crate::space::{Action, Change};
 
-/// What a decoder must forget after `View::advance`. Ranges are half-open, hold bytes that differ,
-/// are gone, or could not be read until now, and may touch or overlap. What could be read early is
-/// no news when its time comes.
+/// The code that `View::advance` changed, which a decoder must invalidate. Ranges are half-open and
+/// can touch or overlap; their bytes differ, are no longer readable, or were not readable before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     None,
@@ -23,34 +21,34 @@ pub enum Changed {
     All,
 }
 
-/// What some changes did.
+/// The effect of some changes.
 #[derive(Default)]
 pub(crate) struct Difference {
-    /// What was readable and differs or is gone.
-    gone: Vec<(u64, u64)>,
-    /// What was not readable.
-    come: Vec<(u64, u64)>,
-    /// A life ended in which something was readable.
-    died: bool,
-    /// A life began in which something is readable.
-    born: bool,
+    /// Ranges that were readable and differ or are no longer readable.
+    lost: Vec<(u64, u64)>,
+    /// Ranges that were not readable before.
+    added: Vec<(u64, u64)>,
+    /// A program ended in which something was readable.
+    has_end: bool,
+    /// A program began in which something is readable.
+    has_start: bool,
 }
 
 impl Difference {
-    /// Whether bytes that were readable changed or went.
+    /// Whether readable bytes changed or disappeared.
     pub(crate) fn is_loss(&self) -> bool {
-        self.died || !self.gone.is_empty()
+        self.has_end || !self.lost.is_empty()
     }
 
-    fn told(mut self) -> Changed {
-        if self.died || self.born {
+    fn into_changed(mut self) -> Changed {
+        if self.has_end || self.has_start {
             return Changed::All;
         }
-        self.gone.extend(self.come);
-        if self.gone.is_empty() {
+        self.lost.extend(self.added);
+        if self.lost.is_empty() {
             Changed::None
         } else {
-            Changed::Ranges(self.gone)
+            Changed::Ranges(self.lost)
         }
     }
 }
@@ -78,10 +76,10 @@ impl View {
     /// Moves to `time`: every change with a time up to and including it is in effect. A time before
     /// the last one changes nothing.
     pub fn advance(&mut self, time: u64) -> Changed {
-        self.advance_to(self.count(time))
+        self.advance_to(self.changes_at(time))
     }
 
-    /// How many changes are in effect.
+    /// Returns the number of changes that are in effect.
     pub fn changes(&self) -> usize {
         self.next
     }
@@ -91,16 +89,16 @@ impl View {
         if count <= self.next {
             return Changed::None;
         }
-        self.go(count).told()
+        self.apply(count).into_changed()
     }
 
-    /// As `advance`, for what counts changes.
-    pub(crate) fn pass(&mut self, time: u64) -> Difference {
-        self.go(self.count(time))
+    /// Applies the changes up to `time`.
+    pub(crate) fn apply_until(&mut self, time: u64) -> Difference {
+        self.apply(self.changes_at(time))
     }
 
-    /// How many changes are in effect at `time`.
-    fn count(&self, time: u64) -> usize {
+    /// Returns the number of changes that are in effect at `time`.
+    fn changes_at(&self, time: u64) -> usize {
         match self.changes.get(self.next) {
             Some(change) if change.time <= time => {
                 self.changes.partition_point(|change| change.time <= time)
@@ -109,13 +107,14 @@ impl View {
         }
     }
 
-    fn go(&mut self, count: usize) -> Difference {
+    /// Applies changes until so many are in effect.
+    fn apply(&mut self, count: usize) -> Difference {
         let changes = Arc::clone(&self.changes);
-        let mut told = Difference::default();
+        let mut difference = Difference::default();
         for (index, change) in changes.iter().enumerate().take(count).skip(self.next) {
             self.next = index + 1;
             match &change.action {
-                Action::Put { address, bytes } => {
+                Action::Map { address, bytes } => {
                     let end = address.saturating_add(bytes.len() as u64);
                     let bytes = bytes.clone();
                     let section = Section {
@@ -123,29 +122,29 @@ impl View {
                         end,
                         bytes,
                     };
-                    told.come.extend(self.sections.gaps(*address, end));
-                    told.gone.extend(self.sections.overlay(section));
+                    difference.added.extend(self.sections.gaps(*address, end));
+                    difference.lost.extend(self.sections.overlay(section));
                 }
                 Action::Remove { start, end } => {
-                    told.gone.extend(self.sections.remove(*start, *end));
+                    difference.lost.extend(self.sections.remove(*start, *end));
                 }
                 Action::Clear => {
-                    told.died |= !self.sections.is_empty();
+                    difference.has_end |= !self.sections.is_empty();
                     self.sections = first_sections(&changes, index + 1);
-                    told.born |= !self.sections.is_empty();
+                    difference.has_start |= !self.sections.is_empty();
                 }
             }
         }
-        told
+        difference
     }
 
-    /// The time of the next change, if any: until then `advance` does nothing.
+    /// Returns the time of the next change: until then `advance` does nothing.
     pub fn next_change(&self) -> Option<u64> {
         self.changes.get(self.next).map(|change| change.time)
     }
 
-    /// Copies up to 16 bytes from `address` on, across sections and known pages that touch, and returns how many
-    /// there are; 0 means that nothing is known at `address`. The rest of `out` is left as it was.
+    /// Copies up to 16 bytes from `address` on, across sections and cached pages that touch. Returns the number of
+    /// bytes; 0 if the byte at `address` is unknown. The rest of `out` is unchanged.
     pub fn read(&self, address: u64, out: &mut [u8; 16]) -> usize {
         self.read_into(address, out)
     }
@@ -166,7 +165,7 @@ impl View {
         done
     }
 
-    /// What one section or page has.
+    /// Copies bytes of one section or page. Returns the number of bytes.
     fn read_part(&self, address: u64, out: &mut [u8]) -> usize {
         let copy = |bytes: &[u8], out: &mut [u8]| {
             let count = bytes.len().min(out.len());
@@ -178,30 +177,31 @@ impl View {
         if let Some(bytes) = self.section_bytes(address) {
             return copy(bytes, out);
         }
-        let Some(page) = self.pager.as_ref().and_then(|pager| pager.known(address)) else {
+        let Some(page) = self.pager.as_ref().and_then(|pager| pager.cached(address)) else {
             return 0;
         };
-        // a section within the page goes before it
+        // a section in the page replaces a part of it
         let until = self.sections.after(address).unwrap_or(u64::MAX);
         let room = usize::try_from(until - address).unwrap_or(usize::MAX);
         let bytes = page.as_slice();
         copy(bytes.get(..room).unwrap_or(bytes), out)
     }
 
-    /// Whether both have the very same bytes at the same addresses, without comparing one, and nobody is asked for
-    /// more.
+    /// Whether both have the same parts of the same allocations at the same addresses, and no pager.
     pub fn has_bytes_of(&self, other: &View) -> bool {
-        !self.asks() && !other.asks() && self.sections.are(&other.sections)
+        !self.has_pager() && !other.has_pager() && self.sections.are_same(&other.sections)
     }
 
-    /// Whether there is somebody to be asked for pages.
-    pub fn asks(&self) -> bool {
+    /// Whether bytes can also come from a pager.
+    pub fn has_pager(&self) -> bool {
         self.pager.is_some()
     }
 
-    /// Nothing is known at `address`: whoever has the pages is asked, if anybody has. Whether there is something now.
-    pub fn ask(&self, address: u64) -> bool {
-        self.pager.as_ref().is_some_and(|pager| pager.ask(address))
+    /// Requests the page of an unknown address from the pager. Returns whether the byte is known now.
+    pub fn request_page(&self, address: u64) -> bool {
+        self.pager
+            .as_ref()
+            .is_some_and(|pager| pager.request(address))
     }
 
     /// The bytes from `address` to the end of its section; more may follow in a section that
@@ -215,14 +215,14 @@ impl View {
     }
 }
 
-/// What can be read when a life begins whose first change is `changes[first]`: for every address
-/// the first bytes that are put there, unless something was removed there before.
+/// Returns what is readable when a program starts whose first change is `changes[first]`: for every
+/// address the first bytes that are mapped there, unless the address was removed before.
 fn first_sections(changes: &[Arc<Change>], first: usize) -> Sections {
     let mut taken = Ranges::default();
     let mut sections = Vec::new();
     for change in changes.iter().skip(first) {
         match &change.action {
-            Action::Put { address, bytes } => {
+            Action::Map { address, bytes } => {
                 let end = address.saturating_add(bytes.len() as u64);
                 let bytes = bytes.clone();
                 let whole = Section {

@@ -82,7 +82,7 @@ fn model(history: &[(u64, Step)], time: Option<u64>) -> HashMap<u64, u8> {
 
 proptest! {
     #[test]
-    fn a_view_reads_as_the_model(history in history(), times in prop::collection::vec(0..45u64, 0..8)) {
+    fn view_reads_as_the_model(history in history(), times in prop::collection::vec(0..45u64, 0..8)) {
         let mut times = times;
         times.sort_unstable();
         let mut view = space(&history).view();
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fork_keeps_the_past_and_not_the_future(history in history(), at in 0..40u64, later in step()) {
+    fn fork_has_earlier_changes_and_not_later_ones(history in history(), at in 0..40u64, later in step()) {
         let mut parent = space(&history);
         let child = parent.fork(at);
         if let Step::Map(address, bytes) = later {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn additions_show_early_and_need_no_forgetting() {
+fn additions_are_readable_early_and_change_nothing() {
     let mut space = Space::new();
     space.map(10, 0x1000, vec![1; 16].into());
     space.map(20, 0x1010, vec![2; 16].into());
@@ -157,7 +157,7 @@ fn additions_show_early_and_need_no_forgetting() {
 }
 
 #[test]
-fn a_poke_is_reported_at_its_time_as_the_bytes_that_differ() {
+fn poke_reports_the_bytes_that_differ_at_its_time() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![0x90; 64].into());
     space.poke(50, 0x1008, &[0x90, 0xCC, 0xCC, 0x90]);
@@ -169,7 +169,7 @@ fn a_poke_is_reported_at_its_time_as_the_bytes_that_differ() {
 }
 
 #[test]
-fn the_same_bytes_mapped_again_change_nothing() {
+fn mapping_the_same_bytes_again_changes_nothing() {
     let mut space = Space::new();
     let code = Bytes::from(vec![7; 32]);
     space.map(0, 0x1000, code.clone());
@@ -179,7 +179,7 @@ fn the_same_bytes_mapped_again_change_nothing() {
 }
 
 #[test]
-fn what_comes_back_is_told_where_nothing_was_and_is_no_epoch() {
+fn mapping_after_removal_is_a_change_and_no_epoch() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![1; 16].into());
     space.unmap(5, 0x1004, 8);
@@ -194,7 +194,7 @@ fn what_comes_back_is_told_where_nothing_was_and_is_no_epoch() {
 }
 
 #[test]
-fn a_life_after_an_empty_one_is_news() {
+fn first_mapping_after_an_empty_program_is_a_change() {
     let mut space = Space::new();
     space.clear(5);
     space.map(6, 0x1000, vec![1; 16].into());
@@ -205,7 +205,7 @@ fn a_life_after_an_empty_one_is_news() {
 }
 
 #[test]
-fn exec_forgets_all() {
+fn exec_changes_all() {
     let mut space = Space::new();
     space.map(0, 0x1000, vec![1; 8].into());
     space.clear(5);
@@ -218,7 +218,7 @@ fn exec_forgets_all() {
 }
 
 #[test]
-fn the_top_of_the_address_space_does_not_wrap() {
+fn top_of_the_address_space_does_not_wrap() {
     let mut space = Space::new();
     space.map(0, u64::MAX - 4, vec![1; 64].into());
     space.unmap(1, u64::MAX - 1, u64::MAX);

@@ -1,4 +1,4 @@
-//! How many instructions ran in each function.
+//! The number of instructions that ran in each function.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -6,41 +6,41 @@ use std::ffi::OsString;
 use rtit_flow::{AddressMap, Event, RunEnd, RunFragment, Sink, SinkNeeds, TakenTransition};
 use rtit_image::demangle;
 
-use crate::names::Cursor;
+use crate::names::NameCursor;
 
-/// Everything is given to the functions and forgotten when there are more stretches than this.
-const MOST_STRETCHES: usize = 1 << 19;
-/// The same for the instructions in them, and for what steps run through.
-const MOST_INSTRUCTIONS: usize = 1 << 24;
-const MOST_PARTS: usize = 1 << 21;
-/// Stands for the code of a file that belongs to no function, and for what nothing is known of.
+/// Ranges of code, instructions in them, and ranges of transitions. With more, all counts are added to their functions
+/// and the tables are emptied.
+const MAX_RANGES: usize = 1 << 19;
+const MAX_INSTRUCTIONS: usize = 1 << 24;
+const MAX_TRANSITION_RANGES: usize = 1 << 21;
+/// No function, or no region.
 const NONE: u32 = u32::MAX;
 
-/// A stretch of code and how often all of it ran.
-struct Tally {
+/// A range of code, and how often all of it ran.
+struct RangeCount {
     space: u32,
     start: u64,
-    /// Its first length and how many there are.
+    /// Index of its first length, and the number of instructions.
     first: u32,
-    count: u32,
-    times: u64,
+    instructions: u32,
+    count: u64,
 }
 
-/// How often each stretch of code ran.
+/// How often each range of code ran.
 #[derive(Default)]
-struct Tallies {
-    all: Vec<Tally>,
+struct RangeCounts {
+    all: Vec<RangeCount>,
     lengths: Vec<u8>,
     by_key: AddressMap<u32>,
 }
 
-impl Tallies {
-    fn lengths(&self, tally: &Tally) -> &[u8] {
-        let first = tally.first as usize;
-        &self.lengths[first..first + tally.count as usize]
+impl RangeCounts {
+    fn lengths(&self, range_count: &RangeCount) -> &[u8] {
+        let first = range_count.first as usize;
+        &self.lengths[first..first + range_count.instructions as usize]
     }
 
-    /// The one of these instructions.
+    /// Returns the index of the range of a fragment.
     fn index(&mut self, fragment: &RunFragment<'_>) -> u32 {
         let length = fragment.lengths.len() as u64;
         let space = u64::from(fragment.space);
@@ -48,80 +48,80 @@ impl Tallies {
         let found = self.by_key.get(&key).copied();
         let same = found
             .and_then(|index| self.all.get(index as usize))
-            .is_some_and(|tally| {
-                tally.start == fragment.start
-                    && tally.space == fragment.space
-                    && self.lengths(tally) == fragment.lengths
+            .is_some_and(|range_count| {
+                range_count.start == fragment.start
+                    && range_count.space == fragment.space
+                    && self.lengths(range_count) == fragment.lengths
             });
         if let (Some(index), true) = (found, same) {
             return index;
         }
-        // also if other code was there before
+        // this replaces other code that was there before
         let index = self.all.len() as u32;
         self.by_key.insert(key, index);
-        self.all.push(Tally {
+        self.all.push(RangeCount {
             space: fragment.space,
             start: fragment.start,
             first: self.lengths.len() as u32,
-            count: fragment.lengths.len() as u32,
-            times: 0,
+            instructions: fragment.lengths.len() as u32,
+            count: 0,
         });
         self.lengths.extend_from_slice(fragment.lengths);
         index
     }
 }
 
-/// How often a step was taken, and which stretches it runs through: a part of `ByFunction::parts`.
+/// How often a transition was taken, and its ranges, a slice of `ByFunction::transition_ranges`.
 #[derive(Clone, Copy)]
-struct Taken {
-    times: u64,
+struct TransitionCount {
+    count: u64,
     first: u32,
-    parts: u32,
+    ranges: u32,
 }
 
-impl Taken {
-    const NEVER: Taken = Taken {
-        times: 0,
+impl TransitionCount {
+    const NEVER: TransitionCount = TransitionCount {
+        count: 0,
         first: NONE,
-        parts: 0,
+        ranges: 0,
     };
 }
 
 /// Space, region and function.
 type Owner = (u32, u32, u32);
 
-/// Counts how often each step and each stretch of code ran, and gives the instructions to the functions that they lie
-/// in when names change and at the end.
+/// Counts how often each transition and each range of code ran. When names change and at the end, it adds the
+/// instructions to their functions.
 pub struct ByFunction {
-    /// Those of each space, by its number.
-    names: Vec<Cursor>,
-    tallies: Tallies,
-    /// By their number.
-    steps: Vec<Taken>,
-    /// The generation of the numbers.
+    /// Of each space, by its number.
+    names: Vec<NameCursor>,
+    range_counts: RangeCounts,
+    /// By transition id.
+    transitions: Vec<TransitionCount>,
+    /// The generation of the ids.
     generation: u32,
-    parts: Vec<u32>,
-    /// Instructions by their owner.
+    /// Indices of the ranges of transitions.
+    transition_ranges: Vec<u32>,
     functions: HashMap<Owner, u64>,
 }
 
 impl ByFunction {
-    /// `names`: those of each space that the flow is decoded with, in their order; what is in none has no name.
-    pub fn new(names: Vec<Cursor>) -> ByFunction {
+    /// `names` are those of each space that the flow is decoded with, in their order.
+    pub fn new(names: Vec<NameCursor>) -> ByFunction {
         ByFunction {
             names,
-            tallies: Tallies::default(),
-            steps: Vec::new(),
+            range_counts: RangeCounts::default(),
+            transitions: Vec::new(),
             generation: 0,
-            parts: Vec::new(),
+            transition_ranges: Vec::new(),
             functions: HashMap::new(),
         }
     }
 
-    /// These instructions ran so many times while names were as they are.
-    fn add(&mut self, tally: &Tally, lengths: &[u8], times: u64) {
-        let space = tally.space;
-        let mut ip = tally.start;
+    /// Adds the instructions of a range, by the current names.
+    fn add_range(&mut self, range_count: &RangeCount, lengths: &[u8]) {
+        let space = range_count.space;
+        let mut ip = range_count.start;
         let mut run = ((space, NONE, NONE), 0);
         for &length in lengths {
             let names = self.names.get(space as usize);
@@ -131,92 +131,97 @@ impl ByFunction {
                 (space, found.region, function)
             });
             if owner != run.0 {
-                self.give(run, times);
+                self.add(run, range_count.count);
                 run = (owner, 0);
             }
             run.1 += 1;
             ip = ip.wrapping_add(length.into());
         }
-        self.give(run, times);
+        self.add(run, range_count.count);
     }
 
-    fn give(&mut self, (owner, instructions): (Owner, u64), times: u64) {
+    fn add(&mut self, (owner, instructions): (Owner, u64), count: u64) {
         if instructions > 0 {
-            *self.functions.entry(owner).or_default() += instructions * times;
+            *self.functions.entry(owner).or_default() += instructions * count;
         }
     }
 
-    /// Counts of steps become counts of stretches.
-    fn settle_steps(&mut self) {
-        for step in &mut self.steps {
-            let times = std::mem::take(&mut step.times);
-            let first = step.first as usize;
-            let parts = self.parts.get(first..first + step.parts as usize);
-            for &part in parts.unwrap_or(&[]) {
-                if let Some(tally) = self.tallies.all.get_mut(part as usize) {
-                    tally.times += times;
+    /// Adds the counts of transitions to their ranges.
+    fn flush_transitions(&mut self) {
+        for transition in &mut self.transitions {
+            let count = std::mem::take(&mut transition.count);
+            let first = transition.first as usize;
+            let ranges = first..first + transition.ranges as usize;
+            for &range in self.transition_ranges.get(ranges).unwrap_or(&[]) {
+                if let Some(range_count) = self.range_counts.all.get_mut(range as usize) {
+                    range_count.count += count;
                 }
             }
         }
     }
 
-    fn forget_steps(&mut self) {
-        self.settle_steps();
-        self.steps.clear();
-        self.parts.clear();
+    fn clear_transitions(&mut self) {
+        self.flush_transitions();
+        self.transitions.clear();
+        self.transition_ranges.clear();
     }
 
-    fn settle(&mut self) {
-        self.settle_steps();
-        let mut tallies = std::mem::take(&mut self.tallies);
-        for tally in tallies.all.iter().filter(|tally| tally.times > 0) {
-            self.add(tally, tallies.lengths(tally), tally.times);
-        }
-        tallies.all.iter_mut().for_each(|tally| tally.times = 0);
-        self.tallies = tallies;
-    }
-
-    fn keep_small(&mut self) {
-        if self.tallies.all.len() > MOST_STRETCHES
-            || self.tallies.lengths.len() > MOST_INSTRUCTIONS
-            || self.parts.len() > MOST_PARTS
+    /// Adds all counts to their functions.
+    fn flush(&mut self) {
+        self.flush_transitions();
+        let mut range_counts = std::mem::take(&mut self.range_counts);
+        for range_count in range_counts
+            .all
+            .iter()
+            .filter(|range_count| range_count.count > 0)
         {
-            self.settle();
-            self.forget_steps();
-            self.tallies = Tallies::default();
+            self.add_range(range_count, range_counts.lengths(range_count));
+        }
+        range_counts
+            .all
+            .iter_mut()
+            .for_each(|range_count| range_count.count = 0);
+        self.range_counts = range_counts;
+    }
+
+    fn limit_memory(&mut self) {
+        if self.range_counts.all.len() > MAX_RANGES
+            || self.range_counts.lengths.len() > MAX_INSTRUCTIONS
+            || self.transition_ranges.len() > MAX_TRANSITION_RANGES
+        {
+            self.flush();
+            self.clear_transitions();
+            self.range_counts = RangeCounts::default();
         }
     }
 
-    /// Notes what a step runs through.
     #[cold]
-    fn learn(&mut self, step: &impl TakenTransition, number: usize) {
-        self.keep_small();
-        if self.steps.len() <= number {
-            self.steps.resize(number + 1, Taken::NEVER);
+    fn add_transition(&mut self, transition: &impl TakenTransition, id: usize) {
+        self.limit_memory();
+        if self.transitions.len() <= id {
+            self.transitions.resize(id + 1, TransitionCount::NEVER);
         }
-        let first = self.parts.len() as u32;
-        step.replay(&mut Parts {
-            tallies: &mut self.tallies,
-            parts: &mut self.parts,
+        let first = self.transition_ranges.len() as u32;
+        transition.replay(&mut RangeSink {
+            range_counts: &mut self.range_counts,
+            ranges: &mut self.transition_ranges,
         });
-        if let Some(taken) = self.steps.get_mut(number) {
-            *taken = Taken {
-                times: 1,
-                first,
-                parts: self.parts.len() as u32 - first,
-            };
-        }
+        self.transitions[id] = TransitionCount {
+            count: 1,
+            first,
+            ranges: self.transition_ranges.len() as u32 - first,
+        };
     }
 
-    /// Instructions by (function, path of its file); a name is empty where there is none.
+    /// Returns the instructions by function and path of its file, each empty if unknown.
     pub fn finish(&mut self) -> BTreeMap<(String, OsString), u64> {
-        self.settle();
+        self.flush();
         let mut found = BTreeMap::new();
         for (&(space, region, function), &count) in &self.functions {
             let names = self.names.get(space as usize);
             let region = names.and_then(|names| names.names().region(region));
             let functions = region
-                .and_then(|region| region.source.as_ref())
+                .and_then(|region| region.functions.as_ref())
                 .and_then(|source| source.functions());
             let function = functions.and_then(|all| all.all().get(function as usize));
             let name = function.map_or(String::new(), |function| demangle(&function.name));
@@ -231,10 +236,10 @@ impl Sink for ByFunction {
     const NEEDS: SinkNeeds = SinkNeeds::Order;
 
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
-        self.keep_small();
-        let index = self.tallies.index(fragment);
-        if let Some(tally) = self.tallies.all.get_mut(index as usize) {
-            tally.times += 1;
+        self.limit_memory();
+        let index = self.range_counts.index(fragment);
+        if let Some(range_count) = self.range_counts.all.get_mut(index as usize) {
+            range_count.count += 1;
         }
     }
 
@@ -244,7 +249,7 @@ impl Sink for ByFunction {
 
     fn set_code_time(&mut self, time: u64) {
         if self.names.iter().any(|names| names.changes_by(time)) {
-            self.settle();
+            self.flush();
             for names in &mut self.names {
                 names.advance(time);
             }
@@ -252,29 +257,29 @@ impl Sink for ByFunction {
     }
 
     #[inline]
-    fn take_transition(&mut self, step: &impl TakenTransition) {
-        if step.generation() != self.generation {
-            self.forget_steps();
-            self.generation = step.generation();
+    fn take_transition(&mut self, transition: &impl TakenTransition) {
+        if transition.generation() != self.generation {
+            self.clear_transitions();
+            self.generation = transition.generation();
         }
-        let number = step.id() as usize;
-        match self.steps.get_mut(number) {
-            Some(taken) if taken.first != NONE => taken.times += 1,
-            _ => self.learn(step, number),
+        let id = transition.id() as usize;
+        match self.transitions.get_mut(id) {
+            Some(known) if known.first != NONE => known.count += 1,
+            _ => self.add_transition(transition, id),
         }
     }
 }
 
-/// The stretches of one step.
-struct Parts<'a> {
-    tallies: &'a mut Tallies,
-    parts: &'a mut Vec<u32>,
+/// Collects the ranges of one transition.
+struct RangeSink<'a> {
+    range_counts: &'a mut RangeCounts,
+    ranges: &'a mut Vec<u32>,
 }
 
-impl Sink for Parts<'_> {
+impl Sink for RangeSink<'_> {
     fn extend_run(&mut self, fragment: &RunFragment<'_>, _time: u64) {
-        let index = self.tallies.index(fragment);
-        self.parts.push(index);
+        let index = self.range_counts.index(fragment);
+        self.ranges.push(index);
     }
 
     fn end_run(&mut self, _end: RunEnd, _offset: u64) {}

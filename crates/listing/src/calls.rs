@@ -1,61 +1,60 @@
-//! Who called whom from where, and how many instructions ran until each call returned.
+//! Calls between functions, with the instructions that ran until each returned.
 //!
-//! Calls and returns are followed on a stack of our own. A jump to another function counts as a call that returns where
-//! the caller's does. A return to no known place changes nothing; one to a place further up ends all calls above it.
+//! [`Calls`] keeps a call stack. A jump to another function counts as a call that returns where the caller returns. A
+//! return to an address that is not on the stack is ignored; one to an outer frame ends all calls above it.
 
 use std::collections::HashMap;
 
 use rtit_flow::{AddressMap, Event, EventKind, RunEnd, RunFragment, Sink, SinkNeeds};
 
-use crate::names::Cursor;
+use crate::names::NameCursor;
 
-/// No deeper: calls beyond are not followed.
-const DEEPEST: usize = 1 << 20;
-/// So many frames are searched for the place of a return.
-const SEARCHED: usize = 1 << 12;
-/// So many jumps from function to function in a row are kept apart.
-const JUMPS: usize = 64;
-/// Contexts beyond belong to the one that they were called from.
-const MOST_CONTEXTS: usize = 1 << 20;
-/// So do those beyond so many calls of all contexts together: each is told with all that it is within.
-const MOST_WITHIN: usize = 1 << 25;
-/// What is known of more pairs (a caller's context and a call) is looked for anew.
-const MOST_PAIRS: usize = 1 << 19;
-/// So is what is known of more jumps.
-const MOST_JUMPS: usize = 1 << 17;
-/// Stands for a region or a row that there is not.
+/// Depth of the call stack; deeper calls are not followed.
+const MAX_DEPTH: usize = 1 << 20;
+/// Frames that are searched for a return address.
+const MAX_SEARCH: usize = 1 << 12;
+/// Jumps from function to function in a row that have a frame each.
+const MAX_JUMP_FRAMES: usize = 64;
+/// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context
+/// of their caller.
+const MAX_CONTEXTS: usize = 1 << 20;
+const MAX_TOTAL_DEPTH: usize = 1 << 25;
+/// Entries of the caches of recursive calls and of jumps.
+const MAX_CACHED_CALLS: usize = 1 << 19;
+const MAX_CACHED_JUMPS: usize = 1 << 17;
+/// No region, or no row.
 pub const NONE: u32 = u32::MAX;
 
-/// A place in the code: a region, and an offset in its file; without a region an address.
+/// An address: a region, and an offset in its file; without a region, the address itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Site {
     pub region: u32,
     pub offset: u64,
 }
 
-const NOWHERE: Site = Site {
+const NO_SITE: Site = Site {
     region: NONE,
     offset: 0,
 };
 
-/// All calls from one place to another. `from` is nowhere for what ran first.
+/// All calls from one site to another. `from` is `NO_SITE` for the code that ran first.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTotal {
     pub from: Site,
     pub to: Site,
     pub calls: u64,
-    /// Instructions that ran until it returned; where it was called again meanwhile they count once.
+    /// Instructions that ran until the call returned; those of recursive calls count once.
     pub inclusive: u64,
     active: u64,
     since: u64,
 }
 
-/// A call within others. One that is made again before it returns belongs to the first.
+/// A call with its callers. A recursive call has the context of the first.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// Index of the context of the caller, `NONE` at the bottom.
+    /// Index of the context of the caller; `NONE` at the bottom of the stack.
     pub parent: u32,
-    /// Index of the calls.
+    /// Index of the `CallTotal`.
     pub call: u32,
     /// Instructions of the called function itself.
     pub own: u64,
@@ -64,42 +63,44 @@ pub struct Context {
 struct Frame {
     call: u32,
     context: u32,
-    /// Where it returns to.
-    back: u64,
-    jumped: bool,
+    return_address: u64,
+    /// The function was entered by a jump.
+    is_jump: bool,
 }
 
 /// The sink that follows calls.
 pub struct Calls {
-    names: Cursor,
-    /// Pairs of places of which calls are told apart.
-    most: usize,
+    names: NameCursor,
+    /// Pairs of sites that have a total each.
+    max_totals: usize,
+    /// Instructions so far.
     now: u64,
-    /// How the last run ended, and the last and the next IP in memory.
+    /// How the last run ended, the IP of its last instruction and of the following one in memory.
     pending: Option<(RunEnd, u64, u64)>,
     last: (u64, u64),
     stack: Vec<Frame>,
     calls: Vec<CallTotal>,
     by_ends: HashMap<(Site, Site), u32>,
     contexts: Vec<Context>,
-    /// Within how many others each context is, and of all together.
+    /// The number of callers of each context, and the sum of them.
     depths: Vec<u32>,
-    within: usize,
+    total_depth: usize,
+    /// The context of each call in a caller's context.
     by_call: HashMap<(u32, u32), u32>,
-    /// Calls too deep to follow, and those that would have been contexts more than there may be.
+    /// Calls beyond the limits of depth and contexts.
     beyond: u64,
-    /// Those between places beyond `most`.
+    /// Calls beyond `max_totals`.
     between: u64,
-    /// Whether a jump leads to another function.
+    /// Jumps from and to, and whether to another function.
     jumps: AddressMap<(u64, u64, bool)>,
 }
 
 impl Calls {
-    /// Calls between more pairs of places than `most` are not told apart.
-    pub fn new(names: Cursor, most: usize) -> Calls {
+    /// Only the first `max_totals` pairs of sites have a total each.
+    pub fn new(names: NameCursor, max_totals: usize) -> Calls {
         Calls {
             names,
-            most,
+            max_totals,
             now: 0,
             pending: None,
             last: (0, 0),
@@ -108,7 +109,7 @@ impl Calls {
             by_ends: HashMap::new(),
             contexts: Vec::new(),
             depths: Vec::new(),
-            within: 0,
+            total_depth: 0,
             by_call: HashMap::new(),
             beyond: 0,
             between: 0,
@@ -116,18 +117,17 @@ impl Calls {
         }
     }
 
-    /// How many calls have no place of their own, as they are deeper than 2^20 others, or in contexts beyond
-    /// `MOST_CONTEXTS` and `MOST_WITHIN`: what ran in them counts for a caller.
+    /// Returns the number of calls beyond the limits of depth and contexts, whose instructions count for a caller.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Likewise, as they are between other places than the first `most`.
+    /// Returns the number of calls beyond `max_totals`, whose instructions count for a caller.
     pub fn between(&self) -> u64 {
         self.between
     }
 
-    /// All calls return now; what there was.
+    /// Ends all calls and returns the totals.
     pub fn finish(&mut self) -> (Vec<CallTotal>, Vec<Context>) {
         self.unwind(0);
         (
@@ -151,24 +151,24 @@ impl Calls {
         }
     }
 
-    fn enter(&mut self, from: Site, to: u64, back: u64, jumped: bool) {
-        if self.stack.len() >= DEEPEST {
+    fn enter(&mut self, from: Site, to: u64, return_address: u64, is_jump: bool) {
+        if self.stack.len() >= MAX_DEPTH {
             self.beyond += 1;
             return;
         }
         let mut ends = (from, self.site(to));
-        if self.by_ends.len() >= self.most && !self.by_ends.contains_key(&ends) {
+        if self.by_ends.len() >= self.max_totals && !self.by_ends.contains_key(&ends) {
             self.between += 1;
             if !self.stack.is_empty() {
                 return;
             }
-            // what runs counts for somebody
-            ends = (NOWHERE, NOWHERE);
+            // the stack is never empty while code runs
+            ends = (NO_SITE, NO_SITE);
         }
         let call = self.call(ends);
-        let mut again = false;
+        let mut is_recursive = false;
         if let Some(total) = self.calls.get_mut(call as usize) {
-            again = total.active > 0;
+            is_recursive = total.active > 0;
             total.calls += 1;
             total.active += 1;
             if total.active == 1 {
@@ -176,16 +176,16 @@ impl Calls {
             }
         }
         let parent = self.stack.last().map_or(NONE, |frame| frame.context);
-        let context = self.context(parent, call, again);
+        let context = self.context(parent, call, is_recursive);
         self.stack.push(Frame {
             call,
             context,
-            back,
-            jumped,
+            return_address,
+            is_jump,
         });
     }
 
-    /// The number of the calls from one place to another.
+    /// Returns the index of the total of calls from one site to another.
     fn call(&mut self, (from, to): (Site, Site)) -> u32 {
         let calls = &mut self.calls;
         *self.by_ends.entry((from, to)).or_insert_with(|| {
@@ -201,32 +201,32 @@ impl Calls {
         })
     }
 
-    /// The context of a call within that of its caller; `again`: it has been made and has not returned.
-    fn context(&mut self, parent: u32, call: u32, again: bool) -> u32 {
+    /// Returns the context of a call in that of its caller. `is_recursive`: the same call has not returned yet.
+    fn context(&mut self, parent: u32, call: u32, is_recursive: bool) -> u32 {
         if let Some(&known) = self.by_call.get(&(parent, call)) {
             return known;
         }
-        // the calls of a caller's contexts have not returned: no other is among them
-        let known = if again {
-            folded(&self.contexts, parent, call)
+        // a call that is active again is among the callers
+        let known = if is_recursive {
+            find_recursive(&self.contexts, parent, call)
         } else {
             NONE
         };
         if known != NONE {
-            if self.by_call.len() < MOST_PAIRS {
+            if self.by_call.len() < MAX_CACHED_CALLS {
                 self.by_call.insert((parent, call), known);
             }
             return known;
         }
         let above = self.depths.get(parent as usize);
         let depth = above.map_or(0, |above| above + 1);
-        let within = self.within + depth as usize;
-        let too_many = self.contexts.len() >= MOST_CONTEXTS || within > MOST_WITHIN;
+        let total_depth = self.total_depth + depth as usize;
+        let too_many = self.contexts.len() >= MAX_CONTEXTS || total_depth > MAX_TOTAL_DEPTH;
         if too_many && parent != NONE {
             self.beyond += 1;
             return parent;
         }
-        self.within = within;
+        self.total_depth = total_depth;
         self.depths.push(depth);
         self.contexts.push(Context {
             parent,
@@ -234,12 +234,12 @@ impl Calls {
             own: 0,
         });
         let context = self.contexts.len() as u32 - 1;
-        // however many there are: it would be made again
+        // without a limit: another call would make the context again
         self.by_call.insert((parent, call), context);
         context
     }
 
-    /// Ends all calls from the `depth`th on.
+    /// Ends all calls from this depth on.
     fn unwind(&mut self, depth: usize) {
         for frame in self.stack.drain(depth..) {
             if let Some(total) = self.calls.get_mut(frame.call as usize) {
@@ -252,16 +252,16 @@ impl Calls {
     }
 
     fn leave(&mut self, to: u64) {
-        let searched = self.stack.iter().rev().take(SEARCHED);
+        let searched = self.stack.iter().rev().take(MAX_SEARCH);
         let Some(above) = searched
             .enumerate()
-            .find_map(|(above, frame)| (frame.back == to).then_some(above))
+            .find_map(|(above, frame)| (frame.return_address == to).then_some(above))
         else {
             return;
         };
         let mut depth = self.stack.len() - 1 - above;
-        // a function that was jumped to returns for the one that jumped
-        while depth > 0 && self.stack.get(depth).is_some_and(|frame| frame.jumped) {
+        // a function that was entered by a jump returns for the one that jumped
+        while depth > 0 && self.stack.get(depth).is_some_and(|frame| frame.is_jump) {
             depth -= 1;
         }
         if depth > 0 {
@@ -272,41 +272,41 @@ impl Calls {
     fn jump(&mut self, from: u64, to: u64) {
         let key = from ^ to.rotate_left(32);
         let known = self.jumps.get(&key).copied();
-        let elsewhere = match known {
-            Some((a, b, elsewhere)) if (a, b) == (from, to) => elsewhere,
+        let is_other_function = match known {
+            Some((a, b, is_other)) if (a, b) == (from, to) => is_other,
             _ => {
                 let owner = |ip| {
                     let found = self.names.find(ip);
                     found.map(|found| (found.region, found.function.map(|(index, _)| index)))
                 };
-                let elsewhere = owner(from) != owner(to);
-                if self.jumps.len() >= MOST_JUMPS {
+                let is_other = owner(from) != owner(to);
+                if self.jumps.len() >= MAX_CACHED_JUMPS {
                     self.jumps.clear();
                 }
-                self.jumps.insert(key, (from, to, elsewhere));
-                elsewhere
+                self.jumps.insert(key, (from, to, is_other));
+                is_other
             }
         };
-        if !elsewhere {
+        if !is_other_function {
             return;
         }
-        let jumps = self.stack.iter().rev().take_while(|frame| frame.jumped);
-        if jumps.take(JUMPS).count() == JUMPS {
+        let jumps = self.stack.iter().rev().take_while(|frame| frame.is_jump);
+        if jumps.take(MAX_JUMP_FRAMES).count() == MAX_JUMP_FRAMES {
             self.unwind(self.stack.len() - 1);
         }
-        let back = self.stack.last().map_or(0, |frame| frame.back);
-        // at the bottom there is nothing that it could return for
-        let jumped = self.stack.len() > 1;
+        let return_address = self.stack.last().map_or(0, |frame| frame.return_address);
+        // the bottom frame has no caller to return to
+        let is_jump = self.stack.len() > 1;
         let from = self.site(from);
-        self.enter(from, to, back, jumped);
+        self.enter(from, to, return_address, is_jump);
     }
 
     /// The next instruction is at `ip`.
     fn arrive(&mut self, ip: u64) {
         match self.pending.take() {
-            Some((RunEnd::Call | RunEnd::IndirectCall, from, back)) => {
+            Some((RunEnd::Call | RunEnd::IndirectCall, from, return_address)) => {
                 let from = self.site(from);
-                self.enter(from, ip, back, false);
+                self.enter(from, ip, return_address, false);
             }
             Some((RunEnd::Return, ..)) => self.leave(ip),
             Some((RunEnd::Jump | RunEnd::IndirectJump | RunEnd::Conditional, from, _)) => {
@@ -315,13 +315,13 @@ impl Calls {
             _ => {}
         }
         if self.stack.is_empty() {
-            self.enter(NOWHERE, ip, 0, false);
+            self.enter(NO_SITE, ip, 0, false);
         }
     }
 }
 
-/// The context of the same call further down, `NONE` if there is none: recursion makes no new contexts.
-fn folded(contexts: &[Context], parent: u32, call: u32) -> u32 {
+/// Returns the context of the same call among the callers; `NONE` if there is none.
+fn find_recursive(contexts: &[Context], parent: u32, call: u32) -> u32 {
     let mut at = parent;
     while let Some(context) = contexts.get(at as usize) {
         if context.call == call {

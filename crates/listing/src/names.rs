@@ -1,4 +1,4 @@
-//! What addresses are called, as of a time.
+//! Names of addresses over time.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rtit_image::{demangle, Function, Functions};
 
-/// The functions of a file, read when they are first asked for. `None`: the file is no ELF file, or is broken.
-pub trait Source: Send + Sync {
+/// Returns the functions of a file, which it reads at the first call; `None` if the file is no ELF file or is broken.
+pub trait FunctionSource: Send + Sync {
     fn functions(&self) -> Option<&Functions>;
 }
 
@@ -23,24 +23,24 @@ pub struct Region {
     pub offset: u64,
     /// The file as it was recorded, or another name of the memory.
     pub path: Arc<OsStr>,
-    /// The last part of it, to be printed: control characters are escaped.
-    pub module: Arc<str>,
-    pub source: Option<Arc<dyn Source>>,
+    /// `module_name` of the path.
+    pub module_name: Arc<str>,
+    pub functions: Option<Arc<dyn FunctionSource>>,
 }
 
-/// All that was mapped in a process over its life.
+/// All mapped regions of a process over its life.
 #[derive(Default)]
 pub struct Names {
     regions: Vec<Region>,
 }
 
-/// What is at an address.
+/// The function or module at an address.
 #[derive(Clone, Copy)]
-pub struct Found<'a> {
+pub struct NamedAddress<'a> {
     /// Index of the region.
     pub region: u32,
-    pub module: &'a str,
-    /// Its index in the file's functions, and itself.
+    pub module_name: &'a str,
+    /// With its index in the functions of the file.
     pub function: Option<(u32, &'a Function)>,
     /// Bytes from the function, or from address 0 of the module.
     pub offset: u64,
@@ -57,23 +57,23 @@ impl Names {
     }
 }
 
-/// The names as of a time that moves forward only.
-pub struct Cursor {
+/// The names at a time, which only moves forward.
+pub struct NameCursor {
     names: Arc<Names>,
     now: u64,
-    /// Indices of the regions that count now, in order; they are disjoint.
-    live: Vec<u32>,
-    /// Until then nothing changes.
-    next: u64,
+    /// Indices of the regions that are mapped now, in order; they are disjoint.
+    mapped: Vec<u32>,
+    /// When a region is next mapped or unmapped.
+    next_change: u64,
 }
 
-impl Cursor {
-    pub fn new(names: Arc<Names>) -> Cursor {
-        let mut cursor = Cursor {
+impl NameCursor {
+    pub fn new(names: Arc<Names>) -> NameCursor {
+        let mut cursor = NameCursor {
             names,
             now: 0,
-            live: Vec::new(),
-            next: 0,
+            mapped: Vec::new(),
+            next_change: 0,
         };
         cursor.advance(0);
         cursor
@@ -83,87 +83,95 @@ impl Cursor {
         &self.names
     }
 
-    /// Whether names may be others at `time`.
+    /// Whether names can differ at `time`.
     pub fn changes_by(&self, time: u64) -> bool {
-        time >= self.next
+        time >= self.next_change
     }
 
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// True if names changed.
+    /// Moves to `time`. Returns whether names changed.
     pub fn advance(&mut self, time: u64) -> bool {
         self.now = self.now.max(time);
         if !self.changes_by(time) {
             return false;
         }
         let regions = self.names.regions.iter().zip(0u32..);
-        let mut live = Vec::new();
-        self.next = u64::MAX;
+        let mut mapped = Vec::new();
+        self.next_change = u64::MAX;
         for (each, index) in regions {
             if each.since <= time && time < each.until {
-                live.push(index);
+                mapped.push(index);
             }
-            for border in [each.since, each.until] {
-                if border > time {
-                    self.next = self.next.min(border);
+            for change in [each.since, each.until] {
+                if change > time {
+                    self.next_change = self.next_change.min(change);
                 }
             }
         }
-        let changed = live != self.live;
-        self.live = live;
+        let changed = mapped != self.mapped;
+        self.mapped = mapped;
         changed
     }
 
-    /// What is at `ip`; `None` if nothing is mapped there.
-    pub fn find(&self, ip: u64) -> Option<Found<'_>> {
-        let index = self.live.partition_point(|&index| {
+    /// Returns the name of an address; `None` if nothing is mapped there.
+    pub fn find(&self, ip: u64) -> Option<NamedAddress<'_>> {
+        let index = self.mapped.partition_point(|&index| {
             self.names
                 .region(index)
                 .is_some_and(|each| each.start <= ip)
         });
-        let region = *self.live.get(index.checked_sub(1)?)?;
+        let region = *self.mapped.get(index.checked_sub(1)?)?;
         let each = self.names.region(region)?;
         if ip >= each.end {
             return None;
         }
         let at = (ip - each.start).wrapping_add(each.offset);
-        let functions = each.source.as_ref().and_then(|source| source.functions());
+        let functions = each
+            .functions
+            .as_ref()
+            .and_then(|source| source.functions());
         let function = functions.and_then(|all| all.at(at));
         let offset = match (functions, function) {
             (_, Some((_, function))) => at - function.offset,
             (Some(all), None) => all.address(at),
             (None, None) => at,
         };
-        Some(Found {
+        Some(NamedAddress {
             region,
-            module: &each.module,
+            module_name: &each.module_name,
             function,
             offset,
         })
     }
 }
 
-/// Writes names, and keeps the last one ready: neighbours mostly share it.
+/// Demangles and escapes names. It keeps the last one, which the next instruction mostly shares.
 #[derive(Default)]
-pub(crate) struct Readable {
+pub(crate) struct NameFormatter {
     raw: String,
-    shown: String,
+    readable: String,
 }
 
-impl Readable {
-    /// The name as people write it, without control characters.
+impl NameFormatter {
+    /// Returns the demangled name without control characters.
     pub(crate) fn name(&mut self, raw: &str) -> &str {
         if self.raw != raw {
             raw.clone_into(&mut self.raw);
-            self.shown = escaped(&demangle(raw));
+            self.readable = escape_control_characters(&demangle(raw));
         }
-        &self.shown
+        &self.readable
     }
 
-    /// `name+0x12`, `module+0x1234`, or the address.
-    pub(crate) fn place(&mut self, out: &mut String, found: Option<Found<'_>>, ip: u64) {
+    /// Appends `name+0x12`, `module+0x1234`, or the address.
+    pub(crate) fn write_address(
+        &mut self,
+        out: &mut String,
+        found: Option<NamedAddress<'_>>,
+        ip: u64,
+    ) {
         // writing to a string does not fail
         let _ = match found {
             None => write!(out, "{ip:#x}"),
@@ -175,17 +183,17 @@ impl Readable {
                         offset => write!(out, "{name}+{offset:#x}"),
                     }
                 }
-                None if found.module.is_empty() => write!(out, "{:#x}", found.offset),
+                None if found.module_name.is_empty() => write!(out, "{:#x}", found.offset),
                 None => {
-                    write!(out, "{}+{:#x}", found.module, found.offset)
+                    write!(out, "{}+{:#x}", found.module_name, found.offset)
                 }
             },
         };
     }
 }
 
-/// The last part of a path, to be printed.
-pub fn module(path: &OsStr) -> String {
+/// Returns the last part of a path, with escapes for control characters and invalid UTF-8.
+pub fn module_name(path: &OsStr) -> String {
     let mut rest = path
         .as_bytes()
         .rsplit(|&byte| byte == b'/')
@@ -195,13 +203,15 @@ pub fn module(path: &OsStr) -> String {
     loop {
         let error = match std::str::from_utf8(rest) {
             Ok(text) => {
-                out.push_str(&escaped(text));
+                out.push_str(&escape_control_characters(text));
                 return out;
             }
             Err(error) => error,
         };
         let (text, after) = rest.split_at(error.valid_up_to());
-        out.push_str(&escaped(std::str::from_utf8(text).unwrap_or("")));
+        out.push_str(&escape_control_characters(
+            std::str::from_utf8(text).unwrap_or(""),
+        ));
         let (bytes, after) = after.split_at(error.error_len().unwrap_or(after.len()));
         for byte in bytes {
             // writing to a string does not fail
@@ -211,9 +221,9 @@ pub fn module(path: &OsStr) -> String {
     }
 }
 
-/// A name comes from a file, and is to be printed: `\x1b` instead of a character that controls a terminal or turns text
-/// round, as `rtit.readable` has it.
-pub fn escaped(name: &str) -> String {
+/// Returns a name with escapes such as `\x1b` for characters that control a terminal or the direction of text, as
+/// `rtit.readable` does.
+fn escape_control_characters(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for each in name.chars() {
         let number = u32::from(each);
@@ -235,8 +245,7 @@ pub fn escaped(name: &str) -> String {
     out
 }
 
-/// Characters without a shape of their own that change how others are shown: Unicode's categories Cf, Zl and Zp where
-/// text may meet them.
+/// Whether a character is invisible and changes how others are shown: Unicode's categories Cf, Zl and Zp.
 fn is_format(number: u32) -> bool {
     matches!(number, 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff
         | 0xfff9..=0xfffb | 0xe0001..=0xe007f)

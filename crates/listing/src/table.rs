@@ -2,38 +2,38 @@
 
 use std::io::Write;
 
-/// Names are followed by blanks up to so many characters.
-const NAME: usize = 32;
-/// Is not known, and `-` stands there.
+/// Names are padded to this many characters.
+const NAME_WIDTH: usize = 32;
+/// An unknown number, which is printed as `-`.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What an address is called; if it has no text, the offset is all that is known.
+/// The name of an address; without a text only the offset is printed.
 #[derive(Clone, Debug, Default)]
 pub struct Name {
     pub text: String,
-    /// Offset 0 is shown as well: it is that of a file, not of a function.
+    /// The offset is that in a file, not in a function, and is printed also if it is 0.
     pub is_file: bool,
 }
 
-/// A column of a table, and how it looks.
+/// A column of a table, with its format.
 #[derive(Clone, Debug)]
 pub enum Column {
     /// Hexadecimal, on the right of a width.
     Hexadecimal(Vec<u64>, usize),
-    /// Decimal, on the right of a width; 2^64-1 is not known.
+    /// Decimal, on the right of a width; 2^64-1 is unknown.
     Decimal(Vec<u64>, usize),
     /// Decimal numbers in two's complement, on the right of a width.
     Signed(Vec<u64>, usize),
     /// Decimal with commas between thousands, on the right of a width.
     Commas(Vec<u64>, usize),
-    /// Words by their numbers; one that there is not is empty.
+    /// Words by their numbers; empty for other numbers.
     Words(Vec<u64>, Vec<String>),
     /// Names by their numbers and offsets from them, on the left of 32 characters.
     Places(Vec<u64>, Vec<u64>, Vec<Name>),
 }
 
 impl Column {
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Column::Hexadecimal(numbers, _)
@@ -68,13 +68,13 @@ impl Column {
                 out.write_all(word.as_bytes())
             }
             Column::Places(numbers, offsets, names) => {
-                place(at(names, numbers[row]), offsets[row], out)
+                write_name(at(names, numbers[row]), offsets[row], out)
             }
         };
     }
 }
 
-/// The lines of columns of one length, a blank between two columns and none at the end of a line.
+/// Returns the lines of columns of one length, with a blank between columns and none at the end of a line.
 pub fn lines(columns: &[Column]) -> Vec<u8> {
     let rows = columns.iter().map(Column::rows).min().unwrap_or(0);
     let mut out = Vec::new();
@@ -99,7 +99,7 @@ fn at<T>(all: &[T], number: u64) -> Option<&T> {
         .and_then(|number| all.get(number))
 }
 
-fn place(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
+fn write_name(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
     let start = out.len();
     match name.filter(|name| !name.text.is_empty()) {
         None => write!(out, "{offset:#x}")?,
@@ -107,7 +107,7 @@ fn place(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::Result
         Some(name) => write!(out, "{}+{offset:#x}", name.text)?,
     }
     let characters = out[start..].iter().filter(|&&byte| byte & 0xc0 != 0x80);
-    let missing = NAME.saturating_sub(characters.count());
+    let missing = NAME_WIDTH.saturating_sub(characters.count());
     out.resize(out.len() + missing, b' ');
     Ok(())
 }

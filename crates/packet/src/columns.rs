@@ -9,7 +9,7 @@ use crate::scan::Scanner;
 use crate::scan::PSB;
 use crate::table::{self, field, Field, Kind};
 
-/// Packets that are gathered before they are appended: they stay in the nearest cache.
+/// Packets that are collected before they are appended: they stay in the nearest cache.
 const STAGE: usize = 512;
 
 /// Bytes whose lengths are computed before packets are made of them, so that each packet waits for one load only.

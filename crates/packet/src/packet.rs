@@ -2,7 +2,7 @@
 
 use crate::table::{Kind, Row, ROWS};
 
-/// One packet: where it is and what it says. Its bytes are `data[offset..offset + length]`.
+/// One packet: its position and its contents. Its bytes are `data[offset..offset + length]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Offset of its first byte in the scanned slice.

@@ -64,7 +64,7 @@ impl<'a> Scanner<'a> {
         self.block
     }
 
-    /// Goes on at byte `position`, a packet boundary outside a block.
+    /// Continues at byte `position`, a packet boundary outside a block.
     pub fn seek(&mut self, position: usize) {
         *self = Self::within(self.data, self.base, position);
     }
@@ -75,7 +75,7 @@ impl<'a> Scanner<'a> {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
     }
 
-    /// Goes on at the next PSB (after an error: that follows the bad packet's first byte) and returns its offset.
+    /// Continues at the next PSB (after an error: that follows the bad packet's first byte) and returns its offset.
     /// Without one it returns `None` and the scanner is at the end.
     pub fn resync(&mut self) -> Option<usize> {
         let stopped = self.rest.is_empty();

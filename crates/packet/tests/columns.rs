@@ -21,7 +21,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Mostly packets that their first byte tells; TSCs, pieces of PSBs, and packets that swallow the beginning of a PSB.
+/// Mostly packets whose kind follows from their first byte; TSCs, pieces of PSBs, and packets that swallow the
+/// beginning of a PSB.
 fn long() -> impl Strategy<Value = Vec<u8>> {
     let tip = prop::sample::select(vec![0x2du8, 0x4d, 0x71, 0x8d, 0x01, 0x3d]);
     let part = prop_oneof![
@@ -57,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn same_as_the_scanner(data in bytes(), limit in 1usize..600) {
+    fn columns_equal_those_of_the_scanner(data in bytes(), limit in 1usize..600) {
         let mut scanner = Scanner::new(&data);
         let mut reference = Scanner::new(&data);
         loop {

@@ -10,7 +10,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn block_items_take_the_place_of_tnts_until_the_block_ends() {
+fn block_items_replace_tnts_until_the_block_ends() {
     let item4 = [0x0c, 1, 2, 3, 4];
     let mut data = hex("02 63 84");
     data.extend(item4);
@@ -30,7 +30,7 @@ fn block_items_take_the_place_of_tnts_until_the_block_ends() {
 }
 
 #[test]
-fn an_error_is_given_once_and_resync_goes_on_at_the_next_psb() {
+fn an_error_is_returned_once_and_resync_continues_at_the_next_psb() {
     let mut data = hex("06 02 52 06 06");
     data.extend(hex("02 82 02 82"));
     data.extend(PSB);
@@ -118,7 +118,7 @@ proptest! {
 
 /// Something before a PSB looked like its beginning, and is read before it.
 #[test]
-fn a_psb_is_the_end_of_its_run_also_where_the_run_is_read_from_its_beginning() {
+fn a_psb_ends_a_run_of_its_bytes_also_when_read_from_the_start() {
     for pairs in 1..40 {
         let mut data = PSB[..2].repeat(pairs);
         let psbs = pairs / 8;

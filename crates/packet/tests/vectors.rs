@@ -116,7 +116,7 @@ fn every_packet_of_the_chapter() {
 }
 
 #[test]
-fn what_is_reserved_or_not_defined_is_an_error() {
+fn reserved_and_undefined_bytes_are_errors() {
     let mut count = 0;
     for vector in vectors().iter().filter(|vector| vector.packet.is_none()) {
         let found = scanner(vector, &vector.bytes).next().unwrap();

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 use rtit_image::{elf, ElfError, Symbol};
 
 use crate::arguments::{os_text, OsText};
-use crate::as_bytes::{octets, words};
+use crate::column::Column;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ElfFile>()?;
@@ -175,14 +175,42 @@ impl ElfFile {
         self.elf.segments.iter().map(row).collect()
     }
 
-    /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian
-    /// 64-bit values and sizes in bytes objects, a list of names, and a byte a symbol: b"g" global,
-    /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
+    /// Address of the program headers, 0 if they are not loaded, and their number.
+    #[getter]
+    fn program_headers(&self) -> (u64, usize) {
+        self.elf.program_headers
+    }
+
+    /// Address of the dynamic section, 0 without one.
+    #[getter]
+    fn dynamic(&self) -> u64 {
+        self.elf.dynamic
+    }
+
+    /// Whether the file is a program, also a position-independent one, and no library.
+    #[getter]
+    fn is_program(&self) -> bool {
+        self.elf.is_program
+    }
+
+    /// Whether the file names a loader.
+    #[getter]
+    fn has_loader(&self) -> bool {
+        self.elf.has_loader
+    }
+
+    /// Code symbols as columns (values, sizes, names, bindings), sorted by value. A binding is a
+    /// byte: b"g" global, b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
     /// file anew at each call; ImageError if it changed since it was opened.
-    fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
+    fn symbols(&self, py: Python<'_>) -> PyResult<(Column, Column, Vec<String>, Column)> {
         let read = py.detach(|| self.handle().symbols());
         let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
-        columns(py, symbols)
+        Ok((
+            symbols.iter().map(|symbol| symbol.value).collect(),
+            symbols.iter().map(|symbol| symbol.size).collect(),
+            symbols.iter().map(|symbol| symbol.name.clone()).collect(),
+            symbols.iter().map(|symbol| symbol.binding as u8).collect(),
+        ))
     }
 
     /// Values of the symbols with these names, of any type, in `.symtab`. ImageError as for `symbols`.
@@ -242,20 +270,4 @@ impl Handle {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-type Columns<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyList>,
-    Bound<'py, PyBytes>,
-);
-
-fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> PyResult<Columns<'_>> {
-    Ok((
-        words(py, &symbols, |symbol| symbol.value)?,
-        words(py, &symbols, |symbol| symbol.size)?,
-        PyList::new(py, symbols.iter().map(|symbol| symbol.name.as_str()))?,
-        octets(py, &symbols, |symbol| symbol.binding as u8)?,
-    ))
 }

@@ -301,7 +301,7 @@ impl Flow {
             };
             flow.sink_mut().set_limits(max_bytes, max_lines);
             advance(py, self.decoding.raisers(), flow)?;
-            let part = py.detach(|| flow.sink_mut().take(max_bytes, max_lines, until));
+            let part = py.detach(|| flow.sink_mut().take_text(max_bytes, max_lines, until));
             if part.lines == 0 && flow.sink_mut().next_time().is_none() {
                 way.end(Whole::Lines);
                 return Ok(None);

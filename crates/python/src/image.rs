@@ -213,7 +213,7 @@ impl Space {
             let mut part = [0; 1 << 12];
             let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
             let count = view.read_into(at, part);
-            if count == 0 && !view.ask(at) {
+            if count == 0 && !view.request_page(at) {
                 break;
             }
             out.extend_from_slice(&part[..count.min(part.len())]);

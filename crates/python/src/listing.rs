@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
+use rtit_listing::{AddressPeriod, Field, InstructionFilter, LineFormat, Lines, TimeScale};
 
 use crate::arguments::Items;
 use crate::image::Space;
@@ -25,7 +25,7 @@ type Bounds = (u64, u64, u64, u64);
 /// field, or none.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
-    layout: Layout,
+    format: LineFormat,
     /// With the names in each.
     spaces: Vec<(Py<Space>, Py<Names>)>,
 }
@@ -55,19 +55,19 @@ impl Listing {
         if fields.is_empty() {
             return Err(PyValueError::new_err("no field given"));
         }
-        let layout = Layout {
+        let format = LineFormat {
             fields,
             tid,
             scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
-            wanted: Wanted {
-                places: places.map(|places| places.0.into_iter().map(of_space).collect()),
+            filter: InstructionFilter {
+                periods: places.map(|places| places.0.into_iter().map(of_space).collect()),
                 times,
                 tail,
             },
         };
         let mut spaces = vec![(space, names)];
         spaces.extend(others.0);
-        Ok(Listing { layout, spaces })
+        Ok(Listing { format, spaces })
     }
 
     /// The fields that there are.
@@ -82,16 +82,16 @@ impl Listing {
     pub fn sink(&self) -> Lines {
         let spaces = self.spaces.iter();
         let views = spaces.map(|(space, names)| (space.get().inner().view(), names.get().cursor()));
-        Lines::new(self.layout.clone(), views.collect())
+        Lines::new(self.format.clone(), views.collect())
     }
 }
 
-fn of_space(places: Items<Bounds>) -> Vec<Place> {
+fn of_space(places: Items<Bounds>) -> Vec<AddressPeriod> {
     places.0.into_iter().map(place).collect()
 }
 
-fn place((start, end, since, until): Bounds) -> Place {
-    Place {
+fn place((start, end, since, until): Bounds) -> AddressPeriod {
+    AddressPeriod {
         start,
         end,
         since,

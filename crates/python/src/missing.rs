@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use rtit_image::{Bytes, Fetch, NoAnswer, PAGE};
+use rtit_image::{Bytes, PageError, PageSource, PAGE};
 
 use crate::raising::Raising;
 
@@ -55,15 +55,15 @@ impl Raising for Missing {
 /// The same, as the image knows it.
 pub struct Asked(pub Arc<Missing>);
 
-impl Fetch for Asked {
-    fn fetch(&self, page: u64) -> Result<Option<Bytes>, NoAnswer> {
+impl PageSource for Asked {
+    fn read_page(&self, page: u64) -> Result<Option<Bytes>, PageError> {
         Python::attach(|py| {
             if self.0.raised().is_some() {
-                return Err(NoAnswer);
+                return Err(PageError);
             }
             self.0.call(py, page).map_err(|error| {
                 *self.0.raised() = Some(error);
-                NoAnswer
+                PageError
             })
         })
     }

@@ -6,15 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::PyString;
 use rtit_image::{
-    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange, Owned,
-    Symbol,
+    elf, join_symbols, source_line, source_lines, Binding, Function, LineQuery, LineRange,
+    OwnedRange, Symbol,
 };
-use rtit_listing::{Region, Source};
+use rtit_listing::{FunctionSource, Region};
 
 use crate::arguments::{Items, OsText};
-use crate::as_bytes::{octets, words};
 use crate::column::Column;
 use crate::elf_file::{ElfFile, Failure, Handle};
 
@@ -61,18 +60,12 @@ impl Lazy {
     }
 }
 
-impl Source for Lazy {
+impl FunctionSource for Lazy {
     fn functions(&self) -> Option<&rtit_image::Functions> {
         self.get().ok()
     }
 }
 
-type All<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
 type Lines = (
     Column,
     Column,
@@ -82,12 +75,6 @@ type Lines = (
     Option<u64>,
     bool,
 );
-type Ranges<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
-
 #[pymethods]
 impl Functions {
     #[new]
@@ -137,16 +124,16 @@ impl Functions {
         })
     }
 
-    /// All of them as columns (offsets, sizes, addresses, bindings), in order of offset, the best name first where
-    /// several share one: little-endian 64-bit numbers in bytes objects, and a byte a binding as in
-    /// `ElfFile.symbols`. `name` has their names.
-    fn columns<'py>(&self, py: Python<'py>) -> PyResult<All<'py>> {
+    /// All functions as columns (offsets, sizes, addresses, bindings), in order of offset, the best name first where
+    /// several share one. A binding is a byte as in `ElfFile.symbols`. `name` has their names.
+    fn columns(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
         let all = self.read(py)?.all();
+        let column = |value: fn(&Function) -> u64| all.iter().map(value).collect();
         Ok((
-            words(py, all, |each: &Function| each.offset)?,
-            words(py, all, |each: &Function| each.size)?,
-            words(py, all, |each: &Function| each.address)?,
-            octets(py, all, |each: &Function| each.binding as u8)?,
+            column(|each| each.offset),
+            column(|each| each.size),
+            column(|each| each.address),
+            all.iter().map(|each| each.binding as u8).collect(),
         ))
     }
 
@@ -157,14 +144,14 @@ impl Functions {
         Ok(PyString::new(py, &found.name))
     }
 
-    /// Disjoint ranges of file offsets with the function that owns each, sorted: columns (starts, ends, indices) of
-    /// 64-bit numbers.
-    fn owned<'py>(&self, py: Python<'py>) -> PyResult<Ranges<'py>> {
+    /// Disjoint ranges of file offsets with the function that owns each, sorted: columns (starts, ends, indices).
+    fn owned(&self, py: Python<'_>) -> PyResult<(Column, Column, Column)> {
         let owned = self.read(py)?.owned();
+        let column = |value: fn(&OwnedRange) -> u64| owned.iter().map(value).collect();
         Ok((
-            words(py, owned, |each: &Owned| each.start)?,
-            words(py, owned, |each: &Owned| each.end)?,
-            words(py, owned, |each: &Owned| each.owner.into())?,
+            column(|each| each.start),
+            column(|each| each.end),
+            column(|each| each.owner.into()),
         ))
     }
 
@@ -292,9 +279,9 @@ impl Names {
             since,
             until,
             offset,
-            module: rtit_listing::module(&path.0).into(),
+            module_name: rtit_listing::module_name(&path.0).into(),
             path: path.0.into(),
-            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+            functions: functions.map(|each| Arc::clone(&each.file) as Arc<dyn FunctionSource>),
         };
         let regions = regions.0.into_iter().map(region).collect();
         Names {
@@ -304,7 +291,7 @@ impl Names {
 }
 
 impl Names {
-    pub fn cursor(&self) -> rtit_listing::Cursor {
-        rtit_listing::Cursor::new(Arc::clone(&self.names))
+    pub fn cursor(&self) -> rtit_listing::NameCursor {
+        rtit_listing::NameCursor::new(Arc::clone(&self.names))
     }
 }

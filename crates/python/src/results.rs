@@ -40,7 +40,7 @@ pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
         words(|block| block.last),
         instructions,
         octets(|block| block.end as u8),
-        octets(|block| block.goes_on.into()),
+        octets(|block| block.continues.into()),
         octets(|block| block.bits),
     ]
 }

@@ -6,12 +6,12 @@
 //!
 //! The path of an executed block, which is most of what the plugin does:
 //!
-//! 1. QEMU translates a block. `callbacks::blocks` describes it as a `TranslationBlock`: its instructions,
-//!    how it ends, where it can lead. `shared::block_registry` sends the recorder code that it does not have yet.
-//! 2. The block runs. Its callback either follows the block at once, appends its number
-//!    to a ring (`shared::block_ring`) from which a second thread follows it, or counts it.
-//! 3. To follow a block is to tell the trace unit how the last block led to this one: `thread::block_transitions`. The
-//!    first block after anything else (a signal, a system call, a new thread) takes the general path,
+//! 1. QEMU translates a block. `callbacks::blocks` describes it as a `TranslationBlock`: its instructions, how it ends,
+//!    where it can lead. `shared::block_registry` sends the recorder code that it does not have yet.
+//! 2. The block runs. Its callback either follows the block at once, appends its number to a ring
+//!    (`shared::block_ring`) from which a second thread follows it, or counts it.
+//! 3. To follow a block is to report to the trace unit how the last block led to this one: `thread::block_transitions`.
+//!    The first block after anything else (a signal, a system call, a new thread) takes the general path,
 //!    `process::lifecycle`.
 //! 4. `thread_events` sends packets and executed path from time to time.
 //!

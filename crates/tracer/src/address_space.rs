@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_changed_in_a_page_is_reported() {
+    fn only_changed_bytes_of_a_page_are_reported() {
         let known = [1u8, 2, 3, 4, 5];
         assert_eq!(changed_bytes(0x1000, Some(&known), &known), None);
         assert_eq!(
@@ -406,8 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn our_own_code_is_fetched_once_and_found_again() {
-        let ip = our_own_code_is_fetched_once_and_found_again as fn() as usize as u64;
+    fn own_code_is_fetched_once_and_found_again() {
+        let ip = own_code_is_fetched_once_and_found_again as fn() as usize as u64;
         let tid = std::process::id() as pid_t;
         let mut space = AddressSpace::default();
         let mut changes = Vec::new();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_at_an_address_that_is_not_mapped() {
+    fn unmapped_address_has_no_instruction() {
         let mut space = AddressSpace::default();
         let fetched = space.fetch_instruction(
             std::process::id() as pid_t,

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_survive_their_bytes() {
+    fn written_frames_are_read() {
         let batch = Batch {
             records: vec![1; 80],
             blobs: vec![vec![], vec![2, 3]],
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bytes_are_no_frame() {
+    fn bad_bytes_are_errors() {
         for bytes in [
             &[9u8, 0, 0, 0, 0, 0, 0, 0][..],
             &[2, 0, 0, 0, 2, 0, 0, 0, 1, 1],

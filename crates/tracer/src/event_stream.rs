@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_an_open_batch_and_then_the_end() {
+    fn reader_gets_an_open_batch_and_then_the_end() {
         let stream = EventStream::default();
         assert!(stream.push_record(record(1), Some(vec![7])));
         assert!(stream.push_record(record(2), Some(vec![8, 9])));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_the_reader_and_loses_nothing() {
+    fn writer_waits_for_the_reader_and_loses_nothing() {
         let stream = Arc::new(EventStream::default());
         let writer = stream.clone();
         let total = (MAX_QUEUED + 8) * BATCH_SIZE / RECORD_SIZE;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_writer_goes_on() {
+    fn abandoned_writer_does_not_block() {
         let stream = EventStream::default();
         stream.abandon();
         for clock in 0..(MAX_QUEUED as u64 + 2) * BATCH_SIZE as u64 / 40 {

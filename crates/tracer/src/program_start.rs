@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_slash_is_a_path() {
+    fn name_with_a_slash_is_a_path() {
         let root = Some(Path::new("/"));
         assert_eq!(
             find_program("bin/sh".as_ref(), &environment(""), root).unwrap(),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_named() {
+    fn exit_code_of_a_program_that_cannot_run() {
         let code = |name: &str, path: &str| {
             find_program(name.as_ref(), &environment(path), None)
                 .unwrap_err()

@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_statuses_are_told_apart() {
+    fn wait_statuses_are_parsed() {
         assert_eq!(StopStatus::from_raw(0x0000), StopStatus::Ended(0));
         assert_eq!(StopStatus::from_raw(0x0300), StopStatus::Ended(0x300));
         assert_eq!(StopStatus::from_raw(0x0089), StopStatus::Ended(0x89));

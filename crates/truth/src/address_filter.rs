@@ -50,8 +50,8 @@ impl Selector {
         }
     }
 
-    /// Sets a range from here on. Number 0 comes first; a number that comes again replaces the range that had it, and
-    /// removes those after it.
+    /// Sets a range from here on. Number 0 comes first; a number that is set again replaces its range, and removes
+    /// those after it.
     pub fn set_range(&mut self, range: FilterRange) {
         for ranges in [&mut self.filters, &mut self.stops] {
             ranges.retain(|before| before.number < range.number);

@@ -146,11 +146,11 @@ fn repeat_open_loops<E>(
     truth: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
     decoded: &mut PathSide<impl Iterator<Item = Result<Run, E>>>,
 ) -> Result<u64, E> {
-    let mut given = 0;
-    let rounds = std::mem::take(&mut decoded.open_loops);
+    let mut added = 0;
+    let iterations = std::mem::take(&mut decoded.open_loops);
     // Of several points in one loop the last counts: iterations added before might be missing there.
-    if let Some(round) = rounds.last() {
-        let but_one = match round.continuation(decoded.next, &mut decoded.runs)? {
+    if let Some(iteration) = iterations.last() {
+        let leave_one = match iteration.continuation(decoded.next, &mut decoded.runs)? {
             LoopContinuation::OpenAgain => return Ok(0),
             LoopContinuation::OneIteration => true,
             LoopContinuation::Leaves => false,
@@ -158,16 +158,20 @@ fn repeat_open_loops<E>(
         while truth.chain.instructions < decoded.chain.instructions && truth.step()? {}
         // The next run has been read already.
         truth.runs.give_back(truth.next.take());
-        let found =
-            round.last_boundary_in_loop(decoded.chain, truth.chain, but_one, &mut truth.runs)?;
+        let found = iteration.last_boundary_in_loop(
+            decoded.chain,
+            truth.chain,
+            leave_one,
+            &mut truth.runs,
+        )?;
         truth.fetch()?;
         if let Some(chain) = found {
-            given += chain.instructions - decoded.chain.instructions;
+            added += chain.instructions - decoded.chain.instructions;
             while truth.chain.instructions < chain.instructions && truth.step()? {}
             decoded.chain = chain;
         }
     }
-    Ok(given)
+    Ok(added)
 }
 
 /// The last point at which both paths agreed.

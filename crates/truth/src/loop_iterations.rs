@@ -77,16 +77,16 @@ impl LoopIteration {
     /// Returns the hash of `count` instructions in the loop, from the first one on.
     fn hash(&self, count: u64) -> u64 {
         let whole = self.hashes.last().copied().unwrap_or(0);
-        let (mut rounds, rest) = (count / self.length(), count % self.length());
+        let (mut iterations, rest) = (count / self.length(), count % self.length());
         // Whole iterations, by doubling.
         let (mut done, mut all) = (0, 0);
         let (mut step, mut hash) = (self.length(), whole);
-        while rounds != 0 {
-            if rounds & 1 == 1 {
+        while iterations != 0 {
+            if iterations & 1 == 1 {
                 (done, all) = (done + step, combine(all, step, hash));
             }
             (step, hash) = (step.wrapping_mul(2), combine(hash, step, hash));
-            rounds >>= 1;
+            iterations >>= 1;
         }
         let first = self.hashes.get(rest as usize).copied().unwrap_or(0);
         combine(all, rest, first)
@@ -127,13 +127,13 @@ impl LoopIteration {
     }
 
     /// Returns the path of the truth at its last boundary after a whole number of iterations from `left`, the decoded
-    /// path; with `but_one`, at the last but one. None if there is no such boundary. `truth` is the path before `runs`.
-    /// Runs after the result are put back, joined where they are inside of the loop.
+    /// path; with `leave_one`, at the last but one. None if there is no such boundary. `truth` is the path before
+    /// `runs`. Runs after the result are put back, joined where they are inside of the loop.
     pub(crate) fn last_boundary_in_loop<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         left: Chain,
         truth: Chain,
-        but_one: bool,
+        leave_one: bool,
         runs: &mut PeekableRuns<I>,
     ) -> Result<Option<Chain>, E> {
         let mut at = truth;
@@ -150,7 +150,7 @@ impl LoopIteration {
                 push_joined(&mut inside, run);
             }
             if count % self.length() == 0 {
-                if but_one {
+                if leave_one {
                     found = latest.replace(at);
                     move_joined(&mut between, &mut before);
                     move_joined(&mut inside, &mut between);

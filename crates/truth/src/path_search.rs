@@ -142,15 +142,16 @@ impl PathFinder {
             }
             chain.push(&run);
             runs += 1;
-            let behind = |candidate: &Candidate| chain.instructions - candidate.before.instructions;
+            let distance =
+                |candidate: &Candidate| chain.instructions - candidate.before.instructions;
             for candidate in candidates.iter_mut().rev() {
-                if behind(candidate) > KEPT_INSTRUCTIONS.min(total) {
+                if distance(candidate) > KEPT_INSTRUCTIONS.min(total) {
                     break;
                 }
                 candidate.check(&self.head, chain);
             }
             for candidate in &mut candidates {
-                let at = behind(candidate);
+                let at = distance(candidate);
                 if at < first_kept {
                     break;
                 }
@@ -159,7 +160,7 @@ impl PathFinder {
                 }
             }
             while let Some(candidate) = candidates.front() {
-                if candidate.alive && behind(candidate) < total {
+                if candidate.alive && distance(candidate) < total {
                     break;
                 }
                 if self.accepts(candidate) {
@@ -242,10 +243,11 @@ impl PathFinder {
             for candidate in &mut candidates {
                 candidate.check(&exact, chain);
             }
-            let behind = |candidate: &Candidate| chain.instructions - candidate.before.instructions;
+            let distance =
+                |candidate: &Candidate| chain.instructions - candidate.before.instructions;
             while candidates
                 .front()
-                .is_some_and(|candidate| !candidate.alive || behind(candidate) >= certain)
+                .is_some_and(|candidate| !candidate.alive || distance(candidate) >= certain)
             {
                 candidates.pop_front().into_iter().for_each(&mut passed);
             }

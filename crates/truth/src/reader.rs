@@ -376,8 +376,8 @@ pub struct TruthSummary {
 
 /// Reads a whole file and sums it up. All its checks hold when this returns.
 pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Error> {
-    let mut contents = TruthSummary::default();
-    let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut summary = TruthSummary::default();
+    let mut indices: BTreeMap<u32, usize> = BTreeMap::new();
     loop {
         let start = reader.offset();
         let Some(item) = reader.next_item()? else {
@@ -389,15 +389,15 @@ pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Er
             | TruthItem::End { tid, .. } => tid,
             _ => continue,
         };
-        let place = *places.entry(tid).or_insert_with(|| {
-            contents.threads.push(ThreadSummary {
+        let index = *indices.entry(tid).or_insert_with(|| {
+            summary.threads.push(ThreadSummary {
                 tid,
                 extent: start..start,
                 ..ThreadSummary::default()
             });
-            contents.threads.len() - 1
+            summary.threads.len() - 1
         });
-        let Some(thread) = contents.threads.get_mut(place) else {
+        let Some(thread) = summary.threads.get_mut(index) else {
             continue;
         };
         thread.extent.end = reader.offset();
@@ -412,8 +412,8 @@ pub fn summarize<R: Read>(mut reader: TruthReader<R>) -> Result<TruthSummary, Er
             _ => {}
         }
     }
-    contents.complete = reader.is_complete();
-    Ok(contents)
+    summary.complete = reader.is_complete();
+    Ok(summary)
 }
 
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {

@@ -23,7 +23,7 @@ fn power_in_the_table_and_beyond_it() {
 }
 
 #[test]
-fn a_run_of_three() {
+fn hash_of_a_run_of_three() {
     let mut run = RunHash::default();
     for ip in [0x40_1000, 0x40_1003, 0x40_1008] {
         run.push(ip);
@@ -38,7 +38,7 @@ fn a_run_of_three() {
 }
 
 #[test]
-fn the_chain_does_not_depend_on_the_cuts() {
+fn chain_does_not_depend_on_the_cuts() {
     let path: Vec<u64> = (0..700u64).map(|i| 0x40_0000 + i * i * 3).collect();
     let whole = path.iter().fold(0, |hash, &ip| extend(hash, ip));
     for cut in [1, 2, 7, 255, 256, 300, 699] {

@@ -1,4 +1,4 @@
-//! Loops that a decoded path leaves open: the truth may have gone round more often, and nothing else may differ.
+//! Loops that a decoded path leaves open: the truth may have more iterations, and nothing else may differ.
 
 use rtit_truth::{
     compare, CompareOptions, DifferenceReason, Identical, Outcome, PathFinder, Run, RunHash,
@@ -14,13 +14,13 @@ fn run(ips: &[u64]) -> Run {
     }
 }
 
-/// Says that these instructions may come any number of times more.
-fn open(round: &[u64]) -> Vec<Run> {
+/// Returns the mark of a loop that may have any number of additional iterations.
+fn open(iteration: &[u64]) -> Vec<Run> {
     let head = Run {
-        hash: round.len() as u64,
+        hash: iteration.len() as u64,
         ..Run::default()
     };
-    let ips = round.iter().map(|&start| Run {
+    let ips = iteration.iter().map(|&start| Run {
         start,
         ..Run::default()
     });
@@ -33,14 +33,13 @@ fn outcome(truth: &[Run], decoded: &[Run]) -> Outcome {
     compare(truth, decoded, CompareOptions::default()).unwrap()
 }
 
-/// Runs of a path that is cut at these places, and at no other.
-fn cut(path: &[u64], places: &[usize]) -> Vec<Run> {
-    let mut places: Vec<usize> = places.iter().map(|&at| at.min(path.len())).collect();
-    places.extend([0, path.len()]);
-    places.sort_unstable();
-    places.dedup();
-    places
-        .windows(2)
+/// Returns the runs of a path that is cut at these indices.
+fn cut(path: &[u64], cuts: &[usize]) -> Vec<Run> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|&at| at.min(path.len())).collect();
+    cuts.extend([0, path.len()]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.windows(2)
         .map(|pair| run(&path[pair[0]..pair[1]]))
         .collect()
 }
@@ -48,50 +47,66 @@ fn cut(path: &[u64], places: &[usize]) -> Vec<Run> {
 const LOOP: [u64; 4] = [0x1000, 0x1003, 0x1007, 0x1008];
 const HANDLER: [u64; 3] = [0x5000, 0x5001, 0x5002];
 
-/// What is decoded: the loop up to its instruction number `left`, the handler.
+/// Returns a decoded path: the loop up to its instruction number `left`, the handler.
 fn decoded(left: usize) -> Vec<Run> {
-    let mut round = LOOP;
-    round.rotate_left(left);
-    [vec![run(&LOOP[..left])], open(&round), vec![run(&HANDLER)]].concat()
+    let mut iteration = LOOP;
+    iteration.rotate_left(left);
+    [
+        vec![run(&LOOP[..left])],
+        open(&iteration),
+        vec![run(&HANDLER)],
+    ]
+    .concat()
 }
 
-/// What was executed: so many rounds more.
-fn executed(left: usize, rounds: usize) -> Vec<u64> {
-    [LOOP.repeat(rounds), LOOP[..left].to_vec(), HANDLER.to_vec()].concat()
+/// Returns an executed path with additional iterations.
+fn executed(left: usize, iterations: usize) -> Vec<u64> {
+    [
+        LOOP.repeat(iterations),
+        LOOP[..left].to_vec(),
+        HANDLER.to_vec(),
+    ]
+    .concat()
 }
 
 #[test]
-fn rounds_are_counted() {
-    for rounds in [0, 1, 2, 1000] {
-        let path = executed(2, rounds);
-        let truth = cut(&path, &[4 * rounds + 2]);
+fn additional_iterations_are_counted() {
+    for iterations in [0, 1, 2, 1000] {
+        let path = executed(2, iterations);
+        let truth = cut(&path, &[4 * iterations + 2]);
         let expected = Outcome::Identical(Identical {
             instructions: path.len() as u64,
             runs: 2,
-            repeated: 4 * rounds as u64,
+            repeated: 4 * iterations as u64,
             ..Identical::default()
         });
-        assert_eq!(outcome(&truth, &decoded(2)), expected, "{rounds} rounds");
+        assert_eq!(
+            outcome(&truth, &decoded(2)),
+            expected,
+            "{iterations} iterations"
+        );
     }
 }
 
-/// The code there may be another by then, or the loop be entered anew.
+/// The code may have changed by then, or the loop may be entered again.
 #[test]
-fn a_round_that_the_decoder_has_after_the_open_ones_is_kept_for_it() {
+fn decoded_iteration_after_the_open_ones_is_not_counted_as_repeated() {
     let decoded = [
         vec![run(&[0x900])],
         open(&LOOP),
         vec![run(&LOOP), run(&HANDLER)],
     ]
     .concat();
-    for rounds in 1..5 {
-        let path = [&[0x900][..], &LOOP.repeat(rounds), &HANDLER].concat();
-        let ends: Vec<usize> = (0..=rounds).map(|round| 1 + 4 * round).collect();
+    for iterations in 1..5 {
+        let path = [&[0x900][..], &LOOP.repeat(iterations), &HANDLER].concat();
+        let ends: Vec<usize> = (0..=iterations)
+            .map(|iteration| 1 + 4 * iteration)
+            .collect();
         let Outcome::Identical(found) = outcome(&cut(&path, &ends), &decoded) else {
-            panic!("{rounds} rounds");
+            panic!("{iterations} iterations");
         };
         let counts = (found.instructions, found.repeated);
-        assert_eq!(counts, (path.len() as u64, 4 * (rounds as u64 - 1)));
+        assert_eq!(counts, (path.len() as u64, 4 * (iterations as u64 - 1)));
     }
     let without = [&[0x900][..], &HANDLER].concat();
     assert!(matches!(
@@ -101,14 +116,17 @@ fn a_round_that_the_decoder_has_after_the_open_ones_is_kept_for_it() {
 }
 
 #[test]
-fn without_the_word_of_the_decoder_nothing_is_passed_over() {
+fn iterations_without_a_mark_of_the_decoder_are_different() {
     let truth = cut(&executed(2, 1), &[6]);
-    let told: Vec<Run> = decoded(2)
+    let decoded_runs: Vec<Run> = decoded(2)
         .into_iter()
         .filter(|run| run.instructions > 0)
         .collect();
-    assert!(matches!(outcome(&truth, &told), Outcome::Different(_)));
-    // Announced and not told.
+    assert!(matches!(
+        outcome(&truth, &decoded_runs),
+        Outcome::Different(_)
+    ));
+    // A mark without the instructions that it announces.
     let mut broken = decoded(2);
     broken.truncate(3);
     broken.push(run(&HANDLER));
@@ -116,7 +134,7 @@ fn without_the_word_of_the_decoder_nothing_is_passed_over() {
 }
 
 #[test]
-fn a_round_that_is_not_whole_is_a_difference() {
+fn partial_iteration_is_different() {
     // One instruction of the loop less, or twice, right before it was left.
     for path in [
         [&LOOP[..], &LOOP[..1], &HANDLER].concat(),
@@ -131,7 +149,7 @@ fn a_round_that_is_not_whole_is_a_difference() {
 }
 
 #[test]
-fn what_comes_after_the_loop_is_compared() {
+fn path_after_the_loop_is_compared() {
     let mut path = executed(2, 7);
     *path.last_mut().unwrap() += 1;
     let truth = cut(&path, &[30]);
@@ -142,10 +160,10 @@ fn what_comes_after_the_loop_is_compared() {
     assert_eq!(difference.instructions, 30);
 }
 
-/// Numbers below a bound, the same in each run.
-struct Chance(u64);
+/// Pseudo-random numbers, the same in each run.
+struct PseudoRandom(u64);
 
-impl Chance {
+impl PseudoRandom {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -154,41 +172,41 @@ impl Chance {
         (self.0 >> 33) as usize % bound
     }
 
-    fn places(&mut self) -> Vec<usize> {
+    fn cuts(&mut self) -> Vec<usize> {
         (0..self.below(30)).map(|_| self.below(100)).collect()
     }
 }
 
-/// However the truth is cut, if only where the loop was left; also where the program comes back to the loop.
+/// The truth must have a cut where the loop was left. The program may return to the loop.
 #[test]
-fn any_cuts() {
-    let mut chance = Chance(1);
+fn cuts_of_the_truth_do_not_matter() {
+    let mut random = PseudoRandom(1);
     for _ in 0..2000 {
-        let (mut path, mut told, mut at, mut extra) = (vec![], vec![], 0, 0);
-        let mut places = chance.places();
-        for _ in 0..=chance.below(4) {
-            let (left, rounds) = (chance.below(4), chance.below(20));
-            // from where it is in the loop to `left`, and whole rounds more
+        let (mut path, mut decoded_runs, mut at, mut extra) = (vec![], vec![], 0, 0);
+        let mut cuts = random.cuts();
+        for _ in 0..=random.below(4) {
+            let (left, iterations) = (random.below(4), random.below(20));
+            // from the current instruction of the loop to `left`, and whole iterations
             let there = (0..4).map(|i| (at + i) % 4).take_while(|&i| i != left);
             let first: Vec<u64> = there.map(|i| LOOP[i]).collect();
-            let mut round = LOOP;
-            round.rotate_left(left);
+            let mut iteration = LOOP;
+            iteration.rotate_left(left);
             path.extend(&first);
-            path.extend(round.repeat(rounds));
-            places.push(path.len());
-            told.push(run(&first));
-            told.extend(open(&round));
-            extra += 4 * rounds as u64;
-            if chance.below(2) == 0 {
+            path.extend(iteration.repeat(iterations));
+            cuts.push(path.len());
+            decoded_runs.push(run(&first));
+            decoded_runs.extend(open(&iteration));
+            extra += 4 * iterations as u64;
+            if random.below(2) == 0 {
                 path.extend(HANDLER);
-                told.push(run(&HANDLER));
-                places.push(path.len());
+                decoded_runs.push(run(&HANDLER));
+                cuts.push(path.len());
             }
             at = left;
         }
-        let found = outcome(&cut(&path, &places), &told);
+        let found = outcome(&cut(&path, &cuts), &decoded_runs);
         let Outcome::Identical(identical) = found else {
-            panic!("{found:?}: {path:x?} {places:?} {told:x?}");
+            panic!("{found:?}: {path:x?} {cuts:?} {decoded_runs:x?}");
         };
         assert_eq!(identical.instructions, path.len() as u64);
         assert_eq!(identical.repeated, extra);
@@ -196,16 +214,16 @@ fn any_cuts() {
 }
 
 #[test]
-fn any_other_instruction_anywhere_is_a_difference() {
-    let mut chance = Chance(2);
+fn other_instruction_anywhere_is_different() {
+    let mut random = PseudoRandom(2);
     for _ in 0..2000 {
-        let (left, rounds) = (chance.below(4), chance.below(9));
-        let mut path = executed(left, rounds);
-        let at = chance.below(path.len());
+        let (left, iterations) = (random.below(4), random.below(9));
+        let mut path = executed(left, iterations);
+        let at = random.below(path.len());
         path[at] += 0x10_0000;
-        let mut places = chance.places();
-        places.push(4 * rounds + left);
-        let found = outcome(&cut(&path, &places), &decoded(left));
+        let mut cuts = random.cuts();
+        cuts.push(4 * iterations + left);
+        let found = outcome(&cut(&path, &cuts), &decoded(left));
         assert!(
             matches!(found, Outcome::Different(_)),
             "{path:x?} {found:?}"
@@ -213,32 +231,41 @@ fn any_other_instruction_anywhere_is_a_difference() {
     }
 }
 
-/// A snapshot is a part of the truth: there, too, it may have gone round more often; and nothing else is taken for it.
+/// A snapshot is a part of the truth, which may have additional iterations, too.
 #[test]
-fn a_part_that_leaves_a_loop_open() {
+fn part_of_the_truth_with_an_open_loop_is_found() {
     let before: Vec<u64> = (0..40).map(|at| 0x9000 + at).collect();
     let lead = [0x2000, 0x2004];
-    for rounds in [0, 1, 1000] {
+    for iterations in [0, 1, 1000] {
         let head = [before.clone(), lead.to_vec()].concat();
-        let path = [head.clone(), executed(2, rounds), before.clone()].concat();
-        let places = [20, 40, 42, 42 + 4 * rounds + 2, path.len() - before.len()];
-        let truth = cut(&path, &places);
+        let path = [head.clone(), executed(2, iterations), before.clone()].concat();
+        let cuts = [
+            20,
+            40,
+            42,
+            42 + 4 * iterations + 2,
+            path.len() - before.len(),
+        ];
+        let truth = cut(&path, &cuts);
         let find = |decoded: &[Run]| {
             let part = PathFinder::from_runs(decoded.iter().copied().map(Ok::<Run, ()>)).unwrap();
             let truth = || Ok(truth.iter().copied().map(Ok::<Run, ()>));
             part.find_with_open_loops(truth).unwrap()
         };
-        let told = [vec![run(&lead)], decoded(2)].concat();
-        let found = find(&told).unwrap();
-        assert_eq!(found.instructions, (2 + 4 * rounds + 2 + 3) as u64);
-        assert_eq!((found.repeated, found.unchecked), (4 * rounds as u64, 0));
+        let decoded_runs = [vec![run(&lead)], decoded(2)].concat();
+        let found = find(&decoded_runs).unwrap();
+        assert_eq!(found.instructions, (2 + 4 * iterations + 2 + 3) as u64);
+        assert_eq!(
+            (found.repeated, found.unchecked),
+            (4 * iterations as u64, 0)
+        );
 
         let elsewhere = [vec![run(&[0x2000, 0x2005])], decoded(2)].concat();
         assert_eq!(find(&elsewhere), None);
-        let mut another = told.clone();
+        let mut another = decoded_runs.clone();
         *another.last_mut().unwrap() = run(&[0x5000, 0x5001, 0x5003]);
         assert_eq!(find(&another), None);
-        let closed: Vec<Run> = told
+        let closed: Vec<Run> = decoded_runs
             .into_iter()
             .filter(|run| run.instructions > 0)
             .collect();

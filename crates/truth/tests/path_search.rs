@@ -1,10 +1,10 @@
-//! A decoded path as a part of the truth: found where it is, and nothing else is taken for it.
+//! A decoded path is found as a part of the truth, and no other path is.
 
 use std::convert::Infallible;
 
 use rtit_truth::{PathFinder, Run, RunHash, RunsAfter};
 
-/// A path of so many runs through a few places; `seed` chooses them.
+/// Returns a path of `runs` runs through a few addresses, which `seed` chooses.
 fn path(seed: u64, runs: u64) -> Vec<Vec<u64>> {
     let mut state = seed;
     let mut next = |below: u64| {
@@ -35,7 +35,7 @@ fn runs(path: &[Vec<u64>]) -> impl Iterator<Item = Result<Run, Infallible>> + '_
     path.iter().map(|ips| run(ips))
 }
 
-/// The same path, several runs joined to one but for where `at` says that one begins.
+/// Returns the same path with groups of runs joined; a run begins at each index in `at`.
 fn joined(path: &[Vec<u64>], every: usize, at: &[usize]) -> Vec<Vec<u64>> {
     let mut all: Vec<Vec<u64>> = Vec::new();
     for (index, ips) in path.iter().enumerate() {
@@ -52,7 +52,7 @@ fn count(path: &[Vec<u64>]) -> u64 {
 }
 
 #[test]
-fn a_part_is_found() {
+fn part_of_the_truth_is_found() {
     for seed in 0..200 {
         let whole = path(seed, 400);
         let (from, to) = (seed as usize, 250 + seed as usize / 2);
@@ -70,7 +70,7 @@ fn a_part_is_found() {
 }
 
 #[test]
-fn a_path_with_one_other_run_is_not_found() {
+fn path_with_one_other_run_is_not_found() {
     for seed in 0..200 {
         let whole = path(seed, 400);
         let mut other = whole[100..300].to_vec();
@@ -82,12 +82,12 @@ fn a_path_with_one_other_run_is_not_found() {
 }
 
 #[test]
-fn a_path_without_one_run_is_not_found() {
+fn path_without_one_run_is_not_found() {
     for seed in 0..100 {
         let whole = path(seed, 400);
         let mut other = whole[100..300].to_vec();
         other.remove(3 + seed as usize);
-        // Unless it can be left out.
+        // Without this run the path may be executed, too.
         if whole[100..].windows(other.len()).any(|each| each == other) {
             continue;
         }
@@ -104,7 +104,7 @@ fn long_paths_are_compared_at_both_ends() {
     let part = PathFinder::from_runs(runs(inner)).unwrap();
     assert!(part.instructions() > 4 << 16);
     assert!(part.find(runs(&truth)).unwrap().is_some());
-    // In the middle no boundary is kept, and yet the hash tells.
+    // No boundary in the middle is kept, but the hash differs.
     let mut other = inner.to_vec();
     other[60_000] = vec![0x5000; inner[60_000].len()];
     let part = PathFinder::from_runs(runs(&other)).unwrap();
@@ -112,7 +112,7 @@ fn long_paths_are_compared_at_both_ends() {
 }
 
 #[test]
-fn a_truth_that_ends_early_is_enough_if_its_last_run_is_near() {
+fn path_is_found_if_the_truth_ends_shortly_before_it() {
     let whole = path(5, 400);
     let part = PathFinder::from_runs(runs(&whole[100..])).unwrap();
     let found = part.find(runs(&whole[..396])).unwrap().unwrap();
@@ -120,7 +120,7 @@ fn a_truth_that_ends_early_is_enough_if_its_last_run_is_near() {
 }
 
 #[test]
-fn what_is_behind_begins_at_a_run() {
+fn runs_after_a_count_begin_at_a_run() {
     let whole = path(9, 50);
     let passed = count(&whole[..20]);
     let left: Vec<Run> = RunsAfter::new(runs(&whole), passed)
@@ -128,7 +128,7 @@ fn what_is_behind_begins_at_a_run() {
         .collect();
     let wanted: Vec<Run> = runs(&whole[20..]).map(Result::unwrap).collect();
     assert_eq!(left, wanted);
-    // Inside a run: the whole run comes, which starts elsewhere.
+    // Within a run: the whole run, which starts elsewhere.
     let long = whole.iter().position(|ips| ips.len() > 2).unwrap();
     let inside = RunsAfter::new(runs(&whole), count(&whole[..long]) + 1).next();
     assert_eq!(inside, Some(run(&whole[long])));

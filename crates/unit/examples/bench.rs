@@ -1,15 +1,15 @@
 //! How many branches a second: `cargo run --release -p rtit-unit --example bench [millions]`.
 //!
-//! A loop of 20 branches: 16 conditional, 2 returns, a direct and an indirect call. Each branch is a place of its own
-//! in the code, as in a translated program; what happens there is random: whether a conditional is taken, where an
-//! indirect call goes, how many other instructions lie between.
+//! A loop of 20 branches: 16 conditional, 2 returns, a direct and an indirect call. Each branch has its own address, as
+//! in a translated program; its behaviour is random: whether a conditional is taken, where an indirect call goes, how
+//! many other instructions lie between.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use rtit_unit::{Error, Settings, Unit};
 
-const PER_TURN: u64 = 20;
+const BRANCHES_PER_ITERATION: u64 = 20;
 const CODE: u64 = 0x5555_5555_1000;
 const LIBRARY: u64 = 0x7FFF_F7C0_0000;
 
@@ -35,7 +35,7 @@ fn conditional(unit: &mut Unit, clock: &mut u64, word: u64, site: u64) -> Result
 }
 
 #[inline(always)]
-fn turn(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
+fn iteration(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
     for site in 0..4 {
         conditional(unit, clock, word, site)?;
     }
@@ -63,21 +63,21 @@ fn turn(unit: &mut Unit, clock: &mut u64, word: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn run(name: &str, settings: &Settings, words: &[u64], turns: u64) -> Result<(), Error> {
+fn run(name: &str, settings: &Settings, words: &[u64], iterations: u64) -> Result<(), Error> {
     let mut unit = Unit::new(settings)?;
     unit.switch_in(CODE);
     let (mut bytes, mut clock) = (0, 0);
     let start = Instant::now();
     let begin = cpu_seconds(start);
-    for (_, word) in (0..turns).zip(words.iter().cycle()) {
-        turn(&mut unit, &mut clock, *word)?;
+    for (_, word) in (0..iterations).zip(words.iter().cycle()) {
+        iteration(&mut unit, &mut clock, *word)?;
         if unit.output().len() >= 1 << 16 {
             bytes += black_box(unit.output()).len();
             unit.discard_output();
         }
     }
     let seconds = cpu_seconds(start) - begin;
-    let branches = (turns * PER_TURN) as f64;
+    let branches = (iterations * BRANCHES_PER_ITERATION) as f64;
     println!(
         "{name:12} {:6.1} million branches a second, {:.2} ns each, {:.2} bits each",
         branches / seconds / 1e6,
@@ -87,7 +87,7 @@ fn run(name: &str, settings: &Settings, words: &[u64], turns: u64) -> Result<(),
     Ok(())
 }
 
-/// Seconds that this thread ran, without those when others did; elapsed time where the system does not tell.
+/// Seconds that this thread ran, without those when others did; elapsed time where the system does not report it.
 fn cpu_seconds(start: Instant) -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ran = text.split(' ').next();
@@ -96,8 +96,8 @@ fn cpu_seconds(start: Instant) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let asked = std::env::args().nth(1);
-    let millions: u64 = asked.map_or(Ok(200), |text| text.parse())?;
+    let argument = std::env::args().nth(1);
+    let millions: u64 = argument.map_or(Ok(200), |text| text.parse())?;
     let words = words(1 << 14);
     for (name, changes) in [
         ("default", [].as_slice()),
@@ -110,7 +110,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (setting, value) in changes {
             settings.set(setting, value)?;
         }
-        run(name, &settings, &words, millions * 1_000_000 / PER_TURN)?;
+        run(
+            name,
+            &settings,
+            &words,
+            millions * 1_000_000 / BRANCHES_PER_ITERATION,
+        )?;
     }
     Ok(())
 }

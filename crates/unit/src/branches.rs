@@ -1,9 +1,10 @@
-//! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5): nearly all events of a trace.
+//! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5), which are nearly all events of a trace; far
+//! transfers and events, which leave and enter user mode (section 33.7; Tables 33-55 and 33-56).
 //!
-//! Each event has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a near
-//! branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states. There
-//! are also variants that return false instead of doing anything unusual (`try_...`), and one that takes many TNT bits
-//! at once (`add_tnt_bits`); `tests/fast_paths.rs` compares all of them with the plain events.
+//! Each near branch has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a
+//! near branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states.
+//! There are also variants that return false instead of doing anything unusual (`try_...`), and one that takes many TNT
+//! bits at once (`add_tnt_bits`); `tests/fast_paths.rs` compares all of them with the plain events.
 //!
 //! No packet carries the address of the branch itself.
 
@@ -225,7 +226,7 @@ const FULL: u64 = 1 << RESULTS;
 const RESULTS: u32 = 6;
 /// `add_tnt_bits` emits packets when the bits reach this: seldom, so that the jump is predicted, and before four more
 /// bits would overflow.
-const GATHERED: u64 = 1 << 60;
+const TNT_LIMIT: u64 = 1 << 60;
 
 /// The return addresses that a decoder remembers, for calls and returns among `Unit::add_tnt_bits`.
 pub struct CallTracker<'a>(&'a mut ReturnStack);
@@ -251,7 +252,7 @@ impl CallTracker<'_> {
 }
 
 impl Unit {
-    /// Returns how many TNT bits `add_tnt_bits` may take before its packets require anything else.
+    /// Returns how many TNT bits `add_tnt_bits` may take before other packets are due.
     #[inline(always)]
     pub fn room_for_tnt_bits(&self) -> usize {
         if self.config.tnt_full != FULL || self.config.parameters.tnt_form == TntForm::Long {
@@ -279,7 +280,7 @@ impl Unit {
         let mut calls = CallTracker(&mut self.ret_stack);
         while let Some((results, taken)) = next(&mut calls) {
             tnt = tnt << (results & 7) | taken;
-            if tnt >= GATHERED {
+            if tnt >= TNT_LIMIT {
                 tnt = put_full(tnt, bytes, &mut size);
             }
         }
@@ -308,4 +309,78 @@ fn put_full(tnt: u64, bytes: &mut [u8], size: &mut usize) -> u64 {
         *size += 1;
     }
     1 << waiting | tnt & ((1 << waiting) - 1)
+}
+
+/// The kernel is never traced, so its IP does not matter.
+const KERNEL: u64 = 0;
+
+impl Unit {
+    /// Far JMP, CALL, RET or IRET that stays in user mode.
+    pub fn far(&mut self, target: u64) {
+        self.transfer(target, self.core.user, None);
+    }
+
+    /// SYSCALL or SYSENTER.
+    pub fn syscall(&mut self) {
+        self.transfer(KERNEL, false, None);
+    }
+
+    /// The kernel returns to user code at `target`.
+    pub fn resume(&mut self, target: u64) {
+        self.transfer(target, true, None);
+    }
+
+    /// An interrupt or a trap before the instruction at `ip`.
+    pub fn interrupt(&mut self, ip: u64) {
+        self.transfer(KERNEL, false, Some(ip));
+    }
+
+    /// An exception at the instruction at `ip`.
+    pub fn exception(&mut self, ip: u64) {
+        self.transfer(KERNEL, false, Some(ip));
+    }
+
+    /// INT n, INT3, INT1 or INTO at `ip`.
+    pub fn software_interrupt(&mut self, ip: u64) {
+        self.transfer(KERNEL, false, Some(ip));
+    }
+
+    /// Handles a transfer. `event_ip` is the IP of the FUP; a far branch has none.
+    fn transfer(&mut self, target: u64, user: bool, event_ip: Option<u64>) {
+        self.core.user = user;
+        self.core.ip = target;
+        if !self.core.trigger_en {
+            return;
+        }
+        let was = self.core.packet_en;
+        let stops = self.update_enables(target);
+        let now = self.core.packet_en;
+        if was {
+            self.flush_tnt();
+            if let Some(ip) = event_ip {
+                self.put_cyc_if_due();
+                self.put_fup(ip);
+            }
+        }
+        if was && now && !self.core.mode_sent {
+            self.put_cyc_if_due();
+            self.put_mode_exec();
+        }
+        if was || now {
+            self.put_cyc_if_due();
+        }
+        if was && now {
+            self.put_tip(target);
+        } else if was {
+            let hidden = stops && !self.config.parameters.tracestop_pgd_target;
+            let shown = self.core.context_en && !hidden;
+            self.put_tip_pgd(shown.then_some(target));
+        } else if now {
+            self.put_tip_pge(target);
+        }
+        if stops {
+            self.trace_stop();
+        }
+        self.commit();
+    }
 }

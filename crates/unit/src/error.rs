@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Error {
     /// A setting with a value that it cannot have.
     Setting {
-        name: &'static str,
+        name: String,
         value: String,
         expected: String,
     },

@@ -18,18 +18,15 @@
 //! # Ok::<(), rtit_unit::Error>(())
 //! ```
 //!
-//! Start reading at `branches` and `far_transfers`, the events. `tracing_control`, `timing` and `packets` make packets
-//! of them; `unit`, `saved_state` and `settings` hold the state.
+//! Start reading at `branches`, the events. `tracing_control`, `timing` and `packets` make packets of them; `unit`,
+//! `saved_state` and `settings` hold the state.
 
 #![forbid(unsafe_code)]
 
-mod address_ranges;
 mod branches;
 mod capture_events;
-mod clocks;
 mod compression;
 mod error;
-mod far_transfers;
 mod packet_bytes;
 mod packets;
 mod saved_state;
@@ -38,10 +35,10 @@ mod timing;
 mod tracing_control;
 mod unit;
 
-pub use address_ranges::{AddressRange, RangeKind};
 pub use branches::CallTracker;
 pub use capture_events::{CaptureEvent, EventKind, RECORD_SIZE};
 pub use error::Error;
 pub use saved_state::{CoreState, SavedState};
 pub use settings::{Output, Parameters, Settings, TimeModel};
+pub use tracing_control::{AddressRange, RangeKind};
 pub use unit::Unit;

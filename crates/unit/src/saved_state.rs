@@ -1,7 +1,7 @@
 //! The state of a unit between two events: a plain value that can be compared, saved as bytes and restored.
 
-use crate::address_ranges::{AddressRange, RangeKind};
 use crate::error::Error;
+use crate::tracing_control::{AddressRange, RangeKind};
 
 /// A core cycle that no clock reaches: the time of events that are not scheduled.
 pub const NEVER: u64 = u64::MAX;

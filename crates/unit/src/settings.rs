@@ -137,7 +137,7 @@ impl Default for Parameters {
 }
 
 /// The ratios of the clocks. An instruction takes `cpi` core cycles. The TSC runs at nominally `bus_hz` x
-/// `max_non_turbo_ratio`, the core at `bus_hz` x `core_ratio`, the crystal as CPUID.15H says.
+/// `max_non_turbo_ratio`, the core at `bus_hz` x `core_ratio`, the crystal as in CPUID.15H.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeModel {
     pub cpi: u32,
@@ -209,19 +209,19 @@ impl Settings {
     /// # Errors `Error::Setting` for the first value that a unit cannot use.
     pub fn check(&self) -> Result<(), Error> {
         let unsupported = self.ctl & !ctl::SUPPORTED;
-        let named = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
-                     does not have";
+        let expected = "a value of IA32_RTIT_CTL without TraceEn, ADDRn_CFG, output scheme and bits that user mode \
+                        does not have";
         check(
             "ctl",
-            format_args!("{unsupported:#x}"),
+            &format!("{unsupported:#x}"),
             unsupported == 0,
-            named,
+            expected,
         )?;
         let largest = 1 << 32;
         match self.output {
             Output::Stream => {}
-            Output::Circular(size) => between("circular", size, 128, largest)?,
-            Output::Stop(size) => between("stop", size, 1, largest)?,
+            Output::Circular(size) => check_range("circular", size, 128, largest)?,
+            Output::Stop(size) => check_range("stop", size, 1, largest)?,
         }
         self.parameters.check()?;
         self.time.check()
@@ -230,24 +230,27 @@ impl Settings {
 
 impl Parameters {
     fn check(&self) -> Result<(), Error> {
-        let capacity = self.tnt_form.capacity();
-        between("tnt_flush", self.tnt_flush.into(), 0, capacity.into())?;
-        let depth = self.ret_compression_depth.into();
-        between("ret_compression_depth", depth, 0, 64)?;
-        between("psb_delay", self.psb_delay, 0, 1 << 32)?;
-        between("cyc_max_bytes", self.cyc_max_bytes.into(), 2, 9)?;
-        let held = 7 * u64::from(self.cyc_max_bytes) - 2;
-        between(
+        check_range(
+            "tnt_flush",
+            self.tnt_flush,
+            0,
+            self.tnt_form.capacity().into(),
+        )?;
+        check_range("ret_compression_depth", self.ret_compression_depth, 0, 64)?;
+        check_range("psb_delay", self.psb_delay, 0, 1 << 32)?;
+        check_range("cyc_max_bytes", self.cyc_max_bytes, 2, 9)?;
+        let capacity = 7 * u64::from(self.cyc_max_bytes) - 2;
+        check_range(
             "cyc_counter_bits",
-            self.cyc_counter_bits.into(),
+            self.cyc_counter_bits,
             12,
-            held.min(64),
+            capacity.min(64),
         )?;
         let order = &self.psb_plus_order;
         let once = (0..6).all(|at| !order[at + 1..].contains(&order[at]));
         check(
             "psb_plus_order",
-            format_args!("{order:?}"),
+            &format!("{order:?}"),
             once,
             "each packet once",
         )
@@ -257,56 +260,39 @@ impl Parameters {
 impl TimeModel {
     fn check(&self) -> Result<(), Error> {
         let limit = u32::MAX.into();
-        between("cpi", self.cpi.into(), 1, limit)?;
-        between("tsc_start", self.tsc_start, 0, 1 << 57)?;
-        between("tsc_denominator", self.tsc_denominator.into(), 1, limit)?;
+        check_range("cpi", self.cpi, 1, limit)?;
+        check_range("tsc_start", self.tsc_start, 0, 1 << 57)?;
+        check_range("tsc_denominator", self.tsc_denominator, 1, limit)?;
         // TMA has 9 bits for ticks since a crystal clock.
         let most = (u64::from(self.tsc_denominator) << 9).min(limit);
-        between("tsc_numerator", self.tsc_numerator.into(), 1, most)?;
-        between(
-            "max_non_turbo_ratio",
-            self.max_non_turbo_ratio.into(),
-            1,
-            255,
-        )?;
-        between("core_ratio", self.core_ratio.into(), 1, 255)?;
+        check_range("tsc_numerator", self.tsc_numerator, 1, most)?;
+        check_range("max_non_turbo_ratio", self.max_non_turbo_ratio, 1, 255)?;
+        check_range("core_ratio", self.core_ratio, 1, 255)?;
         let crystal = u128::from(self.crystal_hz) * u128::from(self.tsc_numerator);
         let bus = u128::from(self.bus_hz) * u128::from(self.max_non_turbo_ratio);
         let nominal = bus * u128::from(self.tsc_denominator);
         // The bus frequency is nominal: real processors differ by up to 0.5 %.
         let agree = crystal.abs_diff(nominal) * 100 <= nominal && bus > 0;
-        check(
-            "crystal_hz",
-            format_args!("{}", self.crystal_hz),
-            agree,
-            "such that crystal and bus give one TSC",
-        )
+        let expected = "such that crystal and bus give one TSC";
+        check("crystal_hz", &self.crystal_hz.to_string(), agree, expected)
     }
 }
 
-fn between(name: &'static str, value: u64, low: u64, high: u64) -> Result<(), Error> {
+fn check_range(name: &str, value: impl Into<u64>, low: u64, high: u64) -> Result<(), Error> {
+    let value = value.into();
     let fits = (low..=high).contains(&value);
-    check(
-        name,
-        format_args!("{value}"),
-        fits,
-        &format!("{low} to {high}"),
-    )
+    check(name, &value.to_string(), fits, &format!("{low} to {high}"))
 }
 
-fn check(
-    name: &'static str,
-    value: std::fmt::Arguments<'_>,
-    fits: bool,
-    expected: &str,
-) -> Result<(), Error> {
+fn check(name: &str, value: &str, fits: bool, expected: &str) -> Result<(), Error> {
     if fits {
         return Ok(());
     }
+    let [name, value, expected] = [name, value, expected].map(String::from);
     Err(Error::Setting {
         name,
-        value: value.to_string(),
-        expected: expected.to_string(),
+        value,
+        expected,
     })
 }
 
@@ -321,52 +307,49 @@ impl Settings {
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
         let (time, parameters) = (&mut self.time, &mut self.parameters);
         match name {
-            "ctl" => self.ctl = parse_number("ctl", text)?,
-            "psb_cyc" => self.psb_cyc = parse_switch("psb_cyc", text)?,
-            "circular" => self.output = Output::Circular(parse_number("circular", text)?),
-            "stop" => self.output = Output::Stop(parse_number("stop", text)?),
-            "cpi" => time.cpi = parse_number("cpi", text)?,
-            "tsc_start" => time.tsc_start = parse_number("tsc_start", text)?,
-            "tsc_adjust" => time.tsc_adjust = parse_signed("tsc_adjust", text)?,
-            "crystal_hz" => time.crystal_hz = parse_number("crystal_hz", text)?,
-            "tsc_numerator" => time.tsc_numerator = parse_number("tsc_numerator", text)?,
-            "tsc_denominator" => time.tsc_denominator = parse_number("tsc_denominator", text)?,
-            "bus_hz" => time.bus_hz = parse_number("bus_hz", text)?,
+            "ctl" => self.ctl = parse_number(name, text)?,
+            "psb_cyc" => self.psb_cyc = parse_switch(name, text)?,
+            "circular" => self.output = Output::Circular(parse_number(name, text)?),
+            "stop" => self.output = Output::Stop(parse_number(name, text)?),
+            "cpi" => time.cpi = parse_number(name, text)?,
+            "tsc_start" => time.tsc_start = parse_number(name, text)?,
+            "tsc_adjust" => time.tsc_adjust = parse_signed(name, text)?,
+            "crystal_hz" => time.crystal_hz = parse_number(name, text)?,
+            "tsc_numerator" => time.tsc_numerator = parse_number(name, text)?,
+            "tsc_denominator" => time.tsc_denominator = parse_number(name, text)?,
+            "bus_hz" => time.bus_hz = parse_number(name, text)?,
             "max_non_turbo_ratio" => {
-                time.max_non_turbo_ratio = parse_number("max_non_turbo_ratio", text)?;
+                time.max_non_turbo_ratio = parse_number(name, text)?;
             }
-            "core_ratio" => time.core_ratio = parse_number("core_ratio", text)?,
-            "tnt_form" => parameters.tnt_form = parse_choice("tnt_form", text, TNT_FORMS)?,
-            "tnt_flush" => parameters.tnt_flush = parse_number("tnt_flush", text)?,
+            "core_ratio" => time.core_ratio = parse_number(name, text)?,
+            "tnt_form" => parameters.tnt_form = parse_choice(name, text, TNT_FORMS)?,
+            "tnt_flush" => parameters.tnt_flush = parse_number(name, text)?,
             "ip_compression" => {
-                parameters.ip_compression = parse_choice("ip_compression", text, IP_COMPRESSIONS)?;
+                parameters.ip_compression = parse_choice(name, text, IP_COMPRESSIONS)?;
             }
             "compress_after_psb" => {
-                parameters.compress_after_psb = parse_switch("compress_after_psb", text)?;
+                parameters.compress_after_psb = parse_switch(name, text)?;
             }
             "ret_compression_depth" => {
-                parameters.ret_compression_depth = parse_number("ret_compression_depth", text)?;
+                parameters.ret_compression_depth = parse_number(name, text)?;
             }
             "modeexec_suppress" => {
-                parameters.modeexec_suppress = parse_switch("modeexec_suppress", text)?;
+                parameters.modeexec_suppress = parse_switch(name, text)?;
             }
             "tracestop_pgd_ip" => {
                 let choices = &[("target", true), ("suppressed", false)];
-                parameters.tracestop_pgd_target = parse_choice("tracestop_pgd_ip", text, choices)?;
+                parameters.tracestop_pgd_target = parse_choice(name, text, choices)?;
             }
             "psb_on_enable_order" => {
-                parameters.psb_on_enable_order =
-                    parse_choice("psb_on_enable_order", text, PSB_ON_ENABLE_ORDERS)?;
+                parameters.psb_on_enable_order = parse_choice(name, text, PSB_ON_ENABLE_ORDERS)?;
             }
-            "psb_delay" => parameters.psb_delay = parse_number("psb_delay", text)?,
-            "psb_plus_order" => parameters.psb_plus_order = parse_psb_plus_order(text)?,
+            "psb_delay" => parameters.psb_delay = parse_number(name, text)?,
+            "psb_plus_order" => parameters.psb_plus_order = parse_psb_plus_order(name, text)?,
             "psb_counts_itself" => {
-                parameters.psb_counts_itself = parse_switch("psb_counts_itself", text)?;
+                parameters.psb_counts_itself = parse_switch(name, text)?;
             }
-            "cyc_counter_bits" => {
-                parameters.cyc_counter_bits = parse_number("cyc_counter_bits", text)?
-            }
-            "cyc_max_bytes" => parameters.cyc_max_bytes = parse_number("cyc_max_bytes", text)?,
+            "cyc_counter_bits" => parameters.cyc_counter_bits = parse_number(name, text)?,
+            "cyc_max_bytes" => parameters.cyc_max_bytes = parse_number(name, text)?,
             _ => return Err(Error::UnknownSetting(name.to_string())),
         }
         Ok(())
@@ -407,15 +390,16 @@ const SWITCHES: Choices<bool> = &[
     ("false", false),
 ];
 
-fn invalid_setting(name: &'static str, text: &str, expected: String) -> Error {
+fn invalid_setting(name: &str, text: &str, expected: String) -> Error {
+    let (name, value) = (name.to_string(), format!("{text:?}"));
     Error::Setting {
         name,
-        value: format!("{text:?}"),
+        value,
         expected,
     }
 }
 
-fn parse_number<T: TryFrom<u64>>(name: &'static str, text: &str) -> Result<T, Error> {
+fn parse_number<T: TryFrom<u64>>(name: &str, text: &str) -> Result<T, Error> {
     let value = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => u64::from_str(text).ok(),
@@ -426,20 +410,16 @@ fn parse_number<T: TryFrom<u64>>(name: &'static str, text: &str) -> Result<T, Er
         .ok_or_else(|| invalid_setting(name, text, expected()))
 }
 
-fn parse_signed(name: &'static str, text: &str) -> Result<i64, Error> {
+fn parse_signed(name: &str, text: &str) -> Result<i64, Error> {
     i64::from_str(text)
         .map_err(|_| invalid_setting(name, text, "a number of 64 bits with sign".into()))
 }
 
-fn parse_switch(name: &'static str, text: &str) -> Result<bool, Error> {
+fn parse_switch(name: &str, text: &str) -> Result<bool, Error> {
     parse_choice(name, &text.to_ascii_lowercase(), SWITCHES)
 }
 
-fn parse_choice<T: Copy>(
-    name: &'static str,
-    text: &str,
-    choices: &[(&str, T)],
-) -> Result<T, Error> {
+fn parse_choice<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T, Error> {
     let found = choices.iter().find(|(choice, _)| *choice == text);
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(choice, _)| *choice).collect();
@@ -447,11 +427,11 @@ fn parse_choice<T: Copy>(
     })
 }
 
-fn parse_psb_plus_order(text: &str) -> Result<[PsbPart; 6], Error> {
+fn parse_psb_plus_order(name: &str, text: &str) -> Result<[PsbPart; 6], Error> {
     let items: Result<Vec<_>, Error> = text
         .split(':')
-        .map(|item| parse_choice("psb_plus_order", item, PSB_PARTS))
+        .map(|item| parse_choice(name, item, PSB_PARTS))
         .collect();
-    let invalid = |_| invalid_setting("psb_plus_order", text, "six packets".into());
+    let invalid = |_| invalid_setting(name, text, "six packets".into());
     items?.try_into().map_err(invalid)
 }

@@ -1,10 +1,10 @@
 //! Enables and disables tracing, ends events, and emits PSB by byte count (sections 33.2.8.3 and 33.4.2.17); internal
-//! buffer overflow (33.3.8 and 33.4.2.16).
+//! buffer overflow (33.3.8 and 33.4.2.16); IP filtering and TraceStop ranges (33.2.5.3).
 //!
 //! PacketEn is derived from TriggerEn, ContextEn, FilterEn and BranchEn. `commit` ends each event: it is one comparison
-//! with `Unit::attention`, the buffer position at which anything else is due (a PSB, the end of a region).
+//! with `Unit::attention`, the buffer position at which a PSB is due or a region ends.
 
-use crate::address_ranges::AddressRange;
+use crate::error::Error;
 use crate::packet_bytes::OVF;
 use crate::saved_state::CoreState;
 use crate::settings::{Output, PsbOnEnable};
@@ -188,9 +188,7 @@ impl Unit {
             self.count_base -= size as i64;
         }
     }
-}
 
-impl Unit {
     /// Handles lost packets. The processor is now in user mode before the instruction at `ip`, or in the kernel.
     ///
     /// Emits OVF, preceded by a CYC, and followed by a FUP if PacketEn is 1. Pending TNT bits are lost, and compression
@@ -202,7 +200,7 @@ impl Unit {
         if !self.core.trigger_en {
             return;
         }
-        let mode_told = self.core.mode_sent;
+        let mode_known = self.core.mode_sent;
         self.core.tnt = 1;
         self.ret_stack.clear();
         self.core.last_ip_known = false;
@@ -212,14 +210,14 @@ impl Unit {
             self.buffer.put_packet(OVF);
             self.put_trace_stop();
         } else {
-            self.put_overflow_packets(mode_told);
+            self.put_overflow_packets(mode_known);
         }
         self.account_output();
         self.derive_packet_en();
         self.update_attention();
     }
 
-    fn put_overflow_packets(&mut self, mode_told: bool) {
+    fn put_overflow_packets(&mut self, mode_known: bool) {
         if self.config.cyc_en {
             self.core.cyc_due = self.core.cyc_base + self.config.cyc_gap;
         }
@@ -227,12 +225,89 @@ impl Unit {
         self.put_cyc_if_due();
         self.buffer.put_packet(OVF);
         let packet_en = self.core.packet_en;
-        self.core.mode_sent = packet_en && mode_told;
+        self.core.mode_sent = packet_en && mode_known;
         if packet_en {
             self.put_fup(self.core.ip);
-            if !mode_told {
+            if !mode_known {
                 self.put_counted_psb_plus();
             }
         }
+    }
+}
+
+/// The purpose of an address range (ADDRn_CFG, Table 33-6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeKind {
+    /// Code inside the range is traced.
+    FilterEn,
+    /// A branch into the range ends the trace.
+    TraceStop,
+}
+
+/// An address range; both ends belong to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddressRange {
+    pub kind: RangeKind,
+    pub first: u64,
+    pub last: u64,
+}
+
+/// The ranges in use.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct AddressRanges {
+    all: Vec<AddressRange>,
+    /// All ranges are within `size` bytes from here.
+    start: u64,
+    size: u64,
+}
+
+impl AddressRanges {
+    pub(crate) fn new(ranges: &[AddressRange]) -> Result<AddressRanges, Error> {
+        if ranges.len() > 4 {
+            return Err(Error::TooManyRanges(ranges.len()));
+        }
+        let start = ranges.iter().map(|range| range.first).min().unwrap_or(0);
+        let last = ranges.iter().map(|range| range.last).max().unwrap_or(0);
+        Ok(AddressRanges {
+            all: ranges.to_vec(),
+            start,
+            size: last.saturating_sub(start),
+        })
+    }
+
+    /// Returns true only if `ip` is in no range, by one comparison.
+    #[inline(always)]
+    pub(crate) fn is_far_from(&self, ip: u64) -> bool {
+        ip.wrapping_sub(self.start) > self.size
+    }
+
+    pub(crate) fn as_slice(&self) -> &[AddressRange] {
+        &self.all
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    pub(crate) fn has_filter(&self) -> bool {
+        self.all
+            .iter()
+            .any(|range| range.kind == RangeKind::FilterEn)
+    }
+
+    /// Returns FilterEn at `ip`. Without FilterEn ranges all code is inside (section 33.2.6.5).
+    pub(crate) fn filter_en(&self, ip: u64) -> bool {
+        !self.has_filter() || self.contains(RangeKind::FilterEn, ip)
+    }
+
+    /// Returns whether a branch or event that continues at `ip` meets the TraceStop condition.
+    pub(crate) fn is_trace_stop(&self, ip: u64) -> bool {
+        self.contains(RangeKind::TraceStop, ip)
+    }
+
+    fn contains(&self, kind: RangeKind, ip: u64) -> bool {
+        let inside =
+            |range: &AddressRange| range.kind == kind && (range.first..=range.last).contains(&ip);
+        self.all.iter().any(inside)
     }
 }

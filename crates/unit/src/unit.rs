@@ -2,13 +2,13 @@
 
 use std::io;
 
-use crate::address_ranges::{AddressRange, AddressRanges};
-use crate::clocks::Clocks;
 use crate::compression::{IpCompressionTable, ReturnStack};
 use crate::error::Error;
 use crate::packet_bytes::PacketBuffer;
 use crate::saved_state::{CoreState, SavedState, NEVER};
 use crate::settings::{ctl, Output, Parameters, Settings};
+use crate::timing::Clocks;
+use crate::tracing_control::{AddressRange, AddressRanges};
 
 /// Bytes beyond its size that a circular region collects before the oldest are dropped.
 const CIRCULAR_SLACK: u64 = 1 << 16;
@@ -277,10 +277,9 @@ impl Unit {
         self.ranges = ranges;
         self.next_ranges = next_ranges;
         self.ret_stack.clear();
-        state
-            .ret_stack
-            .iter()
-            .for_each(|ip| self.ret_stack.push(*ip));
+        for ip in &state.ret_stack {
+            self.ret_stack.push(*ip);
+        }
         self.buffer.keep_last(0);
         self.written_to = 0;
         self.count_base = state.core.packet_byte_count;
@@ -296,40 +295,27 @@ impl Unit {
         };
         let enabled = self.packet_en_of(core);
         let plain = enabled && self.would_have_plain_branches(&state.ranges);
-        valid(
-            "packet_en",
-            core.packet_en.into(),
-            core.packet_en == enabled,
-        )?;
+        let packet_en = core.packet_en;
+        valid("packet_en", packet_en.into(), packet_en == enabled)?;
         valid("plain", core.plain.into(), plain || !core.plain)?;
         let calls = state.ret_stack.len();
         let tnt = core.tnt >= 1 && core.tnt < self.config.tnt_full;
         valid("tnt", core.tnt, tnt && (core.packet_en || core.tnt == 1))?;
         valid("ret_stack", calls as u64, calls <= self.ret_stack.depth())?;
-        valid(
-            "cycle",
-            core.cycle,
-            core.cycle <= self.clocks.limit * self.clocks.cpi,
-        )?;
+        let last_cycle = self.clocks.limit * self.clocks.cpi;
+        valid("cycle", core.cycle, core.cycle <= last_cycle)?;
         valid("cyc_base", core.cyc_base, core.cyc_base <= core.cycle)?;
         let timed = core.trigger_en && self.config.mtc_en;
-        let next_mtc = if timed {
-            self.mtc_cycle(core.mtc_index)
-        } else {
-            NEVER
+        let next_mtc = match timed {
+            true => self.mtc_cycle(core.mtc_index),
+            false => NEVER,
         };
         valid("next_mtc", core.next_mtc, core.next_mtc == next_mtc)?;
-        valid(
-            "trigger_en",
-            1,
-            !core.trigger_en || (core.trace_en && !core.stopped),
-        )?;
+        let enabled = core.trace_en && !core.stopped;
+        valid("trigger_en", 1, enabled || !core.trigger_en)?;
         let count = core.packet_byte_count;
-        valid(
-            "packet_byte_count",
-            count as u64,
-            count.unsigned_abs() < 1 << 60,
-        )?;
+        let count_fits = count.unsigned_abs() < 1 << 60;
+        valid("packet_byte_count", count as u64, count_fits)?;
         let most = match self.config.output {
             Output::Stop(size) => size,
             Output::Stream | Output::Circular(_) => 1 << 60,

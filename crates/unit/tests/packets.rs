@@ -13,7 +13,7 @@ const PSB: [u8; 16] = [
 ///
 /// A case begins with a line that names the situation. `with` changes the settings: bits and fields of IA32_RTIT_CTL in
 /// capitals, other settings by name; `default` adds timing packets. The unit has begun to trace user code at `CODE`,
-/// unless `with new` says that tracing has not been enabled. Then come lines with events and, after `=>`, the packets
+/// unless `with new` leaves tracing disabled. Then come lines with events and, after `=>`, the packets
 /// that the unit has emitted since the last such line. Addresses are hexadecimal, relative to `CODE`, or absolute after
 /// `=`. `3x` repeats an event; `expect` checks the state.
 const CASES: &str = "
@@ -154,10 +154,10 @@ tnt_flush with mixed TNTs sends a short one
 a mixed TNT is long from seven bits on
     with tnt_form=mixed
     7x jcc 0 0 n, syscall => 02 A3 80 00 00 00 00 00 01
-a TraceStop range hides the target of a conditional branch where the setting says so
+a TraceStop range hides the target of a conditional branch with that setting
     with new tracestop_pgd_ip=suppressed
     ranges stop 800 8FF, start, discard, jcc 2 800 t => 01 02 83
-a TraceStop range hides the target of an indirect jump where the setting says so
+a TraceStop range hides the target of an indirect jump with that setting
     with new tracestop_pgd_ip=suppressed
     ranges stop 800 8FF, start, discard, ijmp 800 => 01 02 83
 branches inside a filter range are traced

@@ -73,7 +73,7 @@ fn classes_of_32_bit_instructions() {
 }
 
 #[test]
-fn what_a_tracer_needs_to_know() {
+fn properties_that_a_tracer_needs() {
     assert!(at(&[0xf3, 0xa4], Mode::Bits64).repeats);
     assert!(at(&[0xf2, 0xae], Mode::Bits64).repeats);
     assert!(!at(&[0xa4], Mode::Bits64).repeats);
@@ -166,7 +166,7 @@ fn text_is_in_intel_syntax() {
 }
 
 #[test]
-fn no_bytes_can_trip_it() {
+fn any_bytes_are_decoded_without_a_panic() {
     let mut state = 0x1234_5678_9abc_def1u64;
     for _ in 0..200_000 {
         state ^= state << 13;

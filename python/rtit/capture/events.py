@@ -134,7 +134,7 @@ EventBatch = tuple[bytes, Sequence[bytes]]
 
 
 class CaptureEvent(NamedTuple):
-    """One record, with its blob (empty if it has none) in the place of its index."""
+    """One record, with its blob (empty if it has none) instead of the blob's index."""
 
     kind: EventKind
     flags: int

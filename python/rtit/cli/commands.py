@@ -88,9 +88,7 @@ def configure(parser: CommandParser, name: str) -> None:
     load_command(name).add_arguments(parser)
 
 
-def add_all_commands(
-    parser: argparse.ArgumentParser,
-) -> argparse._SubParsersAction[CommandParser]:
+def add_all_commands(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[CommandParser]:
     """Add every command with its options, for tools that want the whole command line at once."""
     commands = parser.add_subparsers(dest="command", parser_class=CommandParser)
     for name, command in COMMANDS.items():

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.cli.parser import CommandParser
-from rtit.errors import PerfDataError, UsageError
+from rtit.errors import PerfDataError, RtitError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from rtit.image import Image, KernelFiles
-    from rtit.trace import Selection, SpaceKey, Start, Trace
+    from rtit.trace import Selection, SpaceKey, Start, Stream, Trace
     from rtit.trace.time.guest_time import GuestTsc
 
 
@@ -186,6 +186,15 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-i", "--input", metavar="FILE", help="The same, as perf spells it", dest="input"
     )
+
+
+def stream_errata(stream: Stream) -> tuple[str, ...]:
+    """Return the errata of the recorded processor, () if it is unknown."""
+    from rtit.registers.errata import errata_of
+
+    settings = stream.settings
+    cpu = None if isinstance(settings, RtitError) else settings.cpu
+    return errata_of(*cpu[:2]) if cpu is not None else ()
 
 
 def add_images(parser: CommandParser) -> None:
@@ -454,11 +463,16 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
     add_flag(group, "--noretcomp", "The trace was made with DisRETC")
 
 
-def add_numbers(group: argparse._ArgumentGroup) -> None:
-    """Declare the numbers that time depends on."""
+def add_clock(group: argparse._ArgumentGroup) -> None:
+    """Declare the settings of the clocks."""
     add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
     add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
     add_value(group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal")
+
+
+def add_numbers(group: argparse._ArgumentGroup) -> None:
+    """Declare the settings of the clocks, and a time near the beginning."""
+    add_clock(group)
     add_value(
         group,
         "--start-time",

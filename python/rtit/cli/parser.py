@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,29 +22,16 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Wraps each line of an option's help at the width of the terminal, or at 100 columns."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        layout = {"width": _width(), "max_help_position": _HELP_COLUMN}
+        import shutil
+
+        width = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
+        layout = {"width": width, "max_help_position": _HELP_COLUMN}
         super().__init__(*args, **{**layout, **kwargs})
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         import textwrap
 
         return [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
-
-
-@cache
-def _width() -> int:
-    """Return the width of help: of COLUMNS, the terminal, or 100 columns, whichever is known.
-
-    argparse would load all compressors to ask for it.
-    """
-    given = os.environ.get("COLUMNS", "")
-    columns = int(given) if given.isascii() and given.isdecimal() else 0
-    if not columns:
-        try:
-            columns = os.get_terminal_size().columns
-        except OSError:
-            columns = 0
-    return min(columns or _WIDEST, _WIDEST)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -114,14 +114,14 @@ def wait_for_program(
     session: RecordingSession,
     signals: set[signal.Signals],
     *,
-    patient: bool,
+    forward_first: bool,
     update: Callable[[RecordingSession], None] = lambda session: None,
 ) -> bool:
     """Run the session to its end; return whether SIGINT, SIGTERM or SIGHUP came.
 
     `signals` are blocked; this function handles them. The second of the three ends the session, or
-    the first unless `patient`. The first is forwarded to the program, except for a Ctrl-C, which
-    the terminal sends to the program itself. SIGUSR2 writes a snapshot.
+    the first unless `forward_first`. The first is forwarded to the program, except for a Ctrl-C,
+    which the terminal sends to the program itself. SIGUSR2 writes a snapshot.
     """
     received = 0
     while session.step(timeout=0.1):
@@ -132,7 +132,7 @@ def wait_for_program(
                 session.snapshot()
                 continue
             received += 1
-            if received > 1 or not patient:
+            if received > 1 or not forward_first:
                 session.kill()
             elif info.si_code <= 0:
                 session.signal(info.si_signo)

@@ -162,13 +162,11 @@ _END_KINDS = {
 
 
 class CountAccumulator:
-    """Adds up the counts of processes. `places`: maximum number of addresses, 0 for the default
-    maximum.
-    """
+    """Adds up the counts of processes, for at most `max_counters` addresses (0: the default)."""
 
-    def __init__(self, places: int = 0) -> None:
+    def __init__(self, max_counters: int = 0) -> None:
         self._files = Files()
-        self._builder = ProfileBuilder(self._files, places)
+        self._builder = ProfileBuilder(self._files, max_counters)
         self._transfers: Counter[End] = Counter()
         self._losses = Losses()
         self._instructions = 0

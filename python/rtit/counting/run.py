@@ -52,8 +52,8 @@ class CountingRun:
     Leaving the context early kills it.
 
     Under QEMU no trace is made. Single steps record one, into a temporary folder. With `where`
-    False the functions and files of the instructions are not needed: that takes less
-    time. `places` is as for `rtit.Trace`. Raises UsageError if it is out of range.
+    False the functions and files of the instructions are not needed: that takes less time.
+    `max_counters` is as for `rtit.Trace`. Raises UsageError if it is out of range.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class CountingRun:
         choice: BackendChoice | None = None,
         *,
         where: bool = True,
-        places: int = 0,
+        max_counters: int = 0,
     ) -> None:
-        if places:
+        if max_counters:
             from rtit.trace.recording.settings import Settings, check_settings
 
-            check_settings(Settings(max_counters=places))
+            check_settings(Settings(max_counters=max_counters))
         self._choice = choice or choose_counting_backend(request)
         self._where = where
-        self._places = places
+        self._max_counters = max_counters
         self._sums = ProgramTotals()
         self._counts: CountAccumulator | None = None
         self._files = ExitStack()
@@ -143,7 +143,7 @@ class CountingRun:
         from rtit.trace import Trace
 
         recording = self._session.finish()
-        with Trace(recording.path, max_counters=self._places) as trace:
+        with Trace(recording.path, max_counters=self._max_counters) as trace:
             found = decoded(trace, trace.streams)
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
@@ -153,7 +153,7 @@ class CountingRun:
         from rtit.counting.profile import CountAccumulator, read_process_counts
 
         found = read_process_counts(file)
-        self._counts = self._counts or CountAccumulator(self._places)
+        self._counts = self._counts or CountAccumulator(self._max_counters)
         self._counts.add(found)
         return found.threads
 
@@ -177,19 +177,19 @@ def stat(
     backend: str = "auto",
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
-    places: int = 0,
+    max_counters: int = 0,
 ) -> CountedRun:
     """Run a program and count what it executes, with its threads and all that it starts.
 
     `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
     ours, as is `cwd`). `backend` is `qemu`, `ptrace` (single steps), or `auto`. The counts are
-    those that `rtit stat` finds in a recording of the same run; so many `places` have counts of
-    their own, 4,194,304 by default. An exception (KeyboardInterrupt
-    among them) kills the program. Raises UsageError for wrong options, RecordError if the program
-    cannot be started (`exit_code` 125, 126, 127).
+    those that `rtit stat` finds in a recording of the same run; `max_counters` is the number of
+    addresses with counts of their own (0: 4,194,304). An exception (also KeyboardInterrupt) kills
+    the program. Raises UsageError for wrong options, RecordError if the program cannot be started
+    (`exit_code` 125, 126, 127).
     """
     request = RecordRequest(argv, backend=backend, env=env, cwd=cwd)
-    with CountingRun(request, places=places) as counting:
+    with CountingRun(request, max_counters=max_counters) as counting:
         while counting.session.step(timeout=0.2):
             pass
         return counting.finish()

@@ -30,7 +30,7 @@ def _empty() -> _Offsets:
 
 @dataclass(slots=True, eq=False)
 class FileCoverage:
-    """What ran of a file, by file offset, as sorted columns.
+    """Executed code of a file, by file offset, as sorted columns.
 
     * Instructions: `offset`, `length` in bytes, `count`.
     * Transfers within the file, and conditional branches that were not taken: `source`, `target`,
@@ -76,9 +76,9 @@ class FileCoverage:
             (self.source, self.target, self.transfer_count),
             (branches.source, branches.target, branches.count),
         )
-        stretches = ExecutedRanges(binary)
-        ends = binary.offset[stretches.last] + binary.length[stretches.last]
-        blocks = binary.offset[stretches.first], ends, stretches.count
+        ranges = ExecutedRanges(binary)
+        ends = binary.offset[ranges.last] + binary.length[ranges.last]
+        blocks = binary.offset[ranges.first], ends, ranges.count
         self.range_start, self.range_end, _ = _sum_rows(
             (self.range_start, self.range_end, self.range_start), blocks
         )
@@ -111,7 +111,7 @@ class FileCoverage:
 
 @dataclass(slots=True)
 class Coverage:
-    """What ran, by file, in the order in which files were added."""
+    """Executed code by file, in the order in which files were added."""
 
     files: list[FileCoverage] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtit.errors import ImageError
-from rtit.image import KERNEL_START, has_file, read_elf_headers
+from rtit.image import KERNEL_START, has_file
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rtit.image import FileSymbols, Function, Mapping
     from rtit.trace import Trace
@@ -50,10 +49,7 @@ class RecordedFile:
     @property
     def is_program(self) -> bool:
         """Whether the ELF header says that the file is a program."""
-        try:
-            return self.symbols is not None and read_elf_headers(self.symbols.elf.path).is_program
-        except (ImageError, OSError):
-            return False
+        return self.symbols is not None and self.symbols.elf.is_program
 
 
 @dataclass(eq=False)
@@ -196,9 +192,14 @@ class BuildMatching:
             for side in self.files
         )
         found: list[MatchedFiles] = []
-        for same in (_same_path, _same_name, _both_programs):
+        criteria: tuple[Callable[[RecordedFile, RecordedFile], bool], ...] = (
+            lambda one, other: one.path == other.path,
+            lambda one, other: one.name == other.name,
+            lambda one, other: one.is_program and other.is_program,
+        )
+        for is_pair in criteria:
             for one in [*left]:
-                others = [each for each in right if same(one, each)]
+                others = [each for each in right if is_pair(one, each)]
                 if len(others) == 1:
                     found.append(MatchedFiles(one, others[0]))
                     left.remove(one)
@@ -237,18 +238,6 @@ class BuildMatching:
                     builds[row] = None
             keys.append(self._numbers.setdefault(key, len(self._numbers)))
         return np.array([*keys, -1], np.int64), builds
-
-
-def _same_path(one: RecordedFile, other: RecordedFile) -> bool:
-    return one.path == other.path
-
-
-def _same_name(one: RecordedFile, other: RecordedFile) -> bool:
-    return one.name == other.name
-
-
-def _both_programs(one: RecordedFile, other: RecordedFile) -> bool:
-    return one.is_program and other.is_program
 
 
 def _is_loader(file: RecordedFile) -> bool:

@@ -20,10 +20,8 @@ from rtit.profile.tables import taken_branches
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rtit.profile.calls import CodeLocation
-    from rtit.profile.tables import Binary, Profile
+    from rtit.profile.tables import Profile
     from rtit.trace import Stream, Trace
 
 Function = tuple[str, str]
@@ -78,13 +76,12 @@ def count_functions(profile: Profile) -> FunctionCounts:
         sources = function_names(binary, edges.source)
         for number in {*edges.target_binary.tolist()}:
             mask = edges.target_binary == number
-            targets = _target_names(binaries.get(number), edges.target[mask])
-            rows = zip(
-                [sources[row] for row in mask.nonzero()[0].tolist()],
-                targets,
-                edges.count[mask].tolist(),
-                strict=True,
-            )
+            offsets, binary_called = edges.target[mask], binaries.get(number)
+            targets = [("", "")] * len(offsets)
+            if binary_called is not None:
+                targets = function_names(binary_called, offsets)
+            callers = [sources[row] for row in mask.nonzero()[0].tolist()]
+            rows = zip(callers, targets, edges.count[mask].tolist(), strict=True)
             for source, target, count in rows:
                 calls[source, target] += count
     return FunctionCounts(instructions, calls)
@@ -94,16 +91,12 @@ def list_changes(
     left: Counter[tuple[Function, ...]], right: Counter[tuple[Function, ...]]
 ) -> list[CountChange]:
     """Return the counts that differ, the largest differences first."""
-    profile = [
+    changes = [
         CountChange(what, left[what], right[what])
         for what in left.keys() | right.keys()
         if left[what] != right[what]
     ]
-    return sorted(profile, key=lambda each: (-abs(each.left - each.right), each.what))
-
-
-def _target_names(binary: Binary | None, offsets: NDArray[np.uint64]) -> list[Function]:
-    return [("", "")] * len(offsets) if binary is None else function_names(binary, offsets)
+    return sorted(changes, key=lambda each: (-abs(each.left - each.right), each.what))
 
 
 class CallTree:
@@ -147,17 +140,16 @@ class CallTree:
         A context that only one recording has counts with all its callees; any other without them.
         """
         subtree_sums = [self._subtree_sums(each) for each in (left, right)]
-        profile = []
+        changes = []
         for number, (parent, _) in enumerate(self._nodes[1:], 1):
             sums = [each[number] for each in subtree_sums]
             if not all(sums):
                 if any(sums) and (not parent or all(each[parent] for each in subtree_sums)):
-                    profile.append(CountChange(self._call_path(number), *sums))
+                    changes.append(CountChange(self._call_path(number), *sums))
             elif left.get(number, 0) != right.get(number, 0):
-                profile.append(
-                    CountChange(self._call_path(number), left.get(number, 0), right.get(number, 0))
-                )
-        return sorted(profile, key=lambda each: (-abs(each.left - each.right), each.what))
+                counts = left.get(number, 0), right.get(number, 0)
+                changes.append(CountChange(self._call_path(number), *counts))
+        return sorted(changes, key=lambda each: (-abs(each.left - each.right), each.what))
 
     def _node_number(self, parent_node: int, function: Function) -> int:
         key = parent_node, function
@@ -173,11 +165,11 @@ class CallTree:
         return sums
 
     def _call_path(self, number: int) -> tuple[Function, ...]:
-        profile = []
+        functions = []
         while number:
             number, function = self._nodes[number]
-            profile.append(function)
-        return tuple(reversed(profile))
+            functions.append(function)
+        return tuple(reversed(functions))
 
     @staticmethod
     def _name_locations(

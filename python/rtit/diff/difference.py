@@ -139,11 +139,7 @@ def format_difference(found: Difference, top: int = DEFAULT_TOP) -> Iterator[str
 
 def difference_json(found: Difference) -> dict[str, Any]:
     """Return all of a difference as a JSON object."""
-    return {
-        "identical": found.identical,
-        "instructions": found.instructions,
-        **asdict(found),
-    }
+    return {"identical": found.identical, "instructions": found.instructions, **asdict(found)}
 
 
 def _format_thread(thread: ThreadDifference) -> Iterator[str]:

@@ -364,7 +364,7 @@ def compare_paths(
         deque(maxlen=MAX_KEPT_RUNS),
         deque(maxlen=MAX_KEPT_RUNS),
     )
-    divergence = later = None
+    divergence = log = None
     examined = 0
     while True:
         count = min(left.available(), right.available())
@@ -373,35 +373,35 @@ def compare_paths(
             instructions, runs = left.advance(same)
             before[0].extend(runs)
             before[1].extend(right.advance(same)[1])
-            if later is None:
+            if log is None:
                 equal += instructions
             else:
-                later.instructions += instructions
+                log.instructions += instructions
         if same == count and count:
             continue
         after = left.peek_runs(steps), right.peek_runs(steps)
         if not any(after):
-            return equal, divergence, later
+            return equal, divergence, log
         shared = _common_instructions(left, right)
-        if later is None:
+        if log is None:
             divergence = Divergence((list(before[0]), list(before[1])), after, shared)
             equal += shared
-            later = DivergenceLog()
+            log = DivergenceLog()
         else:
-            later.instructions += shared
-        later.add(*_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared))
+            log.instructions += shared
+        log.add(*_divergence_point(before[0], (left.peek_runs(2), right.peek_runs(2)), shared))
         gap, more = _find_gap(left, right, min_match)
         examined += more
-        later.whole = gap is not None
+        log.whole = gap is not None
         if gap is not None:
             passed = [path.advance(rows)[0] for path, rows in zip((left, right), gap, strict=True)]
             less = shared if all(gap) else 0
-            later.instructions -= shared - less
-            alone = zip(later.alone, passed, strict=True)
-            later.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
-            later.whole = examined < _MAX_LOOKAHEAD and later.divergences < _MAX_DIVERGENCES
-        if not later.whole:
-            return equal, divergence, later
+            log.instructions -= shared - less
+            alone = zip(log.alone, passed, strict=True)
+            log.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
+            log.whole = examined < _MAX_LOOKAHEAD and log.divergences < _MAX_DIVERGENCES
+        if not log.whole:
+            return equal, divergence, log
 
 
 def _divergence_point(

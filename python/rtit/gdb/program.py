@@ -10,9 +10,13 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
-from rtit.image import ElfHeaders, Image, Images, Mapping, has_file, read_elf_headers
+from rtit.image import Image, Images, Mapping, has_file, load_bias, open_program_file
+
+if TYPE_CHECKING:
+    from rtit._core import ElfFile
 
 _ADDRESS_SPACE = 1 << 64
 _PAGE = 4096
@@ -30,7 +34,7 @@ class LoadedFile:
 
     recorded_path: str
     path: str
-    headers: ElfHeaders
+    headers: ElfFile
     bias: int
 
     def address_of(self, address: int) -> int:
@@ -59,11 +63,12 @@ class Program:
         known = images.files.symbols(mapping.path, mapping.build_id)
         path = known.elf.path if known is not None else Path(images.files.local_path(mapping.path))
         try:
-            headers = read_elf_headers(path)
+            headers = open_program_file(path)
         except (ImageError, OSError, ValueError) as error:
             self.problems.append(f"{mapping.path}: {error}")
             return
-        bias = headers.bias(mapping.offset, mapping.end - mapping.start, mapping.start)
+        size = mapping.end - mapping.start
+        bias = load_bias(headers, mapping.offset, size, mapping.start)
         if bias is not None:
             loaded = LoadedFile(mapping.path, os.path.realpath(path), headers, bias)
             found.setdefault((loaded.path, bias), loaded)
@@ -84,9 +89,10 @@ class Program:
         if self.main is not None:
             headers = self.main.headers
             entries.append((_AT_ENTRY, self.main.address_of(headers.entry)))
-            if headers.table:
-                table = self.main.address_of(headers.table)
-                entries += [(_AT_PHDR, table), (_AT_PHENT, 56), (_AT_PHNUM, headers.count)]
+            table, count = headers.program_headers
+            if table:
+                table = self.main.address_of(table)
+                entries += [(_AT_PHDR, table), (_AT_PHENT, 56), (_AT_PHNUM, count)]
             loader = next((each for each in self.libraries if _is_loader(each)), None)
             if loader is not None:
                 entries.append((_AT_BASE, loader.bias % _ADDRESS_SPACE))
@@ -107,14 +113,14 @@ class Program:
         if code := self._image.read(address, size):
             return code
         for each in self.files:
-            for segment in each.headers.segments:
+            for offset, start, file_size, _, flags in each.headers.segments:
                 # the kernel maps whole pages of the file
-                before = segment.address % _PAGE
-                at = (address - each.address_of(segment.address) + before) % _ADDRESS_SPACE
-                if segment.flags & _WRITABLE or at >= before + segment.size:
+                before = start % _PAGE
+                at = (address - each.address_of(start) + before) % _ADDRESS_SPACE
+                if flags & _WRITABLE or at >= before + file_size:
                     continue
-                size = min(size, before + segment.size - at)
-                return _read_file(each.path, segment.offset - before + at, size)
+                size = min(size, before + file_size - at)
+                return _read_file(each.path, offset - before + at, size)
         return b""
 
 

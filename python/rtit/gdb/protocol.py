@@ -288,19 +288,12 @@ _HANDLERS: tuple[tuple[bytes, Callable[[GdbSession, bytes], bytes | None]], ...]
     (b"g", GdbSession._read_registers),
     (b"p", GdbSession._read_register),
     (b"m", GdbSession._read_memory),
-    (b"G", GdbSession._refuse_write),
-    (b"P", GdbSession._refuse_write),
-    (b"M", GdbSession._refuse_write),
-    (b"X", GdbSession._refuse_write),
-    (b"Z", GdbSession._accept),
-    (b"z", GdbSession._accept),
+    *((letter, GdbSession._refuse_write) for letter in (b"G", b"P", b"M", b"X")),
+    *((letter, GdbSession._accept) for letter in (b"Z", b"z")),
     (b"vKill", GdbSession._detach),
     (b"D", GdbSession._detach),
     (b"k", GdbSession._kill),
-    (b"c", GdbSession._reply_end_of_replay),
-    (b"C", GdbSession._reply_end_of_replay),
-    (b"s", GdbSession._reply_end_of_replay),
-    (b"S", GdbSession._reply_end_of_replay),
+    *((letter, GdbSession._reply_end_of_replay) for letter in (b"c", b"C", b"s", b"S")),
 )
 """Handlers by prefix of the packet; the first match applies."""
 

@@ -36,7 +36,7 @@ _CORE_FEATURE = (
 _LINUX_FEATURE = (("orig_rax", 64, "int"),)
 
 _LIBIPT_MODELS = frozenset(
-    bytes.fromhex("3d474e4f55565c5e5f666a6c7a7d7e868c8d8e8f96979a9c9ea5a6a7a8bf"),
+    bytes.fromhex("3d474e4f55565c5e5f666a6c7a7d7e868c8d8e8f96979a9c9ea5a6a7a8bf")
 )
 """Models of family 6 with errata that libipt 2.0 knows (`pt_cpu_errata`). gdb does not decode for
 any other model.
@@ -112,7 +112,7 @@ def block_trace(path: ThreadPath, pc: int | None, *, is_contiguous: bool) -> str
     """Return a branch trace of instruction runs, the last first, up to the instruction at `pc`.
 
     The instruction at `pc` did not execute; with `is_contiguous` it follows the last one in memory.
-    A block that ends before it begins marks a gap.
+    A block that ends before it begins shows a gap.
     """
     return "".join(
         [

@@ -22,11 +22,8 @@ def open_listener(address: str) -> socket.socket:
     if not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"the address to listen at is [HOST:]PORT, not {address!r}")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    return socket.create_server((host, int(port)), family=_address_family(host))
-
-
-def _address_family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, int(port)), family=family)
 
 
 def accept_connection(

@@ -201,8 +201,8 @@ class Target:
             ending = f", to {escape_control_characters(fault.ending)}"
         else:
             signal_text = escape_control_characters(fault.ending)
-            ending = f"; {signal_text} came later, and what led there was not traced"
-        reason = ", as blocks: its packets are not of it alone"
+            ending = f"; {signal_text} followed, and the code before it was not traced"
+        reason = ", as blocks: its packets are mixed with those of other threads"
         if sends_packets or self._trace_format == "bts":
             reason = ""
         name = f" ({escape_control_characters(self.name(tid))})" if self.name(tid) else ""

@@ -94,13 +94,13 @@ class ThreadPath:
 
     @property
     def gaps(self) -> int:
-        """Number of places at which execution may be missing."""
+        """Number of rows after which execution may be missing."""
         return int(self.gap_after[:-1].sum()) + self._ends_with_gap
 
     def packets(self) -> bytes:
         """Return the packets from `sync_point` on."""
         if self.sync_point is None:
-            raise RtitError("the packets of this thread cannot be given alone")
+            raise RtitError("the packets of this thread are mixed with those of others")
         found, at = [], 0
         for chunk in self.streams[0].chunks():
             if at + len(chunk) > self.sync_point.offset:

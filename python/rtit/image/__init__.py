@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.image.files import (
-    ElfHeaders,
-    ElfSegment,
     Files,
     PackedFile,
     UnusableFile,
-    read_elf_headers,
+    load_bias,
+    open_program_file,
 )
 from rtit.image.image import Image, MappingLookup
 from rtit.image.images import Images
@@ -37,8 +36,6 @@ __all__ = [
     "GUEST_KERNEL_PID",
     "KERNEL_PID",
     "KERNEL_START",
-    "ElfHeaders",
-    "ElfSegment",
     "FileSymbols",
     "Files",
     "Function",
@@ -59,6 +56,7 @@ __all__ = [
     "guest_path",
     "guest_process_pid",
     "has_file",
+    "load_bias",
     "machine_of",
-    "read_elf_headers",
+    "open_program_file",
 ]

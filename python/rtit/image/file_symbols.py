@@ -6,8 +6,6 @@ functions are kept by file offset: a mapping turns an address into an offset by 
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from os import PathLike
 
-    from rtit._core import ElfFile
+    from rtit._core import Column, ElfFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class FileSymbols:
         return found
 
     @cached_property
-    def _columns(self) -> tuple[bytes, bytes, bytes, bytes]:
+    def _columns(self) -> tuple[Column, Column, Column, Column]:
         return self.native.columns()
 
     @cached_property
@@ -76,7 +74,7 @@ class FileSymbols:
         """The offsets of `functions`, as a NumPy array of uint64."""
         import numpy as np
 
-        return np.array(_column(self._columns[0]), dtype=np.uint64)
+        return np.asarray(self._columns[0])
 
     def name(self, index: int) -> str:
         """Return the name of `functions[index]`, without building the list."""
@@ -85,15 +83,15 @@ class FileSymbols:
     @property
     def bindings(self) -> bytes:
         """The bindings of `functions`, one character each."""
-        return self._columns[3]
+        return bytes(self._columns[3])
 
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, ordered by offset; of several at one offset the best name is first."""
-        offsets, sizes, addresses, bindings = self._columns
-        columns = _column(offsets), _column(sizes), _column(addresses), bindings.decode()
+        rows = zip(*self._columns, strict=True)
         return [
-            Function(self.name(index), *row) for index, row in enumerate(zip(*columns, strict=True))
+            Function(self.name(index), offset, size, address, chr(binding))
+            for index, (offset, size, address, binding) in enumerate(rows)
         ]
 
     def address(self, offset: int) -> int:
@@ -152,25 +150,12 @@ class FileSymbols:
         return list(self._by_name)
 
     @cached_property
-    def owned_ranges(self) -> tuple[array[int], array[int], array[int]]:
+    def owned_columns(self) -> tuple[Any, Any, Any]:
         """Disjoint ranges of file offsets, each of one function, sorted.
 
-        The columns are start, end and index into `functions`.
+        The columns are start, end and index into `functions`, as NumPy arrays of uint64.
         """
-        starts, ends, owners = map(_column, self.native.owned())
-        return starts, ends, owners
-
-    @cached_property
-    def owned_columns(self) -> tuple[Any, Any, Any]:
-        """`owned_ranges` as three NumPy arrays of uint64."""
         import numpy as np
 
-        starts, ends, owners = (np.array(column, dtype=np.uint64) for column in self.owned_ranges)
+        starts, ends, owners = map(np.asarray, self.native.owned())
         return starts, ends, owners
-
-
-def _column(data: bytes) -> array[int]:
-    column = array("Q", data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column

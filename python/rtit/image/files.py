@@ -5,15 +5,14 @@ cache, in the pack that comes with the recording, and on debuginfod servers. It 
 that is certainly the recorded one: by build id, else by modification time. Reads are bounded, as a
 file can be anything: mostly a hole, a device, or a link out of a guest's file system.
 
-The module also has `read_elf_headers`, the load headers of an ELF file for debuggers, and
-`CurrentVdso`, the vDSO of this process as a file.
+The module also has `load_bias`, which says how far an ELF file was moved, and `CurrentVdso`, the
+vDSO of this process as a file.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import struct
 import weakref
 from collections.abc import Iterator, Mapping
 from collections.abc import Mapping as Table
@@ -33,105 +32,28 @@ if TYPE_CHECKING:
 
 
 PAGE = 4096
-_HEADER = struct.Struct("<4sBBB9xHHIQQQIHHH")
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-_MAX_SEGMENTS = 65536 // _SEGMENT.size
-"""The kernel takes no more than 64 KiB of program headers."""
-_LOAD, _DYNAMIC, _INTERP = 1, 2, 3
-_EXECUTABLE_KIND = 2
-_FLAGS_1, _PIE = 0x6FFFFFFB, 0x08000000
-_MAX_DYNAMIC = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class ElfSegment:
-    """A loaded segment: `size` bytes of the file from `offset` on are at `address`, followed by
-    zeros up to `memory` bytes. `flags`: 1 executable, 2 writable, 4 readable.
+def open_program_file(path: str | os.PathLike[str]) -> ElfFile:
+    """Return a 64-bit ELF file, for debuggers. Raises ImageError."""
+    from rtit._core import ElfFile
+
+    elf = ElfFile(path)
+    if elf.bits != 64:
+        raise ImageError("not a 64-bit ELF file", source=os.fspath(path))
+    return elf
+
+
+def load_bias(elf: ElfFile, offset: int, size: int, start: int) -> int | None:
+    """Return how far a file was moved, if `size` bytes from `offset` on are mapped at `start`.
+
+    None if the range has no code.
     """
-
-    offset: int
-    address: int
-    size: int
-    memory: int
-    flags: int
-
-
-@dataclass(frozen=True, slots=True)
-class ElfHeaders:
-    """The headers of an ELF file that say how it is loaded. Addresses are those in the file.
-
-    `table` is the address of the program headers, 0 if they are not loaded; there are `count` of 56
-    bytes each. `dynamic` is the address of the dynamic section, 0 without one. `is_program`: the
-    file declares itself a program, not a library; `has_loader`: it names an interpreter.
-    """
-
-    entry: int
-    table: int
-    count: int
-    dynamic: int
-    is_program: bool
-    has_loader: bool
-    segments: tuple[ElfSegment, ...]
-
-    def bias(self, offset: int, size: int, start: int) -> int | None:
-        """Return how far the file was moved, if `size` bytes from `offset` on are mapped at
-        `start`.
-
-        None if the range has no code.
-        """
-        for each in self.segments:
-            begin = each.offset & -PAGE
-            if each.flags & 1 and begin < offset + size and offset < each.offset + each.size:
-                return start - offset + each.offset - each.address
-        return None
-
-
-def read_elf_headers(path: str | os.PathLike[str]) -> ElfHeaders:
-    """Return the headers of a 64-bit little-endian ELF file. Raises ImageError, OSError."""
-    source = os.fspath(path)
-    with Path(path).open("rb") as file:
-
-        def part(offset: int, size: int) -> bytes:
-            if offset >= os.fstat(file.fileno()).st_size:
-                return b""
-            file.seek(offset)
-            return file.read(size)
-
-        head = part(0, _HEADER.size)
-        if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
-            raise ImageError("not a 64-bit little-endian ELF file", source=source)
-        (*_, kind, _machine, _version, entry, at, _, _, _, size, count) = _HEADER.unpack(head)
-        if size != _SEGMENT.size or count > _MAX_SEGMENTS:
-            raise ImageError("bad program headers", source=source, offset=54, value=count)
-        table = part(at, count * size)
-        if len(table) < count * size:
-            raise ImageError("the program headers are cut off", source=source, offset=at)
-        rows = list(_SEGMENT.iter_unpack(table))
-        segments = tuple(
-            ElfSegment(offset, address, length, memory, flags)
-            for kind_, flags, offset, address, _, length, memory, _ in rows
-            if kind_ == _LOAD
-        )
-        dynamic = next((row for row in rows if row[0] == _DYNAMIC), None)
-        flags_1 = 0
-        if dynamic is not None:
-            entries = part(dynamic[2], min(dynamic[5], _MAX_DYNAMIC))
-            pairs = struct.iter_unpack("<QQ", entries[: len(entries) & -16])
-            flags_1 = next((value for tag, value in pairs if tag == _FLAGS_1), 0)
-    loaded = [
-        each.address + at - each.offset
-        for each in segments
-        if each.offset <= at and at + count * size <= each.offset + each.size
-    ]
-    return ElfHeaders(
-        entry=entry,
-        table=loaded[0] if loaded else 0,
-        count=count,
-        dynamic=dynamic[3] if dynamic is not None else 0,
-        is_program=kind == _EXECUTABLE_KIND or bool(flags_1 & _PIE),
-        has_loader=any(row[0] == _INTERP for row in rows),
-        segments=segments,
-    )
+    for code_offset, address, code_size, _, flags in elf.segments:
+        begin = code_offset & -PAGE
+        if flags & 1 and begin < offset + size and offset < code_offset + code_size:
+            return start - offset + code_offset - address
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +124,6 @@ def _read_current_vdso() -> bytes | None:
     return None
 
 
-_PAGE = 4096
 _MAX_CODE = 1 << 30
 """Bytes of code of all files together."""
 _MAX_SPARSENESS = 16
@@ -487,7 +408,7 @@ class Files:
         return None
 
     def _read(self, path: str, file: _File, offset: int, size: int) -> Code:
-        if offset + size > -(-file.size // _PAGE) * _PAGE:
+        if offset + size > -(-file.size // PAGE) * PAGE:
             message = f"{file.shown} ends before the mapping does, at {file.size:#x}"
             raise UnusableFile(Problem("truncated", path, message, file.size))
         wanted = max(0, min(size, file.size - offset))

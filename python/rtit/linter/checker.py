@@ -40,10 +40,7 @@ _RULES_BY_PACKET = {
 
 
 def lint(
-    data: Buffer | Iterable[Buffer],
-    *,
-    psb_period: int | None = None,
-    errata: Collection[str] = (),
+    data: Buffer | Iterable[Buffer], *, psb_period: int | None = None, errata: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Yield the violations of the chapter's rules (`RULES`) in a PT stream, in stream order.
 

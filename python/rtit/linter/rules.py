@@ -171,7 +171,7 @@ PACKET_RULES = (
         _has_reserved_bits,
     ),
     PacketRule(
-        Rule("reserved-type", "Tables 33-45, 33-50, 33-51", "the type is none that is reserved"),
+        Rule("reserved-type", "Tables 33-45, 33-50, 33-51", "the type is not reserved"),
         frozenset(_ALLOWED_VALUES),
         _has_reserved_value,
     ),
@@ -186,7 +186,7 @@ PACKET_RULES = (
         _is_long_cyc,
     ),
     PacketRule(
-        Rule("ip-suppressed", "33.4.2.2, 33.4.2.5", "only a TIP.PGD goes without its IP"),
+        Rule("ip-suppressed", "33.4.2.2, 33.4.2.5", "only a TIP.PGD may lack its IP"),
         IP_PACKETS - {"TIP.PGD"},
         _has_suppressed_ip,
     ),
@@ -206,7 +206,9 @@ PACKET_RULES = (
         _promises_missing_fup,
     ),
     PacketRule(
-        Rule("ip-bit", "33.4.2.22, 33.4.2.26", "IP is 1 while tracing is on, for a FUP follows"),
+        Rule(
+            "ip-bit", "33.4.2.22, 33.4.2.26", "IP is 1 while tracing is on, because a FUP follows"
+        ),
         frozenset({"EXSTOP", "BEP"}),
         _lacks_ip_bit,
     ),
@@ -269,7 +271,7 @@ def _contradicts_transaction(packet: Packet, state: StreamState) -> str:
 
 POSITION_RULES = (
     PacketRule(
-        Rule("in-psb-plus", "33.3.7", "a PSB+ holds status and time alone, up to PSBEND or OVF"),
+        Rule("in-psb-plus", "33.3.7", "a PSB+ holds only status and time, up to PSBEND or OVF"),
         frozenset(NAMES) - _IN_PSB_PLUS,
         lambda _packet, state: state.psb_plus is not None,
     ),
@@ -279,7 +281,7 @@ POSITION_RULES = (
         lambda packet, state: state.psb_plus is not None and packet.name in state.psb_plus,
     ),
     PacketRule(
-        Rule("psb-plus-whole", "33.3.7", "a PSB+ reports all that the enables demand"),
+        Rule("psb-plus-whole", "33.3.7", "a PSB+ reports all state that the enables require"),
         frozenset({"PSBEND"}),
         _lacks_in_psb_plus,
     ),
@@ -294,12 +296,12 @@ POSITION_RULES = (
         lambda _packet, state: state.psb_plus is None,
     ),
     PacketRule(
-        Rule("psb-period", "33.4.2.17", "a PSB comes each time that PSBFreq asks for it"),
+        Rule("psb-period", "33.4.2.17", "a PSB follows after each period of PSBFreq"),
         frozenset({"PSB"}),
         _is_psb_overdue,
     ),
     PacketRule(
-        Rule("in-block", "Table 33-15", "the packet may come between BBP and BEP"),
+        Rule("in-block", "Table 33-15", "the packet may occur between BBP and BEP"),
         FORBIDDEN_IN_BLOCK,
         lambda _packet, state: state.block is not None,
     ),
@@ -309,14 +311,12 @@ POSITION_RULES = (
         lambda _packet, state: state.block is None and state.psb is not None,
     ),
     PacketRule(
-        Rule(
-            "off", "33.2.6", "tracing is on where a TNT, TIP or TIP.PGD comes", ("APL11", "SKD010")
-        ),
+        Rule("off", "33.2.6", "tracing is on at a TNT, TIP or TIP.PGD", ("APL11", "SKD010")),
         frozenset({"TNT", "TNT.64", "TIP", "TIP.PGD"}),
         _is_tracing_off,
     ),
     PacketRule(
-        Rule("on", "33.4.2.4", "tracing is off where a TIP.PGE comes", ("BDM70", "APL12")),
+        Rule("on", "33.4.2.4", "tracing is off at a TIP.PGE", ("BDM70", "APL12")),
         frozenset({"TIP.PGE"}),
         lambda _packet, state: state.tracing is True and not state.in_event,
     ),
@@ -336,7 +336,7 @@ POSITION_RULES = (
         lambda _packet, state: state.asleep is True and state.psb_plus is None,
     ),
     PacketRule(
-        Rule("pwrx", "33.4.2.25", "a PWRX comes after a PWRE"),
+        Rule("pwrx", "33.4.2.25", "a PWRX follows a PWRE"),
         frozenset({"PWRX"}),
         lambda _packet, state: state.asleep is False and state.tracing is True,
     ),
@@ -346,7 +346,7 @@ POSITION_RULES = (
         _contradicts_transaction,
     ),
     PacketRule(
-        Rule("tma", "33.4.2.13", "a TMA comes after its TSC, with only timing between", ("SKZ84",)),
+        Rule("tma", "33.4.2.13", "a TMA follows its TSC, with only timing between", ("SKZ84",)),
         frozenset({"TMA"}),
         lambda _packet, state: state.psb_plus is None and state.tsc is False,
     ),
@@ -356,7 +356,7 @@ POSITION_RULES = (
         _skips_mtc,
     ),
     PacketRule(
-        Rule("cyc", "33.4.2.14", "a core clock has one CYC at most"),
+        Rule("cyc", "33.4.2.14", "a core clock has at most one CYC"),
         frozenset({"CYC"}),
         _cyc_without_time,
     ),
@@ -384,7 +384,7 @@ COMPOUND_EVENTS = SequenceRule(
     Rule(
         "fup",
         "33.4.2.6, Table 33-14",
-        "a FUP that belongs to no packet begins an event that has a TIP",
+        "a FUP that no packet binds begins an event with a TIP",
     ),
     "FUP",
     _always,
@@ -394,10 +394,7 @@ COMPOUND_EVENTS = SequenceRule(
 """Applies to a FUP that no earlier packet binds. The TIP.PGE is that of an INIT and its SIPI."""
 
 FUP_ALONE = Rule(
-    "fup-off",
-    "33.4.2.6",
-    "a FUP is bound by a packet before it while tracing is off",
-    ("SKD010",),
+    "fup-off", "33.4.2.6", "while tracing is off, an earlier packet binds a FUP", ("SKD010",)
 )
 
 SEQUENCE_RULES = (
@@ -557,5 +554,5 @@ def _is_sipi(packet: Packet) -> bool:
 
 
 def _missing_packet_finding(follow: SequenceRule, origin: Packet, packet: Packet) -> Finding:
-    detail = f"{packet.name} comes; asked for by {origin.name} at {origin.offset:#x}"
+    detail = f"{packet.name} follows {origin.name} at {origin.offset:#x}"
     return Finding(packet.offset, follow.rule, packet.name, detail)

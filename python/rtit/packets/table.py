@@ -264,10 +264,7 @@ DECLARATIONS: tuple[Declaration, ...] = (
         "33-27",
         "33.4.2.8",
         "TriggerEn & ContextEn & BranchEn",
-        (
-            Field("in_tx", 1, 0, 1, hexadecimal=False),
-            Field("tx_abort", 1, 1, 1, hexadecimal=False),
-        ),
+        (Field("in_tx", 1, 0, 1, hexadecimal=False), Field("tx_abort", 1, 1, 1, hexadecimal=False)),
         invalid=(Invalid(("in_tx", "tx_abort"), 1, 0x03, 0x03),),
     ),
     _fixed_packet("TraceStop", "0283", 2, "33-28 33.4.2.9", "TriggerEn & ContextEn"),

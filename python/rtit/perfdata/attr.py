@@ -49,31 +49,20 @@ class AttrFlag(IntFlag):
     """The bit-field word of perf_event_attr; only the bits that this project uses."""
 
     DISABLED = 1 << 0
-    INHERIT = 1 << 1
     EXCLUDE_USER = 1 << 4
     EXCLUDE_KERNEL = 1 << 5
     EXCLUDE_HV = 1 << 6
-    EXCLUDE_IDLE = 1 << 7
     MMAP = 1 << 8
     COMM = 1 << 9
-    FREQ = 1 << 10
     ENABLE_ON_EXEC = 1 << 12
     TASK = 1 << 13
-    MMAP_DATA = 1 << 17
     SAMPLE_ID_ALL = 1 << 18
-    EXCLUDE_HOST = 1 << 19
     EXCLUDE_GUEST = 1 << 20
     MMAP2 = 1 << 23
     COMM_EXEC = 1 << 24
     USE_CLOCKID = 1 << 25
     CONTEXT_SWITCH = 1 << 26
-    NAMESPACES = 1 << 28
-    KSYMBOL = 1 << 29
-    BPF_EVENT = 1 << 30
-    AUX_OUTPUT = 1 << 31
-    CGROUP = 1 << 32
     TEXT_POKE = 1 << 33
-    BUILD_ID = 1 << 34
 
 
 class AuxAction(IntFlag):

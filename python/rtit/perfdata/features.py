@@ -21,9 +21,11 @@ from rtit.perfdata.records import Cursor
 
 
 class Feature(IntEnum):
-    """HEADER_*: a bit of the file header's flags, and `feature` of a HEADER_FEATURE record."""
+    """HEADER_*: a bit of the file header's flags, and `feature` of a HEADER_FEATURE record.
 
-    TRACING_DATA = 1
+    Only the features that this project uses.
+    """
+
     BUILD_ID = 2
     HOSTNAME = 3
     OSRELEASE = 4
@@ -32,28 +34,13 @@ class Feature(IntEnum):
     NRCPUS = 7
     CPUDESC = 8
     CPUID = 9
-    TOTAL_MEM = 10
     CMDLINE = 11
     EVENT_DESC = 12
-    CPU_TOPOLOGY = 13
-    NUMA_TOPOLOGY = 14
-    BRANCH_STACK = 15
     PMU_MAPPINGS = 16
-    GROUP_DESC = 17
     AUXTRACE = 18
-    STAT = 19
-    CACHE = 20
-    SAMPLE_TIME = 21
-    MEM_TOPOLOGY = 22
-    CLOCKID = 23
-    DIR_FORMAT = 24
     BPF_PROG_INFO = 25
-    BPF_BTF = 26
     COMPRESSED_TYPES = 27
-    CPU_PMU_CAPS = 28
     CLOCK_DATA = 29
-    HYBRID_TOPOLOGY = 30
-    PMU_CAPS = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +147,6 @@ def pack_index(entries: Iterable[int]) -> bytes:
     size = records.RECORD_HEADER.size + records.Auxtrace.layout.fixed.size
     body = b"".join(_U64_PAIR.pack(offset, size) for offset in entries)
     return _U64.pack(len(body) // _U64_PAIR.size) + body
-
-
-def unpack_index(at: Cursor) -> list[int]:
-    """Return the file offsets of an AUXTRACE section."""
-    count = _count(at, at.unpack(_U64)[0], _U64_PAIR.size)
-    return [at.unpack(_U64_PAIR)[0] for _ in range(count)]
 
 
 def pack_build_ids(build_ids: Mapping[str, bytes]) -> bytes:

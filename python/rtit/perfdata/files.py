@@ -45,6 +45,7 @@ _U64 = struct.Struct("<Q")
 _MIN_DECOMPRESSED, _MAX_RATIO = 1 << 26, 256
 """Decompressed records can have this many bytes, and this many times the compressed size more."""
 _COPY_SIZE = 1 << 20
+_FILES_AND_STREAMS = stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK
 
 
 class RecordingFile(NamedTuple):
@@ -195,7 +196,7 @@ def _map(file: BinaryIO, name: str) -> MappedFile:
             raise PerfDataError("the file is empty", source=name, offset=0)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return MappedFile(name, mapped, status.st_mtime)
-    if status is not None and not _is_file_or_stream(status.st_mode):
+    if status is not None and stat.S_IFMT(status.st_mode) not in _FILES_AND_STREAMS:
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
     import tempfile
 
@@ -236,10 +237,6 @@ def _status(file: BinaryIO) -> os.stat_result | None:
         return os.fstat(file.fileno())
     except io.UnsupportedOperation:
         return None
-
-
-def _is_file_or_stream(mode: int) -> bool:
-    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _name(file: BinaryIO) -> str:

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
 from rtit.errors import PerfDataError, UnsupportedError
@@ -119,12 +118,7 @@ class PerfData:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -226,7 +226,6 @@ class Misc(IntFlag):
     CPUMODE = 7
     COMM_EXEC = 1 << 13
     SWITCH_OUT = 1 << 13
-    SWITCH_OUT_PREEMPT = 1 << 14
     MMAP_BUILD_ID = 1 << 14
     BUILD_ID_SIZE = 1 << 15
 
@@ -319,8 +318,8 @@ RECORD_CLASSES: dict[int, type[Record]] = {}
 
 _UNDECODED = (
     "5 THROTTLE,6 UNTHROTTLE,8 READ,9 SAMPLE,16 NAMESPACES,18 BPF_EVENT,19 CGROUP,"
-    "65 HEADER_EVENT_TYPE,72 AUXTRACE_ERROR,73 THREAD_MAP,74 CPU_MAP,75 STAT_CONFIG,76 STAT,"
-    "77 STAT_ROUND,78 EVENT_UPDATE,"
+    "65 HEADER_EVENT_TYPE,68 FINISHED_ROUND,72 AUXTRACE_ERROR,73 THREAD_MAP,74 CPU_MAP,"
+    "75 STAT_CONFIG,76 STAT,77 STAT_ROUND,78 EVENT_UPDATE,"
     "81 COMPRESSED_TYPES,82 FINISHED_INIT,83 COMPRESSED2"
 )
 TYPE_NAMES: dict[int, str] = {
@@ -628,11 +627,6 @@ class BuildId(Record):
     def build_id(self) -> bytes:
         """0..20 bytes."""
         return self.data[: min(self.data[20], 20) if self.misc & Misc.BUILD_ID_SIZE else 20]
-
-
-@record_type(68, "FINISHED_ROUND", "")
-class FinishedRound(Record):
-    """No later record has a time before the latest of the round before this one."""
 
 
 @record_type(69, "ID_INDEX", "Q", Tail.BYTES)

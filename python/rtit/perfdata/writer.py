@@ -16,7 +16,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rtit.errors import RecordError
@@ -147,12 +146,7 @@ class OutputFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, data: memoryview, offset: int) -> None:
@@ -307,12 +301,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

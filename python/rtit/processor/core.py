@@ -86,10 +86,7 @@ def _with_clock_leaf(profile: Profile, time: TimeModel) -> Profile:
         return profile
     numerator, denominator = ratio
     return replace(
-        profile,
-        tsc_numerator=numerator,
-        tsc_denominator=denominator,
-        crystal_hz=time.crystal_hz,
+        profile, tsc_numerator=numerator, tsc_denominator=denominator, crystal_hz=time.crystal_hz
     )
 
 

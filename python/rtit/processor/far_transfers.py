@@ -197,9 +197,4 @@ def task_switch_fault(
     require_reachable_ip(cpu, ip)
     arch = apply_changes(cpu.arch, {"interrupt_flag": False, **changes})
     require_valid_target(cpu, handler, arch)
-    cpu.unit.transfer(
-        handler,
-        arch,
-        event_ip=ip,
-        report=EventReport(CfeType.INTR, vector),
-    )
+    cpu.unit.transfer(handler, arch, event_ip=ip, report=EventReport(CfeType.INTR, vector))

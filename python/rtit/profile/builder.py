@@ -22,7 +22,6 @@ from rtit.profile.tables import NO_BINARY, Binary, Edges, Profile
 from rtit.trace import EdgeTotals, End, RunTotals, Totals
 from rtit.trace.tables.batch import ErrorClass
 from rtit.trace.tables.counts import BoundedCounter
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.trace.tables.loops import describe_loops, instructions_in_unknown_iterations
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class MappingPeriod(NamedTuple):
-    """What ran while these mappings were valid. They do not overlap, unless they map the same."""
+    """Totals while these mappings were valid. They do not overlap, unless they map the same."""
 
     totals: Totals
     mappings: list[Mapping]
@@ -79,7 +78,7 @@ class _MappingEpochs:
 def mapping_periods(
     stream: Stream, images: Images, thread_counts: Counter[int]
 ) -> Iterator[MappingPeriod]:
-    """Return what ran in a stream, by mapping period.
+    """Return the totals of a stream, by mapping period.
 
     A process that never reuses addresses has one period, which native code adds up. Otherwise rows
     are added up here, which takes longer; so are those of a stream of several threads, and
@@ -158,7 +157,7 @@ def unmapped_code(trace: Trace, stream: Stream) -> Counter[Function]:
         if has_file(each.path) and each.start < KERNEL_START
     }
     found: Counter[Function] = Counter()
-    for name, path, count in instructions_by_function(stream, trace.symbols):
+    for name, path, count in stream.instructions_by_function(trace.symbols):
         if path not in files:
             found[name, path.rpartition("/")[2]] += count
     stream.discard_decoder()

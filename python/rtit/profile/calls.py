@@ -100,7 +100,7 @@ class CodeLocation(NamedTuple):
 
 
 class CallTotals(NamedTuple):
-    """How often a callee was called from one place, and the instructions until it returned.
+    """How often a callee was called from one location, and the instructions until it returned.
 
     Instructions of recursive calls count once.
     """
@@ -211,7 +211,7 @@ def follow_calls(
     losses.deep_calls += columns["beyond"][0]
     losses.calls_beyond_pairs += columns["between"][0]
 
-    def place(region: int, offset: int) -> CodeLocation:
+    def location_of(region: int, offset: int) -> CodeLocation:
         if region == NO_INDEX:
             return CodeLocation(NO_BINARY, offset)
         mapping = regions[region]
@@ -223,7 +223,7 @@ def follow_calls(
 
     names = ("from_region", "from_offset", "to_region", "to_offset")
     rows = zip(*(columns[name] for name in names), strict=True)
-    return ((place(*row[:2]), place(*row[2:])) for row in rows), columns
+    return ((location_of(*row[:2]), location_of(*row[2:])) for row in rows), columns
 
 
 def _last_function_at(trace: Trace, tid: int, address: int, since: int) -> Function:

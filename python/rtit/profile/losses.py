@@ -54,7 +54,7 @@ class Losses:
 
     def call_losses(self) -> list[str]:
         """Return a sentence for each limit of calls that was exceeded."""
-        found, why = [], "what ran in them is counted for a caller"
+        found, why = [], "their instructions are counted for a caller"
         if self.deep_calls:
             found.append(f"{self.deep_calls:,} calls are too deep or in too many contexts: {why}")
         if self.calls_beyond_pairs:

@@ -8,7 +8,7 @@ from rtit.registers.fields import Field, Register
 
 
 class Msr(IntEnum):
-    """Addresses. The chapter prints that of CTL alone; the others are those of real processors."""
+    """Addresses. The chapter prints only that of CTL; the others are those of real processors."""
 
     OUTPUT_BASE = 0x560
     OUTPUT_MASK_PTRS = 0x561

@@ -22,7 +22,11 @@ def parse_value(text: str, *, width: int = 64) -> int:
     digits = re.sub(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])", "", text)
     if not _NUMBER.fullmatch(digits) or len(digits) > 100:
         raise UsageError(f"{text!r} is no number: write 9217, 0x2401, 2401H or 0b10010000000001")
-    value = int(digits[:-1], 16) if digits[-1] in "hH" else int(digits, _number_base(digits))
+    value = (
+        int(digits[:-1], 16)
+        if digits[-1] in "hH"
+        else int(digits, {"0x": 16, "0b": 2}.get(digits[:2].lower(), 10))
+    )
     if value >> width:
         raise UsageError(f"{text} does not fit in {width} bits")
     return value
@@ -43,7 +47,8 @@ def find_register(text: str) -> Register:
     if address in MSRS:
         return MSRS[Msr(address)]
     if address is not None and text[:1].isdigit():
-        listed = ", ".join(f"{int(msr):X}H {MSRS[msr].name}" for msr in _msrs_by_distance(address))
+        nearest = sorted(MSRS, key=lambda msr: abs(int(msr) - address))
+        listed = ", ".join(f"{int(msr):X}H {MSRS[msr].name}" for msr in nearest)
         raise UsageError(f"no PT MSR has the address {address:X}H; valid: {listed}")
     raise UsageError(
         unknown_name_message("register", text, [register.name for register in MSRS.values()])
@@ -77,11 +82,3 @@ def sort_by_similarity(text: str, names: Iterable[str]) -> list[str]:
 
 def _without_prefix(name: str) -> str:
     return re.sub(r"^(msr_)?(ia32_)?(rtit_)?", "", name.lower())
-
-
-def _number_base(digits: str) -> int:
-    return {"0x": 16, "0b": 2}.get(digits[:2].lower(), 10)
-
-
-def _msrs_by_distance(address: int) -> list[Msr]:
-    return sorted(MSRS, key=lambda msr: abs(int(msr) - address))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from rtit.registers.cpuid import Leaf
+from rtit.registers.cpuid import LEAVES, Leaf
+from rtit.registers.errata import ERRATA, errata_of, erratum_name
 
 _LBR_EXCLUSIVE = frozenset({(6, model) for model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E)})
 PT_STATE_SIZE = 128
@@ -21,10 +21,7 @@ PT_STATE_SIZE = 128
 _DERIVED = {
     "maximum_subleaf": "derived: 1 if sub-leaf 1 of 14H has anything to say",
     "lbr_exclusive": "derived: the models that section 33.3.1.2 lists",
-    **dict.fromkeys(
-        ("pt_state", "pt_state_size"),
-        "derived: component 8 of XSAVES, of 128 bytes",
-    ),
+    **dict.fromkeys(("pt_state", "pt_state_size"), "derived: component 8 of XSAVES, of 128 bytes"),
     "known_errata": "derived: registers.errata names a source for each",
 }
 
@@ -91,8 +88,6 @@ class Profile:
             self._check_errata()
 
     def _check_errata(self) -> None:
-        from rtit.registers.errata import ERRATA, erratum_name
-
         for name in self.errata:
             if erratum_name(name) != name or ERRATA[name].flag:
                 raise ValueError(f"{name} is switched on by Profile.with_errata")
@@ -135,15 +130,11 @@ class Profile:
     @property
     def known_errata(self) -> tuple[str, ...]:
         """The known errata of this model, on or not (see `registers.errata`)."""
-        from rtit.registers.errata import errata_of
-
         return errata_of(self.family, self.model)
 
     @property
     def active_errata(self) -> tuple[str, ...]:
         """The errata that are on, in the order of `ERRATA`."""
-        from rtit.registers.errata import ERRATA
-
         return tuple(
             name
             for name, each in ERRATA.items()
@@ -155,8 +146,6 @@ class Profile:
 
         Names may be aliases, in any case. Raises ValueError for an unknown name.
         """
-        from rtit.registers.errata import ERRATA, erratum_name
-
         wanted = [erratum_name(name) for name in names] or self.known_errata
         flags: dict[str, Any] = {
             flag: True for name in wanted if (flag := ERRATA[name].flag) is not None
@@ -183,8 +172,6 @@ class Profile:
 
     def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
         """Return the CPUID leaf with the bits about PT; every other bit is 0."""
-        from rtit.registers.cpuid import LEAVES, Leaf
-
         if leaf == 0x01:
             return Leaf(eax=_signature(self.family, self.model, self.stepping))
         if leaf == 0x14 and (not self.pt or subleaf > self.maximum_subleaf):
@@ -211,8 +198,6 @@ class Profile:
         `source` says where the leaves come from, for every attribute that they report. `more` are
         attributes that CPUID does not report, or that replace what it reports.
         """
-        from rtit.registers.cpuid import LEAVES, Leaf
-
         convert: dict[str, Callable[[int], Any]] = {
             item.name: bool if isinstance(item.default, bool) else int for item in fields(cls)
         }
@@ -234,13 +219,9 @@ class Profile:
 
 
 def _signature(family: int, model: int, stepping: int) -> int:
-    return (
-        stepping
-        | (model & 15) << 4
-        | min(family, 15) << 8
-        | (model >> 4) << 16
-        | max(family - 15, 0) << 20
-    )
+    """Return CPUID.01H:EAX."""
+    low = stepping | (model & 15) << 4 | min(family, 15) << 8
+    return low | (model >> 4) << 16 | max(family - 15, 0) << 20
 
 
 def _family_model(eax: int) -> tuple[int, int]:
@@ -254,7 +235,9 @@ def _family_model(eax: int) -> tuple[int, int]:
     return family, model
 
 
-VMX_RULE = "assumed: section 33.2.9.4 to the letter (volume 3, appendix A speaks of TraceEn alone)"
+VMX_RULE = (
+    "assumed: section 33.2.9.4 to the letter (volume 3, appendix A has the rule only for TraceEn)"
+)
 
 FULL = Profile(
     "full",
@@ -313,13 +296,9 @@ FULL = Profile(
 """Everything that the chapter enumerates."""
 
 _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H"
-_NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
-_XSAVES = "GCC manual, x86 options: of the processors with PT, -march=broadwell alone has no XSAVES"
-_LATER_SOURCES = {
-    "vmx_no_pt_gp": VMX_RULE,
-    "xsaves": _XSAVES,
-    "branchen_must_be_set": _NOT_BDM106,
-}
+_NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum only of Broadwell models"
+_XSAVES = "GCC manual, x86 options: of the processors with PT, only -march=broadwell has no XSAVES"
+_LATER_SOURCES = {"vmx_no_pt_gp": VMX_RULE, "xsaves": _XSAVES, "branchen_must_be_set": _NOT_BDM106}
 """Sources of the processors after Broadwell."""
 
 BROADWELL = Profile.from_cpuid(
@@ -349,7 +328,7 @@ BROADWELL = Profile.from_cpuid(
         "branchen_must_be_set": "Linux, arch/x86/events/intel/pt.c: erratum BDM106",
     },
 )
-"""Broadwell: CR3 filtering and single-entry ToPA alone."""
+"""Broadwell: only CR3 filtering and single-entry ToPA."""
 
 SKYLAKE = Profile.from_cpuid(
     "skylake",
@@ -389,10 +368,7 @@ GOLDMONT_PLUS = Profile.from_cpuid(
     },
     source="InstLatx64, GenuineIntel00706A8_GoldmontPlus_CPUID (Pentium Silver N5030, 06_7AH)",
     vmx_tracing=True,
-    sources={
-        "vmx_tracing": _VMX_ASSUMED,
-        **_LATER_SOURCES,
-    },
+    sources={"vmx_tracing": _VMX_ASSUMED, **_LATER_SOURCES},
 )
 """Goldmont Plus: PTWRITE and power events as well; IP payloads are linear addresses."""
 
@@ -409,10 +385,7 @@ ICELAKE = Profile.from_cpuid(
     },
     source="InstLatx64, GenuineIntel00706E5_IceLakeY_CPUID (Core i7-1060G7, 06_7EH)",
     vmx_tracing=True,
-    sources={
-        "vmx_tracing": _VMX_ASSUMED,
-        **_LATER_SOURCES,
-    },
+    sources={"vmx_tracing": _VMX_ASSUMED, **_LATER_SOURCES},
 )
 """Ice Lake client: as Skylake, with one CYC threshold less; LBRs go on while PT traces."""
 
@@ -429,10 +402,7 @@ ALDERLAKE = Profile.from_cpuid(
     },
     source="libcpuid, alder-lake-p-i7.test, CPU #19, an Atom core (Core i7-12700H, 06_9AH)",
     vmx_tracing=True,
-    sources={
-        "vmx_tracing": _VMX_ASSUMED,
-        **_LATER_SOURCES,
-    },
+    sources={"vmx_tracing": _VMX_ASSUMED, **_LATER_SOURCES},
 )
 """The Gracemont cores of Alder Lake: PTWRITE and preservation; IP payloads are linear addresses."""
 

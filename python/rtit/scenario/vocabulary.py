@@ -275,6 +275,7 @@ def event_signatures() -> Mapping[str, EventSignature]:
     found = {name: _signature_of_method(getattr(Processor, name)) for name in _PROCESSOR_EVENTS}
     found |= {name: _signature_of_method(getattr(TraceUnit, name)) for name in TRACE_UNIT_EVENTS}
     entry = found["vm_entry"]
+    fields = {row.name: parse_number for register in MSRS.values() for row in register.fields}
     value = {"msr": parse_msr, "value": parse_number}
     write = EventSignature(
         value, {"ip": parse_number, "next_ip": parse_number}, frozenset(("msr", "value"))
@@ -286,7 +287,7 @@ def event_signatures() -> Mapping[str, EventSignature]:
         "ctl": EventSignature({}, setting_fields()["ctl"]),
         "write": write,
         "wrmsr": write,
-        "read": EventSignature(value, _parsers_of_register_fields(), frozenset(("msr",))),
+        "read": EventSignature(value, fields, frozenset(("msr",))),
         "state": EventSignature({}, _parsers_of_fields(State)),
         "vmcs": EventSignature(
             {},
@@ -304,7 +305,3 @@ def event_signatures() -> Mapping[str, EventSignature]:
             block_items=True,
         ),
     }
-
-
-def _parsers_of_register_fields() -> dict[str, WordParser]:
-    return {row.name: parse_number for register in MSRS.values() for row in register.fields}

@@ -20,8 +20,8 @@ from rtit.perfdata import records as perf
 from rtit.sideband import mapping_records
 from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalBuilder, IntervalList
 
-_MIN_SPLITS = 1 << 16
-"""The host's intervals can be split this often, however few intervals the guests have."""
+_SPLIT_BYTES = 32
+"""Approximate memory of one more interval of the host."""
 TOO_MANY_SPLITS = Problem(
     "unreadable",
     "scheduling intervals of guests",
@@ -40,7 +40,10 @@ class GuestSideband:
         self._cpus = data.guest_cpus
         self._reserve_memory = take
         self._intervals: dict[int, IntervalBuilder] = {}
-        self._splits = 0
+        self.has_too_many_splits = False
+        """Whether memory did not suffice for all splits: later guest threads are unknown. A hostile
+        file can put one vcpu on all CPUs at once.
+        """
 
     def machine(self, record: perf.Record) -> int:
         """Return the machine of a record; 0 for records of the host."""
@@ -69,25 +72,10 @@ class GuestSideband:
         """The intervals of each machine."""
         return self._intervals.values()
 
-    @property
-    def max_splits(self) -> int:
-        """How often the host's intervals on all CPUs can be split.
-
-        In a real recording each interval of a guest is in one or two intervals of the host; a
-        hostile file can put one vcpu on all CPUs at once.
-        """
-        return _MIN_SPLITS + 2 * sum(map(len, self.intervals))
-
-    @property
-    def has_too_many_splits(self) -> bool:
-        """Whether the limit was reached: later guest threads are unknown."""
-        return self._splits > self.max_splits
-
     def split(self, intervals: IntervalList) -> IntervalList:
         """Return the intervals of a host's CPU, split where the guest thread changes."""
         found = IntervalList()
         on: dict[tuple[int, int], IntervalList] = {}
-        limit = self.max_splits
         for number, (pid, tid, _) in enumerate(intervals.threads()):
             since = intervals.start[number]
             vcpu = self._cpus.get((pid, tid))
@@ -102,8 +90,8 @@ class GuestSideband:
                 continue
             until = intervals.start[number + 1] if number + 1 < len(intervals) else None
             for begin, guest in _guest_intervals(inside, since, until):
-                self._splits += begin > since
-                if self._splits > limit:
+                if begin > since and not self._reserve_memory(_SPLIT_BYTES):
+                    self.has_too_many_splits = True
                     found.append(begin, pid, tid, _UNKNOWN)
                     break
                 found.append(begin, pid, tid, guest)

@@ -159,49 +159,25 @@ def sort_by_time(data: PerfData) -> Iterator[tuple[int, Record]]:
     equal times stay in file order. Raises PerfDataError, also if the file changes meanwhile.
     """
     pairs: list[tuple[int, Record]] = []
-    size = 0
-    for pair in _with_times(data):
-        pairs.append(pair)
-        size += pair[1].size
-        if len(pairs) > _MAX_SORTED_RECORDS or size > _MAX_SORTED_BYTES:
-            break
-    else:
-        pairs.sort(key=lambda pair: pair[0])
-        yield from pairs
-        return
-    pairs.clear()
-    yield from _sort_offsets(data)
-
-
-def _with_times(data: PerfData) -> Iterator[tuple[int, Record]]:
-    return ((_ticks(data, record), record) for record in data.records() if _is_of_kernel(record))
-
-
-def _is_of_kernel(record: Record) -> bool:
-    """Records that perf adds (AUXTRACE and others) have no time and would break the order."""
-    return record.type < FIRST_USER_TYPE
-
-
-def _ticks(data: PerfData, record: Record) -> int:
-    conversion = data.time_conversion
-    time = record.sample_id.time if record.sample_id else None
-    return conversion.to_tsc(time) if conversion is not None and time else 0
-
-
-def _sort_offsets(data: PerfData) -> Iterator[tuple[int, Record]]:
     times, offsets, ends = array("Q"), array("Q"), list[int]()
-    is_sorted = True
+    size, is_sorted = 0, True
     for records in data.records_by_file():
-        for record in records:
-            if not _is_of_kernel(record):
-                continue
+        for record in filter(_is_of_kernel, records):
             time = _ticks(data, record)
             is_sorted = is_sorted and (not times or times[-1] <= time)
             times.append(time)
             offsets.append(record.offset)
+            size += record.size
+            if len(times) > _MAX_SORTED_RECORDS or size > _MAX_SORTED_BYTES:
+                pairs.clear()
+            else:
+                pairs.append((time, record))
         ends.append(len(times))
+    if len(pairs) == len(times):
+        yield from sorted(pairs, key=lambda pair: pair[0])
+        return
     if is_sorted:
-        yield from _with_times(data)
+        yield from ((_ticks(data, each), each) for each in filter(_is_of_kernel, data.records()))
         return
     import numpy as np
 
@@ -216,3 +192,14 @@ def _sort_offsets(data: PerfData) -> Iterator[tuple[int, Record]]:
         resident += record.size + mmap.PAGESIZE
         yield times[index], record
     data.check_not_truncated()
+
+
+def _is_of_kernel(record: Record) -> bool:
+    """Records that perf adds (AUXTRACE and others) have no time and would break the order."""
+    return record.type < FIRST_USER_TYPE
+
+
+def _ticks(data: PerfData, record: Record) -> int:
+    conversion = data.time_conversion
+    time = record.sample_id.time if record.sample_id else None
+    return conversion.to_tsc(time) if conversion is not None and time else 0

@@ -88,7 +88,8 @@ class Baselines:
             value = read_json_file(self.path)
             return {
                 str(key): StoredCount(
-                    _parse_count(row["instructions"]), _parse_counts(row["functions"])
+                    _parse_count(row["instructions"]),
+                    {str(name): _parse_count(n) for name, n in row["functions"].items()},
                 )
                 for key, row in value.items()
             }
@@ -119,7 +120,7 @@ def compare_counts(before: StoredCount, current: StoredCount, tolerance: float) 
     lines = [
         f"{current.instructions:,} instructions, "
         f"{abs(change):,} {'more' if change > 0 else 'fewer'} than the baseline's "
-        f"{before.instructions:,}{percentage}; {tolerance:.4%} may be",
+        f"{before.instructions:,}{percentage}; {tolerance:.4%} is allowed",
         *before.changed_functions(current),
     ]
     return "\n".join(lines)
@@ -129,10 +130,6 @@ def _parse_count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
-
-
-def _parse_counts(value: Mapping[str, object]) -> dict[str, int]:
-    return {str(name): _parse_count(count) for name, count in value.items()}
 
 
 @contextmanager

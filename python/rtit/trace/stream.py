@@ -64,6 +64,7 @@ from rtit.trace.time.samples import BOUND_COLUMNS, IPC_COLUMN, add_ipc, add_time
 
 if TYPE_CHECKING:
     from rtit import _core
+    from rtit.image import Symbols
     from rtit.packets import BadBytes, Packet
     from rtit.trace.events.values import TraceEvent
     from rtit.trace.threads.extract import ThreadAccounting
@@ -633,6 +634,27 @@ class Stream:
         if where is None and not self.has_spaces:
             return self.totals().runs
         return build_tables.count_runs(self.blocks(where), self.max_counters)
+
+    def instructions_by_function(self, symbols: Symbols) -> Iterator[tuple[str, str, int]]:
+        """Count the instructions of each function: (name, path of the file, instructions).
+
+        Decodes the stream to its end. Name and path are "" if unknown. A function may occur
+        repeatedly.
+        """
+        if not self.needs_extraction:
+            names, *others = map(symbols.names, (self.tid, *self.space_pids[1:]))
+            yield from self.native_decoder().functions(names, others)
+            return
+        import numpy as np
+
+        for batch in self.instructions():
+            tids = batch.extra_columns["tid"]
+            for tid in np.unique(tids).tolist():
+                is_tid = tids == tid
+                indices, _ = symbols.lookup_many(tid, batch.time[is_tid], batch.ip[is_tid])
+                counts = np.bincount(indices)
+                for index in counts.nonzero()[0].tolist():
+                    yield *symbols.table[index], int(counts[index])
 
     def counts(self) -> Counts:
         """Totals of the bytes that `ledger` describes."""

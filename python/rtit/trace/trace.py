@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
@@ -131,12 +130,7 @@ class Trace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

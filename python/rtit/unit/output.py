@@ -215,14 +215,8 @@ class OutputState:
     """
 
     __repr__ = hexadecimal_repr(
-        "table_base",
-        "table_offset",
-        "mask",
-        "output_offset",
-        "region_base",
-        "region_size",
-        "limit",
-        "cached",
+        *("table_base", "table_offset", "mask", "output_offset"),
+        *("region_base", "region_size", "limit", "cached"),
     )
 
     scheme: OutputScheme = OutputScheme.NONE

@@ -110,12 +110,13 @@ DEBUGCTL_LBR = 1 << 0
 
 _LBR_STACK_MSRS = (MSR_LASTBRANCH_0_FROM_IP, MSR_LASTBRANCH_0_TO_IP, MSR_LBR_INFO_0)
 _SINGLE_MSRS = {
+    IA32_DEBUGCTL: "debugctl",
     MSR_LBR_SELECT: "select",
     MSR_LASTBRANCH_TOS: "tos",
     MSR_LER_FROM_LIP: "ler_from",
     MSR_LER_TO_LIP: "ler_to",
 }
-LAST_BRANCH_MSRS = frozenset(_SINGLE_MSRS) | {
+LAST_BRANCH_MSRS = (frozenset(_SINGLE_MSRS) - {IA32_DEBUGCTL}) | {
     base + n for base in _LBR_STACK_MSRS for n in range(LBR_DEPTH)
 }
 """The MSRs that cannot be used beside PT on processors where the two exclude each other."""
@@ -154,8 +155,6 @@ class LastBranches:
 
     def read(self, msr: int) -> int:
         """Return the value of IA32_DEBUGCTL or of an MSR of LAST_BRANCH_MSRS."""
-        if msr == IA32_DEBUGCTL:
-            return self.debugctl
         if msr in _SINGLE_MSRS:
             value: int = getattr(self, _SINGLE_MSRS[msr])
             return value
@@ -164,16 +163,11 @@ class LastBranches:
 
     def with_msr(self, msr: int, value: int) -> LastBranches:
         """Return the records with another value in IA32_DEBUGCTL or an MSR of LAST_BRANCH_MSRS."""
-        if msr == IA32_DEBUGCTL:
-            return replace(self, debugctl=value)
         if msr == MSR_LASTBRANCH_TOS:
-            return replace(self, tos=value % LBR_DEPTH)
-        if msr == MSR_LBR_SELECT:
-            return replace(self, select=value)
-        if msr == MSR_LER_FROM_LIP:
-            return replace(self, ler_from=value)
-        if msr == MSR_LER_TO_LIP:
-            return replace(self, ler_to=value)
+            value %= LBR_DEPTH
+        if msr in _SINGLE_MSRS:
+            changed: dict[str, Any] = {_SINGLE_MSRS[msr]: value}
+            return replace(self, **changed)
         part, number = _stack_entry_of(msr)
         entry = list(self.stack[number])
         entry[part] = value

@@ -80,10 +80,7 @@ _PsbPlusPart = tuple[Callable[[Unit], bool], Callable[[Unit], None]]
 _PSB_PLUS_CONTENT: dict[str, _PsbPlusPart] = {
     "TSC": (lambda unit: unit.configuration.tsc_en, emit_tsc),
     "PIP": (lambda unit: unit.state.context_en and unit.configuration.os, emit_pip),
-    "VMCS": (
-        lambda unit: unit.state.context_en and unit.state.arch.is_vmx_visible,
-        emit_vmcs,
-    ),
+    "VMCS": (lambda unit: unit.state.context_en and unit.state.arch.is_vmx_visible, emit_vmcs),
     "CBR": (lambda unit: True, emit_cbr),
     "MODE.TSX": (
         lambda unit: unit.state.context_en and unit.configuration.branch_en,

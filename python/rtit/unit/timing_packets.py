@@ -84,10 +84,10 @@ def resume_timing_after_overflow(unit: Unit) -> None:
     """
     state = unit.state
     if unit.configuration.cyc_en:
-        turns = (state.cycle - state.last_cyc_cycle) // (unit.cyc_limit + 1)
-        state.last_cyc_cycle += turns * (unit.cyc_limit + 1)
+        wraps = (state.cycle - state.last_cyc_cycle) // (unit.cyc_limit + 1)
+        state.last_cyc_cycle += wraps * (unit.cyc_limit + 1)
         state.cyc_allowed_at = (
-            state.last_cyc_cycle + unit.configuration.cyc_gap if not turns else state.cycle
+            state.last_cyc_cycle + unit.configuration.cyc_gap if not wraps else state.cycle
         )
     _update_next_timer(unit)
 

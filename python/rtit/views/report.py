@@ -1,4 +1,4 @@
-"""What `rtit report` shows of processes, as a tree of text, and the whole report as JSON."""
+"""The processes of `rtit report` as a tree of text, and the report as JSON."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def report_json(
     faults: Iterable[Crash],
     calls: int,
 ) -> dict[str, Any]:
-    """Return the report as one JSON object, with the last `calls` calls of each fault. ~"""
+    """Return the report as one JSON object, with the last `calls` calls of each fault."""
     return {
         "file": trace.path,
         "command": trace.command_line,

@@ -192,7 +192,8 @@ class _RowFormatter:
             words = [json.dumps(each) for each in self._ends]
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
-            texts[name], forms[name] = [_json_float(each) for each in texts[name]], "%s"
+            texts[name] = ["null" if math.isnan(each) else json.dumps(each) for each in texts[name]]
+            forms[name] = "%s"
         title = format_json(self._stream.title).replace("%", "%%")
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'
@@ -200,9 +201,5 @@ class _RowFormatter:
 
 
 def _module_or_function(function: str, module: str) -> tuple[str, bool]:
-    """Return what to print, and whether it is a file name, as `Location` does."""
+    """Return the text, and whether it is a file name, as `Location` does."""
     return escape_control_characters(function or basename(module)), not function  # noqa: PTH119 - a name
-
-
-def _json_float(number: float) -> str:
-    return "null" if math.isnan(number) else json.dumps(number)

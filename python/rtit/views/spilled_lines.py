@@ -1,7 +1,7 @@
 """Lists of text lines that may outgrow memory.
 
 A report can have millions of lines that are printed later: losses, gaps, loops. `SpilledLines`
-keeps them in memory up to 16 MiB, and in an unnamed temporary file beyond that. `BoundedLines` is
+keeps them in memory up to 1 MiB, and in an unnamed temporary file beyond that. `BoundedLines` is
 one list within such a store; it counts all lines that were added and keeps the first ones.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import IO
 
-_MEMORY_BYTES = 1 << 24
+_MEMORY_BYTES = 1 << 20
 
 
 class SpilledLines:

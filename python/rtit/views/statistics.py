@@ -1,7 +1,7 @@
-"""Counts what ran, per stream and per function, and what could not be decoded.
+"""Counts executed code, per stream and per function, and lost data.
 
 Decodes each stream, adds up instructions, branches and bytes, and collects from the coverage ledger
-what the counts lack: lost bytes, ambiguous positions, loops of unknown repetition count.
+what is not in the counts: lost bytes, ambiguous positions, loops of unknown repetition count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.tables.batch import ErrorClass
-from rtit.trace.tables.function_counts import instructions_by_function
 from rtit.views.spilled_lines import BoundedLines, SpilledLines
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """What ran in one stream: of a thread, or of a CPU."""
+    """Counts of one stream: of a thread, or of a CPU."""
 
     title: str
     pid: int
@@ -55,7 +54,7 @@ class StreamStatistics:
 
 @dataclass(slots=True)
 class Statistics:
-    """What ran in a recording. `functions` counts instructions by (function, module)."""
+    """Counts of a recording. `functions` counts instructions by (function, module)."""
 
     streams: list[StreamStatistics] = field(default_factory=list)
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -99,7 +98,7 @@ def _stream_statistics(
     spilled: SpilledLines,
     max_lines: int | None,
 ) -> StreamStatistics:
-    for name, path, count in instructions_by_function(stream, trace.symbols):
+    for name, path, count in stream.instructions_by_function(trace.symbols):
         functions[name, path] += count
     thread_instructions = _count_by_thread(trace, stream)
     counts = stream.counts()

@@ -24,7 +24,7 @@ _TRACING_CHANGES = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISAB
 
 
 class TraceTail:
-    """What the events after the last row show."""
+    """The state after the last row, as events show it."""
 
     def __init__(self) -> None:
         self.time = -1
@@ -55,55 +55,22 @@ _MAX_INSTRUCTION_BYTES = 15
 
 
 class Crash:
-    """A fault that ended a process, in the last stream of its thread."""
+    """A fault that ended a process, in the last stream of its thread.
+
+    `time` is that of the exit in TSC ticks. `ip` is the address of the instruction that faulted,
+    `address` that which could not be accessed (see `Fault`), `code` the `si_code` of the signal,
+    and `signal` its number and name. `ending` is the name of the signal, with the address.
+    """
 
     def __init__(self, trace: Trace, stream: Stream, exit_: ProcessExit) -> None:
         self._trace = trace
         self._stream = stream
-        self._exit = exit_
-        fault = exit_.exit_status.fault
-        assert fault is not None, "find_crashes() selects faults"
-        self._fault = fault
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._exit.pid
-
-    @property
-    def tid(self) -> int:
-        """Thread id."""
-        return self._exit.tid
-
-    @property
-    def time(self) -> int:
-        """Time of the exit in TSC ticks."""
-        return self._exit.time
-
-    @property
-    def ip(self) -> int:
-        """Address of the instruction that faulted."""
-        return self._fault.ip
-
-    @property
-    def address(self) -> int:
-        """Address that could not be accessed, or that of the instruction: see `Fault`."""
-        return self._fault.address
-
-    @property
-    def code(self) -> int:
-        """The `si_code` of the signal."""
-        return self._fault.code
-
-    @property
-    def signal(self) -> tuple[int, str]:
-        """Number and name of the signal."""
-        return self._exit.exit_status.signal or 0, self._exit.exit_status.signal_name
-
-    @property
-    def ending(self) -> str:
-        """Name of the signal, and the address."""
-        return str(self._exit.exit_status).partition(", instruction")[0]
+        self.pid, self.tid, self.time = exit_.pid, exit_.tid, exit_.time
+        status = exit_.exit_status
+        assert status.fault is not None, "find_crashes() selects faults"
+        self.ip, self.address, self.code = status.fault.ip, status.fault.address, status.fault.code
+        self.signal = status.signal or 0, status.signal_name
+        self.ending = str(status).partition(", instruction")[0]
 
     @property
     def function(self) -> tuple[str, int, str]:

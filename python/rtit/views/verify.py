@@ -79,29 +79,20 @@ def verify(
     for tid, pid, instructions, _status, _ended in threads:
         filters, stops = ranges(pid)
         thread_streams = streams.pop(tid, [])
-        if not thread_streams:
-            outcome = truth.compare(
-                tid, iter(()), filters=list(filters), stops=list(stops), prefix=may_be_cut
-            )
-            if not outcome["identical"]:
-                reason = (
-                    f"the recording has no trace of it, the truth {instructions:,} instructions"
-                )
-                verdicts.append(Verdict(tid, pid, False, 0, 0, reason))
-            continue
+        runs = _merge_runs(thread_streams)
         outcome = truth.compare(
-            tid,
-            _merge_runs(thread_streams),
-            filters=list(filters),
-            stops=list(stops),
-            prefix=may_be_cut,
+            tid, runs, filters=list(filters), stops=list(stops), prefix=may_be_cut
         )
-        verdicts.append(_verdict(tid, pid, outcome, thread_streams))
+        if thread_streams:
+            verdicts.append(_verdict(tid, pid, outcome, thread_streams))
+        elif not outcome["identical"]:
+            reason = f"the recording has no trace of it, the truth {instructions:,} instructions"
+            verdicts.append(Verdict(tid, pid, False, 0, 0, reason))
         for stream in thread_streams:
             stream.discard_decoder()
     for tid, thread_streams in streams.items():
         if any(stream.counts().instructions for stream in thread_streams):
-            reason = "the truth knows no such thread"
+            reason = "the truth has no such thread"
             verdicts.append(Verdict(tid, thread_streams[0].pid, False, 0, 0, reason))
     return verdicts
 
@@ -132,7 +123,7 @@ def _choose_thread(threads: list[_TruthThread], tid: int | None) -> _TruthThread
     if len(found) == 1:
         return found[0]
     names = ", ".join(str(each[0]) for each in threads)
-    raise UsageError(f"the truth has the threads {names}: --tid says of which the packets are")
+    raise UsageError(f"the truth has the threads {names}: --tid names the thread of the packets")
 
 
 def verify_snapshots(
@@ -157,9 +148,9 @@ def verify_snapshots(
             outcome = None
             if number == len(streams) and ended and not may_be_cut:
                 total = truth.instructions(tid, filters=filters, stops=stops)
-                behind = max(0, total - decoded)
+                skipped = max(0, total - decoded)
                 outcome = truth.compare(
-                    tid, stream.runs(), filters=filters, stops=stops, behind=behind
+                    tid, stream.runs(), filters=filters, stops=stops, behind=skipped
                 )
             if outcome is not None and (outcome["identical"] or not dropped):
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "end"))
@@ -168,7 +159,7 @@ def verify_snapshots(
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
             stream.discard_decoder()
     for tid, streams in by_thread.items():
-        reason = "the truth knows no such thread"
+        reason = "the truth has no such thread"
         verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
     return verdicts
 
@@ -177,7 +168,9 @@ def _verdict(
     tid: int, pid: int, outcome: _core.Compared, streams: list[Stream], part: str = ""
 ) -> Verdict:
     if not outcome["identical"] and "reason" not in outcome:
-        return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")
+        return Verdict(
+            tid, pid, False, 0, 0, "the decoded path occurs nowhere in the executed path"
+        )
     instructions = outcome["instructions"]
     lost = next((span for stream in streams for span in stream.spans() if span.is_gap), None)
     if not outcome["identical"]:
@@ -192,7 +185,7 @@ def _verdict(
             windows = f"window {first}" if first == last else f"windows {first} and {last}"
             reason += (
                 f"; that is in {windows} of 2^20 instructions, and only a truth recorded with "
-                "--truth-format runs says where"
+                "--truth-format runs shows where"
             )
         if lost is not None:
             reason += f"; {lost}"

@@ -218,7 +218,7 @@ impl InstructionReader<'_> {
             };
             let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
             let missing = ip.checked_add(count as u64).filter(|_| more);
-            if !missing.is_some_and(|address| self.view.ask(address)) {
+            if !missing.is_some_and(|address| self.view.request_page(address)) {
                 return decoded.map_err(|error| cause(error, ip));
             }
         }

@@ -5,9 +5,9 @@
 //! consist of the same parts of the same allocations at the same addresses; this needs neither times nor process names,
 //! and code that has changed is other memory. Views that load pages on demand never match.
 //!
-//! A cache is handed on, not shared: decoding takes no lock, and parallel decoders of one stream each build their own.
-//! Only nodes are kept, since transitions hold counters and ids of their sink. A node says what bytes at an address
-//! are, so results do not depend on the pool. It is bounded in bytes, for the process, and in entries.
+//! A cache changes its owner and is not shared: decoding takes no lock, and parallel decoders of one stream each build
+//! their own. Only nodes are kept, since transitions hold counters and ids of their sink. A node depends only on the
+//! bytes at an address, so results do not depend on the pool. It is bounded in bytes, for the process, and in entries.
 
 use super::CodeCache;
 use rtit_image::View;
@@ -24,9 +24,9 @@ const MAX_POOL_ENTRIES: usize = 32;
 /// Code caches of finished streams, for later streams whose views have the same bytes: threads of one process,
 /// forked processes, programs that are started repeatedly.
 ///
-/// A cache is handed on, not shared, so that decoding locks nothing, and results are those of a decoder with an empty
-/// cache. Access never blocks: while another thread searches the pool, or in a child that was forked meanwhile, nothing
-/// is found. Clones share the pool.
+/// A cache changes its owner and is not shared, so that decoding locks nothing, and results are those of a decoder with
+/// an empty cache. Access never blocks: while another thread searches the pool, or in a child that was forked
+/// meanwhile, nothing is found. Clones share the pool.
 #[derive(Clone, Default)]
 pub struct CodeCachePool(Arc<Mutex<PoolEntries>>);
 
@@ -76,7 +76,7 @@ impl CodeCachePool {
     /// caches that other pools hold stay, and may leave no room.
     pub(crate) fn add_cache(&self, view: View, code: CodeCache) {
         // A view with a page callback is asked again by each stream.
-        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.asks() {
+        if code.is_empty() || code.size() > MAX_POOL_BYTES || view.has_pager() {
             return;
         }
         let Ok(mut entries) = self.0.try_lock() else {

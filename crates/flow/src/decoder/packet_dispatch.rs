@@ -208,7 +208,7 @@ impl Decoder {
     pub(super) fn tip<S: Sink>(&mut self, ip: Option<u64>, sink: &mut S) -> Result<(), Cause> {
         self.confirm_psb_on(sink);
         let mode = self.take_announced_mode();
-        let go_on = match self.state.tracing {
+        let resumes = match self.state.tracing {
             TracingState::On | TracingState::Async { .. } => false,
             TracingState::Lost { resume } => {
                 self.interpreter.mode = mode;
@@ -225,7 +225,7 @@ impl Decoder {
         };
         let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
         self.state.after_branch = true;
-        if go_on {
+        if resumes {
             self.resume(target, mode, sink);
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl Decoder {
         }
         // tracing continues without a loss: the status of bytes stays
         if self.ledger.status() == ByteStatus::Lost {
-            self.ledger.go_on(self.offset(), ByteStatus::Resumed);
+            self.ledger.enter_status(self.offset(), ByteStatus::Resumed);
         }
         self.start_at(ip, mode, EventKind::Enabled, sink);
         Ok(())

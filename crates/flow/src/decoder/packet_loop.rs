@@ -3,7 +3,7 @@
 //! `decode_packets` runs until the sink is full, the window or the stream ends, or decoding must pause. While execution
 //! is followed and nothing is pending it first tries the transition tables (`table_driven`), then short TNTs without
 //! the packet scanner, then one packet by the scanner and `packet_dispatch`. It pauses between packets only;
-//! `backpressure` handles packets that stand for more instructions than a sink takes.
+//! `backpressure` handles packets with more instructions than a sink takes.
 
 use super::table_driven::FastPathResult;
 use super::{Decoder, TracingState};
@@ -34,9 +34,8 @@ fn stops_next(packet: &Packet, stream: StreamWindow<'_>) -> bool {
 }
 
 impl Decoder {
-    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come
-    /// (`CancellationToken` may say so). `stream` is what `new` was given, or a later window that begins at or before
-    /// `position`.
+    /// Decodes until the sink is full or the window or the stream ends; false if the stream has ended or was cancelled
+    /// (`CancellationToken`). `stream` is that of `new`, or a later window that begins at or before `position`.
     pub fn decode<S: Sink>(&mut self, stream: StreamWindow<'_>, sink: &mut S) -> bool {
         self.decode_until(stream, usize::MAX, sink)
     }
@@ -64,12 +63,12 @@ impl Decoder {
             deferred_calls: &mut deferred_calls,
             packet: 0,
         };
-        let goes_on = self.decode_packets(stream, offset, &mut bounded_sink);
+        let continues = self.decode_packets(stream, offset, &mut bounded_sink);
         if self.state.is_at_end {
             deferred_calls.deliver(sink, true, &mut self.interpreter.cancellation);
         }
         self.deferred_calls = deferred_calls;
-        goes_on
+        continues
     }
 
     /// Does as `decode_until`, when no calls are deferred.
@@ -102,9 +101,9 @@ impl Decoder {
         {
             if self.state.tracing == TracingState::On && self.is_waiting_for_nothing() {
                 match self.decode_by_transitions(stream, offset, &mut scanner, sink) {
-                    FastPathResult::On => continue,
-                    FastPathResult::Not => {}
-                    FastPathResult::Never => {
+                    FastPathResult::Decoded => continue,
+                    FastPathResult::NotHandled => {}
+                    FastPathResult::Disallowed => {
                         if self.decode_short_tnts(stream, offset, &mut scanner, sink) {
                             continue;
                         }
@@ -183,7 +182,7 @@ impl Decoder {
         }
     }
 
-    /// Nothing waits for what comes next.
+    /// Whether nothing waits for the next packet.
     fn is_waiting_for_nothing(&self) -> bool {
         self.state.awaiting_fup.is_none()
             && self.state.psb_plus.is_none()
@@ -254,7 +253,7 @@ impl Decoder {
         if let Err(cause) = result {
             self.fail(offset, cause, sink);
             let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
-            // it did not fit what went before, and says where the program is now
+            // it contradicts the packets before, and gives the current IP
             if moves && self.state.tracing == (TracingState::Lost { resume: true }) {
                 if let Err(cause) = self.dispatch(packet, sink) {
                     self.fail(offset, cause, sink);

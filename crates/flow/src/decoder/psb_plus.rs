@@ -76,7 +76,8 @@ impl Decoder {
         // events and runs up to the PSB have its offset
         let psb_end = std::mem::replace(&mut self.interpreter.packet.offset, psb_plus.offset);
         self.confirm_psb_on(sink);
-        // a PSB never comes within a compound event; only a processor that waits for a SIPI has ended it without a word
+        // a PSB never comes within a compound event; only a processor that waits for a SIPI has ended it without a
+        // packet
         if let TracingState::Async { ip } = self.state.tracing {
             if psb_plus.ip.is_none() {
                 self.event(EventKind::AsyncDisabled, ip, 0, sink);
@@ -117,7 +118,7 @@ impl Decoder {
                 } else {
                     self.fail(psb_plus.offset, Cause::Seam { ip }, sink);
                     self.resume_at_psb(ip, psb_end, sink);
-                    self.ledger.go_on(end, ByteStatus::Exact);
+                    self.ledger.enter_status(end, ByteStatus::Exact);
                 }
                 self.state.tracing = TracingState::On;
             }
@@ -140,7 +141,7 @@ impl Decoder {
             (TracingState::Overflow, None) => {}
             (_, None) => self.state.tracing = TracingState::Off,
         }
-        self.ledger.go_on(psb_plus.offset, ByteStatus::Exact);
+        self.ledger.enter_status(psb_plus.offset, ByteStatus::Exact);
         if let Some(in_transaction) = psb_plus.in_transaction {
             // a transaction that began or ended while execution was followed has been reported
             if in_transaction != self.state.in_transaction.unwrap_or(false) {
@@ -176,7 +177,7 @@ impl Decoder {
             };
             sink.end_run(RunEnd::Lost, offset);
             self.ledger.fail(offset, FlowError { offset, cause });
-            self.ledger.go_on(offset, ByteStatus::Exact);
+            self.ledger.enter_status(offset, ByteStatus::Exact);
         }
         self.state.disabled_ip = 0;
         self.state.tracing = TracingState::On;

@@ -114,7 +114,7 @@ impl Decoder {
 
     /// Continues at `ip` after a loss.
     pub(super) fn resume<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S) {
-        self.ledger.go_on(self.offset(), ByteStatus::Resumed);
+        self.ledger.enter_status(self.offset(), ByteStatus::Resumed);
         self.start_at(ip, mode, EventKind::Resumed, sink);
     }
 
@@ -135,7 +135,7 @@ impl Decoder {
             self.stop_following(sink);
             return;
         }
-        self.follow_again();
+        self.restore_status();
         self.interpreter.enter_space(true);
         self.interpreter
             .update_kernel_code(self.interpreter.packet.now, sink);

@@ -3,7 +3,7 @@
 //! Position, LastIP and return stack go from the interpreter into the decode loop of the tables, and come back at a
 //! packet boundary. A missing transition is built and the loop continues; whatever has none is left to the interpreter.
 //! Results are those of the interpreter by construction, and property tests compare both. For sinks that need the order
-//! the loop writes a log of transitions and timing packets, which `deliver` hands to the clock and the sink.
+//! the loop writes a log of transitions and timing packets, from which `deliver` calls the clock and the sink.
 
 use super::{Decoder, TracingState};
 use crate::sink::{LoggedTransition, Sink, SinkNeeds};
@@ -16,19 +16,19 @@ use crate::transitions::{
 use rtit_packet::{Kind, Scanner};
 
 /// Limit of entries in the log.
-const LOG: usize = 1 << 13;
+const MAX_LOG: usize = 1 << 13;
 
 /// Transitions that a sink gets at once.
-const PART: usize = MAX_SUMMED;
+const MAX_LOGGED: usize = MAX_SUMMED;
 
 /// What the tables decoded of the next packets.
 pub(super) enum FastPathResult {
     /// At least one packet.
-    On,
+    Decoded,
     /// None: the next packet is for the interpreter.
-    Not,
-    /// None, and the state does not allow it soon.
-    Never,
+    NotHandled,
+    /// None: the state of the decoder does not allow tables.
+    Disallowed,
 }
 
 impl Decoder {
@@ -57,12 +57,12 @@ impl Decoder {
             || !self.can_use_transitions()
             || !self.interpreter.transitions.prepare(S::NEEDS)
         {
-            return FastPathResult::Never;
+            return FastPathResult::Disallowed;
         }
         let position = Scanner::position(scanner);
         let bytes = position.checked_sub(stream.base);
         let Some(bytes) = bytes.and_then(|at| stream.bytes.get(at..)) else {
-            return FastPathResult::Not;
+            return FastPathResult::NotHandled;
         };
         let end = bytes
             .len()
@@ -70,10 +70,10 @@ impl Decoder {
             .min(until.saturating_sub(position))
             .min(self.interpreter.transitions.max_bytes_at_once());
         if end == 0 || !DecodeCursor::handles(bytes[0]) {
-            return FastPathResult::Not;
+            return FastPathResult::NotHandled;
         }
         let Ok(node) = self.interpreter.resolve() else {
-            return FastPathResult::Not;
+            return FastPathResult::NotHandled;
         };
         self.interpreter.give_sites();
         let mut cursor = DecodeCursor::new(NodeKey::from_index(node), self.state.last_ip);
@@ -81,9 +81,10 @@ impl Decoder {
             cursor.cyc_end = 0;
         }
         cursor.stops_at_mtc = self.ambiguous.from.is_some();
-        let waiting = self.run_decode_loop::<S>(&bytes[..end + READ_AHEAD], end, &mut cursor, sink);
+        let remaining =
+            self.run_decode_loop::<S>(&bytes[..end + READ_AHEAD], end, &mut cursor, sink);
         if cursor.offset == 0 {
-            return FastPathResult::Not;
+            return FastPathResult::NotHandled;
         }
         self.state.last_ip = cursor.last_ip;
         if cursor.cyc_end != DecodeCursor::NONE {
@@ -105,7 +106,7 @@ impl Decoder {
         self.interpreter.set_node(cursor.node.index());
         self.deliver(position, &cursor, stream, sink);
         scanner.seek(position + cursor.offset);
-        if let Some(results) = waiting {
+        if let Some(results) = remaining {
             self.set_packet((position + cursor.offset - 1) as u64);
             sink.packet(self.interpreter.packet.offset);
             if let Err(cause) = self.interpreter.tnt(sink, results) {
@@ -117,7 +118,7 @@ impl Decoder {
             .transitions
             .enforce_limits(&interpreter.code, cursor.offset);
         self.interpreter.keep_within_limit();
-        FastPathResult::On
+        FastPathResult::Decoded
     }
 
     /// Runs the decode loop until a packet has no transition. Returns the TNT bits that the interpreter must still use
@@ -141,9 +142,9 @@ impl Decoder {
                     let new = new.filter(|&entry| !TimingEntry::is_timing(entry));
                     left = transitions.visits().remaining_room(left, new);
                     known = transitions.log.len();
-                    LOG.min(known.saturating_add(transitions.visits().max_transitions(left)))
+                    MAX_LOG.min(known.saturating_add(transitions.visits().max_transitions(left)))
                 }
-                _ => LOG,
+                _ => MAX_LOG,
             };
             let exit = transitions.decode(
                 S::HAS_PACKET_OFFSETS,
@@ -153,10 +154,10 @@ impl Decoder {
                 room,
                 cursor,
             );
-            let went_on = match exit {
-                // as many as were sure to fit; there may be room for more
+            let continues = match exit {
+                // as many as fit for certain; there may be room for more
                 StopReason::NotHandled
-                    if known < room && (room..LOG).contains(&transitions.log.len()) =>
+                    if known < room && (room..MAX_LOG).contains(&transitions.log.len()) =>
                 {
                     continue
                 }
@@ -188,12 +189,12 @@ impl Decoder {
                     next.is_some()
                 }
             };
-            if went_on && !code.is_over_limit() {
+            if continues && !code.is_over_limit() {
                 continue;
             }
             let (bits, count) = tnt_outcomes(cursor.pending_tnt);
             let results = match exit {
-                StopReason::MissingReturn(_) | StopReason::ReturnWithoutCall if !went_on => {
+                StopReason::MissingReturn(_) | StopReason::ReturnWithoutCall if !continues => {
                     (bits | 1 << count, count + 1)
                 }
                 _ if count == 0 => return None,
@@ -204,7 +205,7 @@ impl Decoder {
         }
     }
 
-    /// Hands the log to the clock, and to a sink that needs the order.
+    /// Delivers the log to the clock, and to a sink that needs the order.
     fn deliver<S: Sink>(
         &mut self,
         base: usize,
@@ -224,16 +225,16 @@ impl Decoder {
         };
         let mut before = interpreter.time();
         let mut time = self.clock.stamp();
-        let mut placed = [LoggedTransition::default(); PART];
-        for part in transitions.log.chunks(PART) {
+        let mut logged = [LoggedTransition::default(); MAX_LOGGED];
+        for entries in transitions.log.chunks(MAX_LOGGED) {
             let mut count = 0;
             let mut weights = InstructionMixSum::default();
-            for &(entry, at) in part {
+            for &(entry, at) in entries {
                 let offset = base as u64 + u64::from(at);
                 if !TimingEntry::is_timing(entry) {
                     let weight = visits.mix(entry);
                     weights.add(weight);
-                    placed[count] = LoggedTransition {
+                    logged[count] = LoggedTransition {
                         number: entry,
                         offset,
                         times: (before, time),
@@ -258,7 +259,7 @@ impl Decoder {
             weights.add_to(&mut interpreter.counts);
             if S::NEEDS == SinkNeeds::Order {
                 sink.take_transitions(&TransitionLog {
-                    placed: &placed[..count],
+                    logged: &logged[..count],
                     generation: transitions.generation(),
                     code: &interpreter.code,
                     visits,

@@ -54,17 +54,19 @@ impl Decoder {
         self.state.pending_events.lose(sink);
         if self.ledger.status() != ByteStatus::Elsewhere {
             self.state.status_before = self.ledger.status();
-            self.ledger.go_on(self.offset(), ByteStatus::Elsewhere);
+            self.ledger
+                .enter_status(self.offset(), ByteStatus::Elsewhere);
         }
         self.interpreter.reset();
         self.state.deferred_tips.after_tnt = false;
         self.state.tracing = TracingState::Elsewhere;
     }
 
-    /// Follows again.
-    pub(super) fn follow_again(&mut self) {
+    /// Ends the span that `stop_following` began.
+    pub(super) fn restore_status(&mut self) {
         if self.ledger.status() == ByteStatus::Elsewhere {
-            self.ledger.go_on(self.offset(), self.state.status_before);
+            self.ledger
+                .enter_status(self.offset(), self.state.status_before);
         }
     }
 
@@ -124,7 +126,7 @@ impl Decoder {
             let status = self.ledger.status();
             let cause = Cause::OtherProcess { cr3 };
             self.ledger.fail(offset, FlowError { offset, cause });
-            self.ledger.go_on(offset, status);
+            self.ledger.enter_status(offset, status);
         }
     }
 

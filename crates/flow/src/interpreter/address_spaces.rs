@@ -224,8 +224,8 @@ impl Interpreter {
         if S::NEEDS != SinkNeeds::TransitionCounts {
             return;
         }
-        self.transitions.hand_over_hits(&self.code, sink);
-        let give = |cache: &mut SpaceCache| cache.transitions.hand_over_hits(&cache.code, sink);
+        self.transitions.report_hits(&self.code, sink);
+        let give = |cache: &mut SpaceCache| cache.transitions.report_hits(&cache.code, sink);
         self.inactive.for_each_left_cache(give);
     }
 

@@ -3,7 +3,7 @@
 //! A decoder of many short streams keeps the code cache and the transition tables, and nothing else: results are those
 //! of a new decoder, byte for byte. A view of the code only moves forward in time, so that a space with changes starts
 //! again from its first view. Changes made from outside are not visible here; the caller reports them (`forget`), and
-//! such a cache is not handed to other streams, as more may have changed than was reported.
+//! such a cache is not given to other streams, as more may have changed than was reported.
 
 use super::Interpreter;
 use crate::address_spaces::{SpaceSelector, Spaces};

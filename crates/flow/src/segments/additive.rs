@@ -221,11 +221,8 @@ impl<B: WindowSource, S: AdditiveSink> AdditiveDecoder<B, S> {
             false => 1,
         };
         if count < 2 {
-            return vec![StreamSegment {
-                lead_in: None,
-                cut: position,
-                until: position.saturating_add(self.config.round_bytes()),
-            }];
+            let size = self.config.round_bytes();
+            return vec![StreamSegment::undivided(position, size)];
         }
         let lead_in_psbs = self.backoff.lead_in_psbs;
         plan_round(window, position, &self.config, count, lead_in_psbs)

@@ -1,8 +1,7 @@
 //! Decodes a stream on several threads, with results in stream order.
 //!
-//! Each segment collects its results in batches, which are handed out in the order of the stream. A sink has state,
-//! too (the open run, an open transaction); it is compared beside the decoder's state. So nothing is patched at the
-//! seams.
+//! Each segment collects its results in batches, which are returned in the order of the stream. A sink has state, too
+//! (the open run, an open transaction); it is compared beside the decoder's state. So nothing is patched at the seams.
 //!
 //! A byte of PT may be one row or thousands of instructions. The size of segments therefore follows from the rows per
 //! byte of the round before, and a segment that produces far more than expected stops; the segments after it are
@@ -217,11 +216,8 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
     fn plan_next_round(&self, window: StreamWindow<'_>) -> Vec<StreamSegment> {
         let position = self.state.snapshot.position();
         let Some(segment_bytes) = self.segment_bytes() else {
-            return vec![StreamSegment {
-                lead_in: None,
-                cut: position,
-                until: position.saturating_add(self.config.segment_bytes),
-            }];
+            let size = self.config.segment_bytes;
+            return vec![StreamSegment::undivided(position, size)];
         };
         let count = self.config.ordered_round_segments();
         let lead_in_psbs = self.backoff.lead_in_psbs;
@@ -238,7 +234,7 @@ impl<B: WindowSource, S: OrderedSink> OrderedDecoder<B, S> {
             .any(|worker| worker.decoder.is_cancelled())
     }
 
-    /// Bytes of the next round, about: a window should hold as many.
+    /// The approximate bytes of the next round: a window should hold as many.
     pub fn round_bytes(&self) -> usize {
         match self.segment_bytes() {
             Some(segment_bytes) => segment_bytes * self.config.ordered_round_segments(),

@@ -14,18 +14,18 @@ use rtit_packet::{find_psb, PSB};
 use crate::cancellation::CancellationToken;
 use crate::stream_decoder::StreamWindow;
 
-/// Threads that are used unless more are asked for: each has tables of its own.
+/// Default limit of threads: each has its own tables.
 const MAX_DEFAULT_THREADS: usize = 8;
 
 /// Segments per thread of a round with results in order: all results of a round wait in memory.
 const ORDERED_SEGMENTS_PER_THREAD: usize = 2;
 /// The most segments per thread of a round with additive results. More than one, since segments take unequal time.
 pub(super) const MAX_SEGMENTS_PER_THREAD: usize = 4;
-/// Bytes of a round, about: the results of all its segments exist at once.
+/// Approximate bytes of a round: the results of all its segments exist at once.
 const ROUND_BYTES: usize = 1 << 23;
 /// Least size of a segment, beside which the lead-in that is decoded twice is short.
 const MIN_SEGMENT_BYTES: usize = 1 << 16;
-/// Bytes of results of all segments of a round, at most.
+/// Limit of the bytes of results of all segments of a round.
 const MAX_WAITING_BYTES: usize = 1 << 28;
 
 /// How a stream is divided. Results do not depend on it, except for which block has which id.
@@ -33,9 +33,9 @@ const MAX_WAITING_BYTES: usize = 1 << 28;
 pub struct ParallelConfig {
     /// At least 1.
     pub threads: usize,
-    /// Size of a segment, about.
+    /// Approximate size of a segment.
     pub segment_bytes: usize,
-    /// Bytes before a segment that are decoded in addition, at most: where PSBs are rarer the stream is not cut.
+    /// Limit of the bytes before a segment that are decoded in addition: where PSBs are rarer the stream is not cut.
     pub max_lead_in: usize,
     /// Bytes of results that a segment may produce. If it produces more, the segments after it are decoded again.
     pub max_result_bytes: usize,
@@ -73,7 +73,7 @@ impl ParallelConfig {
         }
     }
 
-    /// Bytes of a round, about: a window should hold as many.
+    /// The approximate bytes of a round: a window should hold as many.
     pub fn round_bytes(&self) -> usize {
         self.segment_bytes
             .saturating_mul(self.round_segments(MAX_SEGMENTS_PER_THREAD))
@@ -96,9 +96,9 @@ impl ParallelConfig {
     }
 }
 
-/// PSBs before its cut at which a segment's decoder starts, at most.
+/// Limit of the PSBs before its cut at which a segment's decoder starts.
 const MAX_LEAD_IN_PSBS: usize = 8;
-/// Undivided rounds until dividing is tried again, at most.
+/// Limit of undivided rounds until dividing is tried again.
 const MAX_BACKOFF_ROUNDS: usize = 64;
 
 /// Reacts to discarded segments: the lead-in grows, and if most of a round was discarded, the next rounds are not
@@ -154,6 +154,17 @@ pub(super) struct StreamSegment {
     pub until: usize,
 }
 
+impl StreamSegment {
+    /// The next `size` bytes, from a known state.
+    pub fn undivided(cut: usize, size: usize) -> StreamSegment {
+        StreamSegment {
+            lead_in: None,
+            cut,
+            until: cut.saturating_add(size),
+        }
+    }
+}
+
 /// Returns the segments of a round, `count` at most, from `position` on. All but the first are cut at a PSB, and their
 /// decoders start `lead_in_psbs` PSBs before that, or fewer where PSBs are rare.
 pub(super) fn plan_round(
@@ -164,11 +175,7 @@ pub(super) fn plan_round(
     lead_in_psbs: usize,
 ) -> Vec<StreamSegment> {
     let size = config.segment_bytes;
-    let mut segments = vec![StreamSegment {
-        lead_in: None,
-        cut: position,
-        until: position.saturating_add(size),
-    }];
+    let mut segments = vec![StreamSegment::undivided(position, size)];
     let mut from = position;
     while segments.len() < count {
         let target = from.saturating_add(size);
@@ -187,8 +194,7 @@ pub(super) fn plan_round(
         last.until = cut;
         segments.push(StreamSegment {
             lead_in: Some(lead_in),
-            cut,
-            until: cut.saturating_add(size),
+            ..StreamSegment::undivided(cut, size)
         });
     }
     // The last segment covers what could not be cut.
@@ -289,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_that_wait_are_bounded_for_any_number_of_threads() {
+    fn waiting_results_are_bounded_for_any_number_of_threads() {
         for threads in 1..=255 {
             let config = ParallelConfig::for_threads(threads);
             let segments = config.ordered_round_segments();
@@ -363,29 +369,24 @@ mod tests {
         stream.extend([0x06; 1000]);
         let config = ParallelConfig::for_test(2, 400, 100);
         let segments = plan_round(StreamWindow::whole(&stream), 0, &config, 8, 1);
-        let whole = StreamSegment {
-            lead_in: None,
-            cut: 0,
-            until: 3200,
-        };
-        assert_eq!(segments, [whole]);
+        assert_eq!(segments, [StreamSegment::undivided(0, 3200)]);
     }
 
     /// Signals arrive at the calling thread, which is idle here.
     #[test]
     fn waiting_thread_polls_for_cancellation() {
-        let is_asked = Arc::new(AtomicBool::new(false));
-        let set_asked = Arc::clone(&is_asked);
+        let has_polled = Arc::new(AtomicBool::new(false));
+        let set_polled = Arc::clone(&has_polled);
         let here = thread::current().id();
         let watch = CancellationToken::new(move || {
             assert_eq!(thread::current().id(), here);
-            set_asked.store(true, Ordering::Relaxed);
+            set_polled.store(true, Ordering::Relaxed);
             true
         });
         let both = Barrier::new(2);
         let found = run_on_threads(&mut [(), ()], &[1, 2], &watch, |(), item| {
             both.wait();
-            while thread::current().id() != here && !is_asked.load(Ordering::Relaxed) {
+            while thread::current().id() != here && !has_polled.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
             *item

@@ -9,8 +9,8 @@ use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::hash::AddressHasher;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment};
 
-/// The sink that gathers block ids. It hands them out in whole runs: a run may have several blocks, of which all but
-/// the last go on.
+/// The sink that collects block ids. It returns them in whole runs: a run may have several blocks, of which all but the
+/// last continue.
 pub type BlockIdSink = ColumnSink<BlockIdFormat>;
 
 /// Instructions one after the other in memory, up to a branch, taken or not, or to where something came between.
@@ -21,23 +21,23 @@ pub struct Block {
     /// IP of the last instruction.
     pub last: u64,
     pub instructions: u32,
-    /// Why it ended; `Cut` if it goes on.
+    /// Why it ended; `Cut` if it continues.
     pub end: RunEnd,
     /// The next block follows in memory, as a part of the same run.
-    pub goes_on: bool,
+    pub continues: bool,
     /// The mode of the code: 16, 32 or 64.
     pub bits: u8,
 }
 
 impl Hash for Block {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let kind = u64::from(self.end as u8) << 8 | u64::from(self.goes_on);
+        let kind = u64::from(self.end as u8) << 8 | u64::from(self.continues);
         state.write_u64(self.start);
         state.write_u64(self.last ^ u64::from(self.instructions) << 32 ^ kind << 48);
     }
 }
 
-/// All blocks that were met, by id. Sinks that share a table give the same ids.
+/// All blocks so far, by id. Sinks that share a table give the same ids.
 #[derive(Clone, Debug, Default)]
 pub struct BlockTable(Arc<Mutex<KnownBlocks>>);
 
@@ -113,7 +113,7 @@ impl RowFormat for BlockIdFormat {
     type Columns = BlockIdColumns;
     /// Rows up to the last end of a run; 0: no run ends.
     type Extra = u32;
-    /// The blocks of the run that goes on.
+    /// The blocks of the open run.
     type State = Vec<u32>;
     const SPLITS_AT_TRANSACTIONS: bool = true;
     const RECORDS_AT_ONCE: bool = true;
@@ -138,7 +138,7 @@ impl RowFormat for BlockIdFormat {
             last: fragment.last,
             instructions: fragment.lengths.len() as u32,
             end: RunEnd::Cut,
-            goes_on: true,
+            continues: true,
             bits: fragment.mode.bits() as u8,
         });
     }
@@ -153,7 +153,7 @@ impl RowFormat for BlockIdFormat {
         if let Some(block) = self.last.take() {
             let id = self.table.known().id_of(Block {
                 end,
-                goes_on: false,
+                continues: false,
                 ..block
             });
             push(buffer, id);

@@ -39,7 +39,7 @@ column_set! {
 pub struct BranchFormat {
     /// The time of the last instructions.
     now: Option<u64>,
-    /// Branches into another space than their own: row and that space.
+    /// Branches into another space: row and that space.
     targets_elsewhere: Vec<(usize, u32)>,
 }
 

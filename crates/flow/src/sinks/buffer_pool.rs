@@ -1,7 +1,7 @@
 //! Memory of columns that is used again.
 //!
-//! A sink hands its columns out without a copy and writes the next rows to other memory. An allocator returns buffers
-//! of this size to the system, and to touch new pages costs more than to copy a column. While results are made
+//! A sink returns its columns without a copy and writes the next rows to other memory. An allocator returns buffers of
+//! this size to the system, and to touch new pages costs more than to copy a column. While results are made
 //! (`BufferPoolGuard`), columns that are no longer needed come back (`recycle`), and the next columns, of any thread,
 //! take their memory.
 
@@ -10,7 +10,7 @@ use std::mem::{replace, size_of};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Bytes in the pool, at most.
+/// Limit of the bytes in the pool.
 const MAX_BYTES: usize = 1 << 26;
 /// Bytes of a buffer in the pool, at least: an allocator keeps what is smaller.
 const MIN_BUFFER: usize = 1 << 15;
@@ -242,18 +242,21 @@ mod tests {
         assert!(pool().bytes <= MAX_BYTES && pool().bytes > MAX_BYTES / 2);
         // most of a column goes away without a copy, and the column gets a recycled buffer
         let mut column = numbers.clone();
-        let (place, bytes) = (column.as_ptr(), pool().bytes);
+        let (address, bytes) = (column.as_ptr(), pool().bytes);
         let most = take_front(&mut column, numbers.len() - 1, 1);
-        assert_eq!((most.as_ptr(), &most[..]), (place, &numbers[..most.len()]));
+        assert_eq!(
+            (most.as_ptr(), &most[..]),
+            (address, &numbers[..most.len()])
+        );
         assert_eq!(column.len(), numbers.len());
         assert_eq!(pool().bytes, bytes - bytes_of(&column));
-        assert_ne!(column.as_ptr(), place);
+        assert_ne!(column.as_ptr(), address);
         // a part is copied
-        let place = column.as_ptr();
+        let address = column.as_ptr();
         column.copy_from_slice(&numbers);
         let half = numbers.len() / 2;
         assert_eq!(take_front(&mut column, half, 0), numbers[..half]);
-        assert_eq!(column.as_ptr(), place);
+        assert_eq!(column.as_ptr(), address);
         // a lock that is never released is not waited for
         let held = pool();
         let bytes = held.bytes;

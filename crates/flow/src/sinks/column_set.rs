@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 /// The columns of one kind of row, as vectors of equal length.
 ///
-/// A set is both the buffer that a sink writes and the batch that it hands out. Columns that a sink was not asked for
-/// stay empty. [`column_set!`] implements this.
+/// A set is both the buffer that a sink writes and the batch that it returns. Columns that a sink does not need stay
+/// empty. [`column_set!`] implements this.
 pub trait ColumnSet: Clone + Debug + Default + Send {
-    /// The columns as slices: those that are always present have one length, of which the compiler knows.
+    /// The columns as slices: those that are always present have one length, which the compiler sees.
     type Slices<'a>;
     /// A few rows of a template. Blocks are copied as a whole, which costs less than to copy as many rows as there are.
     type Block: Clone + Debug + Send;
@@ -40,7 +40,7 @@ pub trait ColumnSet: Clone + Debug + Default + Send {
 ///
 /// `copied` columns are those that a template holds. A template holds `offsets` relative to the packet of its
 /// transition, and does not hold `times`: a sink computes both when it copies a template. `added` are no columns of the
-/// buffer: a sink fills them when it hands out a batch.
+/// buffer: a sink fills them when it returns a batch.
 macro_rules! column_set {
     (
         $(#[$doc:meta])*

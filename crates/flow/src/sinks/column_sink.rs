@@ -1,8 +1,7 @@
-//! The sink behind all results in order: it appends rows to columns.
+//! The base of all sinks with results in order: it appends rows to columns.
 //!
-//! A [`RowFormat`] says what a row is. Transitions that recur are not replayed: [`ColumnSink`] records their rows once,
-//! by replaying the transition into a second sink of the same format, and copies these rows from then on
-//! ([`Templates`]).
+//! A [`RowFormat`] defines a row. Transitions that recur are not replayed: [`ColumnSink`] records their rows once, by
+//! replaying the transition into a second sink of the same format, and copies these rows from then on ([`Templates`]).
 
 use std::fmt::Debug;
 
@@ -65,7 +64,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     type Columns: ColumnSet;
     /// What a template keeps of a transition beside its rows.
     type Extra: Copy + Debug + Default + Send;
-    /// What the format knows of the flow before the rows in the buffer.
+    /// The state of the format before the rows in the buffer.
     type State: Clone + Debug + Default + PartialEq + Send + Sync;
     const NEEDS_EDGES: bool = false;
     /// Rows have times, packet offsets, and one address space each.
@@ -76,9 +75,9 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     const HAS_OPEN_ROW: bool = false;
     /// A row is an instruction.
     const IS_INSTRUCTION: bool = false;
-    /// Transitions are recorded when they are met for the first time: to replay one is slow.
+    /// Transitions are recorded when they are taken for the first time: to replay one is slow.
     const RECORDS_AT_ONCE: bool = false;
-    /// Bytes of a row in a batch, about.
+    /// Approximate bytes of a row in a batch.
     const ROW_BYTES: usize;
 
     /// Another format for the same results.
@@ -120,7 +119,7 @@ pub trait RowFormat: Clone + Debug + Default + Send {
     /// Adds to a batch the columns that the buffer does not have. The rows of the batch have left the buffer.
     fn complete(&mut self, _buffer: &mut RowBuffer<Self::Columns>, _batch: &mut Self::Columns) {}
 
-    /// Instructions of the run that goes on; the next row is at `at`.
+    /// Instructions of the open run; the next row is at `at`.
     fn open_instructions(
         &self,
         _columns: &<Self::Columns as ColumnSet>::Slices<'_>,
@@ -225,35 +224,35 @@ impl<F: RowFormat> ColumnSink<F> {
     /// Takes a transition that could not be copied, or prepares to copy it. Returns whether the transition is taken.
     #[cold]
     #[inline(never)]
-    fn take_uncopied(&mut self, step: &impl TakenTransition) -> bool {
+    fn take_uncopied(&mut self, transition: &impl TakenTransition) -> bool {
         let at = self.buffer.len;
         let open = self
             .format
             .open_instructions(&self.buffer.columns.slices(), at);
         // a run near its limit may end within the transition
         let is_near_limit = open >= MAX_RUN_INSTRUCTIONS / 2;
-        let template = self.templates.get(step.id());
-        let template = template.filter(|_| self.templates.are_of(step.generation()));
+        let template = self.templates.get(transition.id());
+        let template = template.filter(|_| self.templates.are_of(transition.generation()));
         let overwrites = template.map(|template| template.overwrites());
-        if is_near_limit || overwrites.is_none() && !self.is_recorded(step) {
-            step.replay(self);
+        if is_near_limit || overwrites.is_none() && !self.is_recorded(transition) {
+            transition.replay(self);
             return true;
         }
         match overwrites {
             Some(rows) => self.buffer.reserve(rows + 1),
-            None => self.record(step),
+            None => self.record(transition),
         }
         false
     }
 
     /// Returns whether a transition without a template is to have one.
-    fn is_recorded(&mut self, step: &impl TakenTransition) -> bool {
-        let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(step);
+    fn is_recorded(&mut self, transition: &impl TakenTransition) -> bool {
+        let recurs = F::RECORDS_AT_ONCE || !self.templates.is_first_time(transition);
         recurs && !self.templates.is_full()
     }
 
     /// Makes the template of a transition.
-    fn record(&mut self, step: &impl TakenTransition) {
+    fn record(&mut self, transition: &impl TakenTransition) {
         let mut recorder = self
             .recorder
             .take()
@@ -262,18 +261,18 @@ impl<F: RowFormat> ColumnSink<F> {
             space: self.buffer.space.now(),
             ..SinkState::default()
         });
-        step.replay_at((0, 1), &mut *recorder);
+        transition.replay_at((0, 1), &mut *recorder);
         let ColumnSink { format, buffer, .. } = &mut *recorder;
         format.flush(buffer);
         let rows = buffer.len + usize::from(F::HAS_OPEN_ROW);
         let extra = format.extra(buffer);
         self.templates
-            .insert(step, &buffer.columns, rows, buffer.offset, extra);
+            .insert(transition, &buffer.columns, rows, buffer.offset, extra);
         self.recorder = Some(recorder);
     }
 }
 
-/// What a sink knows of the flow before the rows in its buffer.
+/// The state of a sink before the rows in its buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SinkState<S> {
     format: S,
@@ -390,19 +389,19 @@ impl<F: RowFormat> Sink for ColumnSink<F> {
     }
 
     #[inline]
-    fn take_transitions(&mut self, steps: &impl TakenTransitions) {
-        let mut rest = steps.logged();
+    fn take_transitions(&mut self, transitions: &impl TakenTransitions) {
+        let mut rest = transitions.logged();
         if let Some(first) = rest.first() {
-            self.enter_space(steps.space(), first.offset);
+            self.enter_space(transitions.space(), first.offset);
         }
         loop {
             self.format.flush(&mut self.buffer);
-            let copied = self.copy_templates(steps.generation(), rest);
+            let copied = self.copy_templates(transitions.generation(), rest);
             rest = &rest[copied..];
             let Some((&first, more)) = rest.split_first() else {
                 return;
             };
-            if self.take_uncopied(&steps.transition(first)) {
+            if self.take_uncopied(&transitions.transition(first)) {
                 rest = more;
             }
         }
@@ -450,7 +449,7 @@ impl InSpace {
         }
     }
 
-    /// Returns the spaces of the `rows` rows gathered so far, and starts a new column. Empty if all are in space 0.
+    /// Returns the spaces of the `rows` rows collected so far, and starts a new column. Empty if all are in space 0.
     pub fn take(&mut self, rows: usize) -> Vec<u32> {
         let mut found = Vec::new();
         if self.first != 0 || !self.changes.is_empty() {
@@ -473,14 +472,14 @@ impl InSpace {
     }
 }
 
-/// A sink that gathers results in the order of the stream, to be taken in batches.
+/// A sink that collects results in the order of the stream, to be taken in batches.
 pub trait OrderedSink: Sink + Send {
     type Batch: Send;
-    /// What the sink knows of the flow before the results that it has gathered: where two sinks have equal states, and
-    /// their decoders, too, equal results follow.
+    /// The state of the sink before the results that it has collected: where two sinks have equal states, and their
+    /// decoders, too, equal results follow.
     type State: Clone + PartialEq + Default + Debug + Send + Sync;
 
-    /// Bytes of a row in a batch, about.
+    /// Approximate bytes of a row in a batch.
     const ROW_BYTES: usize;
 
     /// Returns an empty sink for the same results.
@@ -489,10 +488,10 @@ pub trait OrderedSink: Sink + Send {
     fn set_limit(&mut self, limit: usize);
     /// Returns whether there are no results to take.
     fn is_empty(&self) -> bool;
-    /// Takes the results that were gathered.
+    /// Takes the results that were collected.
     fn take_batch(&mut self) -> Self::Batch;
     fn state(&self) -> Self::State;
-    /// Drops all results, and goes on from this state.
+    /// Drops all results, and continues from this state.
     fn resume_from(&mut self, state: &Self::State);
     /// Returns what is known of the state somewhat later in the stream.
     fn later_state(state: &Self::State) -> Self::State;
@@ -502,10 +501,10 @@ pub trait OrderedSink: Sink + Send {
     fn shift_rows(_batch: &mut Self::Batch, _rows: u64) {}
 }
 
-/// Blocks that are kept, at most: transitions beyond are replayed each time.
+/// Limit of stored blocks: further transitions are replayed each time.
 const MAX_BLOCKS: usize = 1 << 19;
 
-/// Values of `Entry::first` for a transition that was never met, and for one that was met once and has no template.
+/// Values of `Entry::first` for a transition that was never taken, and for one that was taken once and has no template.
 const NOT_MET: u32 = u32::MAX;
 const MET_ONCE: u32 = u32::MAX - 1;
 
@@ -601,10 +600,10 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
         self.blocks.len() > MAX_BLOCKS
     }
 
-    /// Returns whether a transition that has no template is met for the first time. Many are met once, and to keep a
-    /// template costs more than to replay the transition.
-    pub fn is_first_time(&mut self, step: &impl TakenTransition) -> bool {
-        let entry = self.entry(step);
+    /// Returns whether a transition that has no template is taken for the first time. Many are taken once, and to keep
+    /// a template costs more than to replay the transition.
+    pub fn is_first_time(&mut self, transition: &impl TakenTransition) -> bool {
+        let entry = self.entry(transition);
         let is_first = entry.first == NOT_MET;
         if is_first {
             entry.first = MET_ONCE;
@@ -615,32 +614,33 @@ impl<C: ColumnSet, E: Copy + Default> Templates<C, E> {
     /// Keeps the first `rows` rows of `columns` as those of a transition whose last packet has this offset.
     pub fn insert(
         &mut self,
-        step: &impl TakenTransition,
+        transition: &impl TakenTransition,
         columns: &C,
         rows: usize,
         last_offset: u64,
         extra: E,
     ) {
-        let _ = self.entry(step);
+        let _ = self.entry(transition);
         let first = self.blocks.len() as u32;
-        self.blocks.extend(columns.blocks(rows, step.offset()));
-        *self.entry(step) = Entry {
+        self.blocks
+            .extend(columns.blocks(rows, transition.offset()));
+        *self.entry(transition) = Entry {
             first,
             rows: rows as u32,
             early_rows: columns.early_rows(rows) as u32,
-            last_packet: last_offset.wrapping_sub(step.offset()) as u8,
+            last_packet: last_offset.wrapping_sub(transition.offset()) as u8,
             extra,
         };
     }
 
     /// The entry of a transition. The entries of another generation are dropped.
-    fn entry(&mut self, step: &impl TakenTransition) -> &mut Entry<E> {
-        if self.generation != step.generation() {
+    fn entry(&mut self, transition: &impl TakenTransition) -> &mut Entry<E> {
+        if self.generation != transition.generation() {
             self.entries.clear();
             self.blocks.clear();
-            self.generation = step.generation();
+            self.generation = transition.generation();
         }
-        let number = step.id() as usize;
+        let number = transition.id() as usize;
         if number >= self.entries.len() {
             let none = Entry {
                 first: NOT_MET,

@@ -5,10 +5,10 @@ use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::hash::K;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
-/// The sink that gathers runs with hashes.
+/// The sink that collects runs with hashes.
 pub type HashedRunSink = ColumnSink<HashedRunFormat>;
 
-/// A run with the hash over its IPs, for comparison with a truth file. A run without instructions says that the
+/// A run with the hash over its IPs, for comparison with a truth file. A run without instructions means that the
 /// instructions at the `start`s of the next `hash` runs, which have no instructions either, may have run any number of
 /// times there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

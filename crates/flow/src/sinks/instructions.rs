@@ -18,7 +18,7 @@ column_set! {
         bits: u8,
     }
     offsets {
-        /// Of the packet that showed it, if `InstructionSink::new` was asked for offsets; else empty.
+        /// Of the packet that showed it, if `InstructionSink::new` enabled offsets; else empty.
         offsets
     }
     times {
@@ -26,14 +26,14 @@ column_set! {
         times
     }
     added {
-        /// 1: in a transaction, as far as MODE.TSX says.
+        /// 1: in a transaction, according to MODE.TSX.
         in_tx: u8,
         /// The address space of each, as `RunFragment` has it; empty: all are in space 0.
         space: u32,
     }
 }
 
-/// The run that goes on: when it began, and how many instructions it has.
+/// The open run: when it began, and how many instructions it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenRun {
     time: u64,
@@ -41,7 +41,7 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    /// When the run began that goes on with the instructions at `time`.
+    /// When the run began to which the instructions at `time` belong.
     #[inline(always)]
     fn time_at(self, time: u64) -> u64 {
         match self.instructions {
@@ -59,12 +59,12 @@ pub struct InstructionFormat {
     first_end: Option<u32>,
 }
 
-/// What a template knows of the runs of a transition.
+/// The runs of a transition, as a template stores them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransitionRuns {
     /// Instructions before the first end of a run; None: no run ends.
     first_end: Option<u32>,
-    /// The run that goes on; its time is not 0 if it begins after the first branch.
+    /// The open run; its time is not 0 if it begins after the first branch.
     open: OpenRun,
 }
 

@@ -5,7 +5,7 @@ use super::column_sink::{ColumnSink, RowBuffer, RowFormat, Template};
 use crate::event::Event;
 use crate::sink::{LoggedTransition, RunEnd, RunFragment, MAX_RUN_INSTRUCTIONS};
 
-/// The sink that gathers runs and events.
+/// The sink that collects runs and events.
 pub type RunSink = ColumnSink<RunFormat>;
 
 /// A run: instructions that ran one after the other in memory order.
@@ -25,11 +25,11 @@ pub struct Run {
     pub end: u8,
     /// The mode of the code: 16, 32 or 64.
     pub bits: u8,
-    /// It ran in a transaction, as far as MODE.TSX says: no transaction begins or ends within a run.
+    /// It ran in a transaction, according to MODE.TSX: no transaction begins or ends within a run.
     pub in_tx: bool,
 }
 
-/// An event and its place: the number of runs, counted from the start of the stream, that began before it.
+/// An event and its position: the number of runs, counted from the start of the stream, that began before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedEvent {
     pub row: u64,
@@ -76,7 +76,7 @@ impl RunColumns {
 #[derive(Clone, Debug, Default)]
 pub struct RunFormat {
     events: Vec<PlacedEvent>,
-    /// Runs that have been handed out.
+    /// Runs in earlier batches.
     taken: u64,
 }
 

@@ -1,9 +1,9 @@
 //! The loop that decodes packets by table lookup.
 //!
-//! The loop knows short TNT, TIP, CYC and MTC packets and stops before anything else, and before a packet without a
-//! transition ([`StopReason`]). It has no error handling: the caller adds the missing transition and resumes, or has
-//! the interpreter decode the packet. Whenever it stops, offset, node, LastIP and return stack are what the
-//! interpreter would have at this point.
+//! The loop handles short TNT, TIP, CYC and MTC packets and stops before any other packet, and before a packet without
+//! a transition ([`StopReason`]). It has no error handling: the caller adds the missing transition and resumes, or has
+//! the interpreter decode the packet. Whenever it stops, offset, node, LastIP and return stack are what the interpreter
+//! would have at this point.
 //!
 //! The next lookup needs the result of the last one, so the latency of one load decides. Packets are taken off the
 //! front of a slice that is longer than any packet: one comparison serves as the end condition and as the bounds check
@@ -17,7 +17,7 @@ use super::packet_path::{Pushes, StackEffects};
 use super::table::{find, tnt_slot, CallSite, Input, NodeKey, ShortTnt, TipTarget, Transition};
 use crate::return_stack::ReturnStack;
 
-/// Bytes that must be readable after `end`, so that any packet can be read without a bounds check of its own.
+/// Bytes that must be readable after `end`, so that any packet can be read without a bounds check.
 pub(crate) const READ_AHEAD: usize = 16;
 
 /// Entries of the log that are timing packets. The ids of transitions are below these values.

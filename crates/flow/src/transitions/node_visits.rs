@@ -5,7 +5,7 @@
 //! marker where a later packet begins, so that each branch gets the offset of its own packet.
 //!
 //! The decode loop counts whole transitions. [`IdCounters`] count by transition id, for sinks that add up many short
-//! streams: reading them costs as much as the stream ran, not as much as the tables know. Counts of transitions are
+//! streams: reading them costs as much as the stream ran, not as much as the tables hold. Counts of transitions are
 //! later expanded to counts of nodes ([`NodeTotals`]), and these to runs and edges by address, before node indices
 //! become invalid.
 
@@ -122,7 +122,7 @@ pub(crate) struct NodeVisits {
 }
 
 impl NodeVisits {
-    /// Memory in words of 32 bits, about.
+    /// Approximate memory in words of 32 bits.
     pub fn size_in_words(&self) -> usize {
         self.words.len() + 5 * self.transitions.len()
     }
@@ -138,7 +138,7 @@ impl NodeVisits {
         by_rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
     }
 
-    /// Returns what these transitions leave of the room, at least.
+    /// Returns a lower bound of the room after these transitions.
     pub fn remaining_room(&self, mut room: Capacity, ids: impl Iterator<Item = u32>) -> Capacity {
         for id in ids {
             let TransitionVisits { max_rows, mix, .. } = self.transitions[id as usize];
@@ -206,7 +206,7 @@ impl NodeVisits {
         self.transitions.len() as u32 - 1
     }
 
-    /// Number of rows that a transition adds, at most.
+    /// Upper bound of the rows that a transition adds.
     pub fn max_rows(&self, id: u32) -> usize {
         self.transitions[id as usize].max_rows as usize
     }
@@ -257,7 +257,7 @@ impl NodeVisits {
 
 /// Transitions that were taken, in order.
 pub(crate) struct TransitionLog<'a> {
-    pub placed: &'a [LoggedTransition],
+    pub logged: &'a [LoggedTransition],
     pub generation: u32,
     pub code: &'a CodeCache,
     pub visits: &'a NodeVisits,
@@ -269,20 +269,20 @@ impl TakenTransitions for TransitionLog<'_> {
     }
 
     fn logged(&self) -> &[LoggedTransition] {
-        self.placed
+        self.logged
     }
 
     fn space(&self) -> u32 {
         self.code.space()
     }
 
-    fn transition(&self, placed: LoggedTransition) -> impl TakenTransition {
-        LogEntry { placed, log: self }
+    fn transition(&self, logged: LoggedTransition) -> impl TakenTransition {
+        LogEntry { logged, log: self }
     }
 }
 
 struct LogEntry<'a> {
-    placed: LoggedTransition,
+    logged: LoggedTransition,
     log: &'a TransitionLog<'a>,
 }
 
@@ -305,7 +305,7 @@ impl LogEntry<'_> {
 
 impl TakenTransition for LogEntry<'_> {
     fn id(&self) -> u32 {
-        self.placed.number
+        self.logged.number
     }
 
     fn generation(&self) -> u32 {
@@ -313,20 +313,20 @@ impl TakenTransition for LogEntry<'_> {
     }
 
     fn offset(&self) -> u64 {
-        self.placed.offset
+        self.logged.offset
     }
 
     fn times(&self) -> (u64, u64) {
-        self.placed.times
+        self.logged.times
     }
 
     #[inline]
     fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
-        let (code, mut offset) = (self.log.code, self.placed.offset);
+        let (code, mut offset) = (self.log.code, self.logged.offset);
         sink.packet(offset);
-        for (packet_start, index, outcome) in self.log.visits.nodes_with_packets(self.placed.number)
+        for (packet_start, index, outcome) in self.log.visits.nodes_with_packets(self.logged.number)
         {
-            let packet = self.placed.offset + u64::from(packet_start);
+            let packet = self.logged.offset + u64::from(packet_start);
             if packet != offset {
                 offset = packet;
                 sink.packet(offset);

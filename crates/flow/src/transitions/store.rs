@@ -76,7 +76,7 @@ fn next_generation() -> u32 {
 
 pub(crate) struct Transitions {
     limits: TransitionLimits,
-    /// Runs, and edges, with a counter of their own, at most.
+    /// Limit of runs, and of edges, that have their own counter.
     max_counters: usize,
     /// RETs may be compressed.
     has_retc: bool,
@@ -154,7 +154,7 @@ impl Transitions {
         true
     }
 
-    /// Sinks that need hits get all edges handed over, so nothing is limited for them.
+    /// Sinks that need hits get all edges, without a limit.
     fn max_counters(&self) -> usize {
         match self.needs {
             SinkNeeds::TransitionCounts => usize::MAX,
@@ -178,7 +178,7 @@ impl Transitions {
         self.fused = FusedTransitions::new(&self.limits, fusion_cost);
     }
 
-    /// Memory beside the tables in words of 32 bits, about.
+    /// Approximate memory beside the tables, in words of 32 bits.
     fn size_in_words(&self) -> usize {
         self.visits.size_in_words() + self.stack_effects.len() + self.by_node_len * WORDS_PER_KEY
     }
@@ -515,9 +515,9 @@ impl Transitions {
     }
 
     /// Hands the counts over to a sink that needs hits, and resets them.
-    pub fn hand_over_hits<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
+    pub fn report_hits<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
         if self.needs == SinkNeeds::TransitionCounts {
-            self.hand_over_counters(code, sink);
+            self.report_counters(code, sink);
         }
         // Flushed counts are those of cleared tables, also of address spaces that have been dropped.
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
@@ -527,20 +527,20 @@ impl Transitions {
         }
     }
 
-    fn hand_over_counters<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
+    fn report_counters<S: Sink>(&mut self, code: &CodeCache, sink: &mut S) {
         let log = TransitionLog {
-            placed: &[],
+            logged: &[],
             generation: self.generation,
             code,
             visits: &self.visits,
         };
         for (id, count) in self.counters.drain() {
             self.visits.mix(id).add_to(&mut self.flushed, count.into());
-            let placed = LoggedTransition {
+            let logged = LoggedTransition {
                 number: id,
                 ..LoggedTransition::default()
             };
-            sink.transition_count(&log.transition(placed), count.into());
+            sink.transition_count(&log.transition(logged), count.into());
         }
     }
 

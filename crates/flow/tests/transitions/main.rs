@@ -113,7 +113,7 @@ fn power_event_precedes_the_branches_after_it() {
 
 /// 64 calls are open; one more that comes and goes within a packet takes the oldest with it.
 #[test]
-fn call_that_returns_at_once_pushes_the_oldest_off() {
+fn call_that_returns_at_once_drops_the_oldest() {
     // 1000 jnz 100c; 1006 call 1000; 100b ret; 100c call 1012; 1011 ret; 1012 ret
     let code = [
         0x0f, 0x85, 6, 0, 0, 0, 0xe8, 0xf5, 0xff, 0xff, 0xff, 0xc3, 0xe8, 1, 0, 0, 0, 0xc3, 0xc3,
@@ -139,7 +139,7 @@ fn call_that_returns_at_once_pushes_the_oldest_off() {
 
 /// 65 calls are open within packets that recur, and 64 of them return.
 #[test]
-fn calls_of_recurring_packets_push_each_other_off() {
+fn calls_of_recurring_packets_drop_each_other() {
     // 1000 jz 1002; 1002 call 1008; 1007 ret: 58 of these, one in the other; jz; 7 more of these; ret
     let call = [0xe8, 1, 0, 0, 0, 0xc3];
     let code = [

@@ -494,7 +494,7 @@ proptest! {
 }
 
 #[test]
-fn code_cache_is_handed_from_one_decoder_to_the_next() {
+fn code_cache_moves_from_one_decoder_to_the_next() {
     // 1000: jnz 1000
     let mut traced = Traced::of(stream_at(0x1000, &[0xfe]), 0x1000, &[0x75, 0xfe]);
     let pool = CodeCachePool::default();

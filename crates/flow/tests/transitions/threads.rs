@@ -157,7 +157,7 @@ fn expanded(table: &BlockTable, batches: &[BlockIdColumns]) -> Vec<(u64, u64, u3
             let (start, before, bits) = open.unwrap_or((block.start, 0, block.bits));
             let count = before + block.instructions;
             open = Some((start, count, bits));
-            if !block.goes_on {
+            if !block.continues {
                 runs.push((start, block.last, count, block.end as u8, bits));
                 open = None;
             }

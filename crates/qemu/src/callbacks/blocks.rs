@@ -51,28 +51,22 @@ global_asm!(
     sym on_block,
 );
 
-/// Goes on to a block by `follow`, if the thread has begun and needs no attention and the block has no mark except
-/// `ignored`. Returns whether it has.
-#[inline(always)]
-fn try_short_path(
-    vcpu: u32,
-    block: *const TranslationBlock,
-    ignored: u8,
-    follow: impl FnOnce(&mut Thread, &TranslationBlock) -> bool,
-) -> bool {
-    let thread = thread_of(vcpu);
-    if thread.is_null() {
-        return false;
-    }
-    // SAFETY: the vCPU's own thread calls, with a leaked block.
-    let (thread, block) = unsafe { (&mut *thread, &*block) };
-    let attention = thread.attention.load(Ordering::Relaxed);
-    let marks = block.marks.load(Ordering::Relaxed) & !ignored;
-    let done = attention | u32::from(marks) == 0 && follow(thread, block);
-    if done {
-        thread.block = block;
-    }
-    done
+/// Goes on to a block by `follow` and returns, if the thread has begun and needs no attention and the block has no mark
+/// except `ignored`. A macro, because as an inline function it needs one more callee-saved register.
+macro_rules! try_short_path {
+    ($vcpu:ident, $block:ident, $ignored:expr, $follow:ident) => {
+        let thread = thread_of($vcpu);
+        if !thread.is_null() {
+            // SAFETY: the vCPU's own thread calls, with a leaked block.
+            let (thread, block) = unsafe { (&mut *thread, &*$block) };
+            let attention = thread.attention.load(Ordering::Relaxed);
+            let marks = block.marks.load(Ordering::Relaxed) & !$ignored;
+            if attention | u32::from(marks) == 0 && thread.$follow(block) {
+                thread.block = block;
+                return;
+            }
+        }
+    };
 }
 
 /// Handles the start of a block that produces no packet.
@@ -81,9 +75,8 @@ pub(super) extern "C" fn on_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    if !try_short_path(vcpu, block, 0, Thread::follow_quietly) {
-        follow_less_common_block(vcpu, block, state);
-    }
+    try_short_path!(vcpu, block, 0, follow_quietly);
+    follow_less_common_block(vcpu, block, state);
 }
 
 /// Handles the start of a block after a call, a compressed return, a full TNT or an iteration.
@@ -93,14 +86,8 @@ extern "C" fn follow_less_common_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    if !try_short_path(
-        vcpu,
-        block,
-        SINGLE_INSTRUCTION,
-        Thread::follow_almost_quietly,
-    ) {
-        follow_any_block(vcpu, block, state);
-    }
+    try_short_path!(vcpu, block, SINGLE_INSTRUCTION, follow_almost_quietly);
+    follow_any_block(vcpu, block, state);
 }
 
 #[inline(never)]
@@ -140,7 +127,7 @@ global_asm!(
     ".type rtit_qemu_append_to_ring, @function",
     ".p2align 6",
     "rtit_qemu_append_to_ring:",
-    "mov rax, [rip + {place}]",
+    "mov rax, [rip + {position}]",
     "test eax, {in_chunk}",
     "je 2f",
     "mov ecx, [rsi + {entry}]",
@@ -148,12 +135,12 @@ global_asm!(
     "je 2f",
     "mov [rax], ecx",
     "add rax, 4",
-    "mov [rip + {place}], rax",
+    "mov [rip + {position}], rax",
     "ret",
     "2:",
     "mov rdx, rbp",
     "jmp {append_or_follow}",
-    place = sym WRITE_POSITION,
+    position = sym WRITE_POSITION,
     in_chunk = const block_ring::CHUNK_SIZE - 1,
     entry = const offset_of!(TranslationBlock, ring_id),
     append_or_follow = sym append_or_follow,
@@ -229,9 +216,8 @@ extern "C" fn on_counted_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    if !try_short_path(vcpu, block, 0, Thread::count_common_block) {
-        count_less_common_block(vcpu, block, state);
-    }
+    try_short_path!(vcpu, block, 0, count_common_block);
+    count_less_common_block(vcpu, block, state);
 }
 
 /// Handles the start of a block after an indirect branch, and of one that may be part of another block.
@@ -241,9 +227,8 @@ extern "C" fn count_less_common_block(
     block: *const TranslationBlock,
     state: *const QemuCpuState,
 ) {
-    if !try_short_path(vcpu, block, SINGLE_INSTRUCTION, Thread::count_less_common) {
-        follow_any_block(vcpu, block, state);
-    }
+    try_short_path!(vcpu, block, SINGLE_INSTRUCTION, count_less_common);
+    follow_any_block(vcpu, block, state);
 }
 
 /// Describes the block `tb` and registers its callback.

@@ -69,7 +69,7 @@ pub(crate) extern "C" fn on_syscall(
         libc::SYS_exit_group => {
             stop_others(wait_status(a1));
             thread.end_trace(wait_status(a1), flag::EXIT_WHOLE_PROCESS);
-            // QEMU would wait for the threads that have been stopped, in vain.
+            // QEMU would wait for ever for the threads that have been stopped.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };
         }

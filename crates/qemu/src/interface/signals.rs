@@ -265,8 +265,8 @@ extern "C" fn wrapper(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
     }
 }
 
-/// A signal that somebody sent goes to the thread that is about to run another program, which has it wait: the calling
-/// one is over, or as good as over. False if there is none.
+/// Forwards a signal that a process sent to the thread that is about to run another program, where it stays pending:
+/// the calling thread is about to end. False if there is no such thread.
 ///
 /// # Safety
 /// `info` is the kernel's.
@@ -283,7 +283,7 @@ pub(crate) unsafe fn forward_to_exec_thread(signal: c_int, info: *mut siginfo_t)
     true
 }
 
-/// A signal that somebody sent to the process is sent to it once more.
+/// Sends a signal to the process again.
 ///
 /// # Safety
 /// `info` is the kernel's.
@@ -313,10 +313,10 @@ pub(crate) fn hold_signals_for_exec() -> u64 {
     let tid = unsafe { libc::gettid() };
     EXEC_THREAD.store(tid, Ordering::SeqCst);
     match UNDELIVERED.get() {
-        Some(taken) if mask & BLOCKED_WHILE_UNDELIVERED == BLOCKED_WHILE_UNDELIVERED => {
+        Some(undelivered) if mask & BLOCKED_WHILE_UNDELIVERED == BLOCKED_WHILE_UNDELIVERED => {
             // SAFETY: no pointers.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, taken.signal) };
-            taken.mask
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, undelivered.signal) };
+            undelivered.mask
         }
         _ => mask,
     }

@@ -28,7 +28,7 @@ use crate::shared::recorder_link::new_message;
 use crate::shared::shared_state::SharedState;
 use crate::thread::thread_state::Thread;
 
-/// Runs the program in place of this one. Returns if it cannot be recorded, or if QEMU shall try.
+/// Replaces this program by the new one. Returns if it cannot be recorded, or if QEMU shall try.
 pub(crate) fn run_under_qemu(
     shared: &SharedState,
     thread: &mut Thread,

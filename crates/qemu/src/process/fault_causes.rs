@@ -23,7 +23,7 @@ const ILLOPN: i32 = 2;
 const INTDIV: i32 = 1;
 const SI_KERNEL: i32 = 0x80;
 
-/// Why the kernel, or QEMU in its place, sent a signal for an instruction.
+/// Why the kernel, or QEMU instead, sent a signal for an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FaultCause {
     /// si_code
@@ -37,7 +37,7 @@ pub(crate) struct FaultCause {
 struct SignalNote {
     signal: c_int,
     cause: FaultCause,
-    place: ExecutionPoint,
+    point: ExecutionPoint,
 }
 
 /// A point in the execution of a thread.
@@ -109,11 +109,15 @@ extern "C" fn fault_handler(signal: c_int, info: *mut siginfo_t, context: *mut c
                     code: info.si_code,
                     address: info.si_addr() as u64,
                 },
-                place: ExecutionPoint::current(thread),
+                point: ExecutionPoint::current(thread),
             }));
             let bit = signal_bit(signal);
-            let others = SENT_SIGNALS.get() & !bit;
-            SENT_SIGNALS.set(if code <= 0 { others | bit } else { others });
+            let other_bits = SENT_SIGNALS.get() & !bit;
+            SENT_SIGNALS.set(if code <= 0 {
+                other_bits | bit
+            } else {
+                other_bits
+            });
         }
         let index = FAULT_SIGNALS.iter().position(|&each| each == signal);
         let of_qemu = index.map_or(0, |index| QEMU_HANDLERS[index].load(Ordering::Relaxed));
@@ -138,9 +142,9 @@ fn is_qemu_thread_mask(blocked: u64) -> bool {
 /// # Safety
 /// `thread` is the calling thread.
 pub(crate) unsafe fn kernel_report(thread: *const Thread, signal: c_int) -> Option<FaultCause> {
-    let place = ExecutionPoint::current(thread);
+    let point = ExecutionPoint::current(thread);
     let sent = |note: &SignalNote| note.cause.code <= 0;
-    let here = |note: &SignalNote| note.signal == signal && (note.place == place || sent(note));
+    let here = |note: &SignalNote| note.signal == signal && (note.point == point || sent(note));
     LAST_SIGNAL.get().filter(here).map(|note| note.cause)
 }
 
@@ -216,7 +220,7 @@ mod tests {
     const IP: u64 = 0x40_1000;
 
     #[test]
-    fn mask_tells_qemu_threads_from_program_threads() {
+    fn mask_distinguishes_qemu_threads_from_program_threads() {
         // SigBlk in /proc/PID/task/*/status under QEMU 7.2: QEMU's own thread; a program that blocks everything; one
         // that has just received a signal.
         assert!(is_qemu_thread_mask(0xffff_fffe_7ffb_fa77));

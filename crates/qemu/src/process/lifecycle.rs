@@ -6,10 +6,8 @@
 //! * All threads stop where they are: by exit, a deadly signal or an exec.
 //! * The process dies with its recorder, as a traced program dies with its tracer. A thread that sends notices a dead
 //!   recorder itself, but one that waits in the kernel would wait on. The recorder therefore holds a named pipe open
-//! for
-//!   writing. Each process holds it open for reading and has asked for SIGKILL on any event of it (F_SETSIG). Nothing
-//! is
-//!   ever written, so the event is the end of the last writer (`hold_lifeline`).
+//!   for writing. Each process holds it open for reading and has asked for SIGKILL on any event of it (F_SETSIG).
+//!   Nothing is ever written, so the event is the end of the last writer (`hold_lifeline`).
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -216,7 +214,7 @@ extern "C" fn in_child() {
     thread.write_initial_tracing();
 }
 
-/// Follows the thread to `block`. The functions in `callbacks::block_execution` are shortcuts for common cases.
+/// Follows the thread to `block`. The functions in `callbacks::blocks` are shortcuts for common cases.
 #[inline(always)]
 pub(crate) fn follow_block(thread: &mut Thread, block: &'static TranslationBlock) {
     let marks = block.marks.load(Ordering::Relaxed) & !SINGLE_INSTRUCTION;

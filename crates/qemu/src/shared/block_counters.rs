@@ -254,15 +254,15 @@ impl BlockCounters {
         unsafe { self.base.add(CELLS_AT + table * TABLE_SIZE).cast() }
     }
 
-    #[allow(clippy::mut_from_ref)] // who has the lock has all of it
+    #[allow(clippy::mut_from_ref)] // the holder of the lock has all of it
     fn bytes(&self, at: usize, size: usize) -> &mut [u8] {
-        // SAFETY: all places are within the mapping, and the lock is held.
+        // SAFETY: all offsets are within the mapping, and the lock is held.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at), size) }
     }
 
     #[allow(clippy::mut_from_ref)] // as above
     fn words(&self, at: usize, count: usize) -> &mut [u64] {
-        // SAFETY: as above; what is asked for begins at multiples of eight.
+        // SAFETY: as above; callers pass multiples of eight.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at).cast(), count) }
     }
 }
@@ -333,14 +333,14 @@ unsafe fn resize(file: c_int, size: usize) -> io::Result<()> {
 }
 
 unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> {
-    let place = if old.is_null() { 0 } else { libc::MAP_FIXED };
+    let fixed = if old.is_null() { 0 } else { libc::MAP_FIXED };
     let sharing = if file < 0 {
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
     } else {
         libc::MAP_SHARED
     };
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = sharing | libc::MAP_NORESERVE | place;
+    let flags = sharing | libc::MAP_NORESERVE | fixed;
     let at = libc::mmap(old.cast(), size, rights, flags, file, 0);
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

@@ -49,7 +49,7 @@ impl SharedState {
                 }
             }
             let block = block_arena::keep_block(block);
-            // Of two blocks with one start, the shorter may be the place where the longer was interrupted: follow
+            // Of two blocks with one start, the shorter may be the rest of the longer, which was interrupted: follow
             // neither at once.
             match block.instructions {
                 1 if known.iter().any(|other| other.instructions > 1) => block.leave_ring_path(),

@@ -50,8 +50,14 @@ pub(crate) type RingPosition = (usize, u32, u64);
 
 /// Returns the current point; None if the ring is closed.
 pub(crate) fn position() -> Option<RingPosition> {
-    let place = WRITE_POSITION.0.get();
-    (place != 0).then(|| (place, CHUNKS.full(), TIMES_OPENED.load(Ordering::Relaxed)))
+    let position = WRITE_POSITION.0.get();
+    (position != 0).then(|| {
+        (
+            position,
+            CHUNKS.full(),
+            TIMES_OPENED.load(Ordering::Relaxed),
+        )
+    })
 }
 
 pub(crate) fn is_open() -> bool {
@@ -80,22 +86,22 @@ pub(crate) fn append_to_next_chunk(thread: *mut Thread, entry: u32) {
     }
     // SAFETY: this thread holds the lock for the thread's state.
     CHUNKS.wait_for_room(|entries| unsafe { follow_entries(&mut *thread, entries) });
-    let place = CHUNKS.write_position();
+    let position = CHUNKS.write_position();
     // SAFETY: the beginning of a chunk that is ours.
-    unsafe { (place as *mut u32).write(entry) };
-    WRITE_POSITION.0.set(place + size_of::<BlockId>());
+    unsafe { (position as *mut u32).write(entry) };
+    WRITE_POSITION.0.set(position + size_of::<BlockId>());
 }
 
 /// Follows all entries and closes the ring. The calling thread owns its `Thread` afterwards.
 pub(crate) fn close(thread: *mut Thread) {
-    let place = WRITE_POSITION.0.replace(0);
-    if place == 0 {
+    let position = WRITE_POSITION.0.replace(0);
+    if position == 0 {
         return;
     }
     // SAFETY: this thread holds the lock for the thread's state.
     let work = |entries: &[BlockId]| unsafe { follow_entries(&mut *thread, entries) };
-    // SAFETY: what is before `place` has been written.
-    CHUNKS.drain(work, || work(unsafe { CHUNKS.entries_before(place) }));
+    // SAFETY: what is before `position` has been written.
+    CHUNKS.drain(work, || work(unsafe { CHUNKS.entries_before(position) }));
 }
 
 /// Resets the ring in a forked child, which has no consumer.
@@ -192,8 +198,8 @@ fn follow_entries(thread: &mut Thread, entries: &[BlockId]) {
     }
 }
 
-/// Bytes of a chunk; its address is a multiple of them. The first entry stays unused, to tell the begin of a chunk from
-/// the end of the last one.
+/// Bytes of a chunk; its address is a multiple of them. The first entry stays unused, to distinguish the start of a
+/// chunk from the end of the last one.
 pub(crate) const CHUNK_SIZE: usize = 1 << 14;
 const CHUNK_COUNT: u32 = 16;
 /// A program that had no room waits until at most so many chunks are full. Half of them, so that program and consumer
@@ -341,13 +347,13 @@ impl Chunks {
         }
     }
 
-    /// Returns the entries before address `place` in its chunk.
+    /// Returns the entries before address `position` in its chunk.
     ///
     /// # Safety
     /// They have been written, and no thread writes to them any more.
-    unsafe fn entries_before(&self, place: usize) -> &[BlockId] {
-        let first = ((place - 1) & !(CHUNK_SIZE - 1)) + self.first_entry_offset();
-        std::slice::from_raw_parts(first as *const BlockId, (place - first) / ENTRY_SIZE)
+    unsafe fn entries_before(&self, position: usize) -> &[BlockId] {
+        let first = ((position - 1) & !(CHUNK_SIZE - 1)) + self.first_entry_offset();
+        std::slice::from_raw_parts(first as *const BlockId, (position - first) / ENTRY_SIZE)
     }
 
     /// Resets the lock and the consumer in a forked child. The parent closed the ring before the fork.
@@ -515,23 +521,24 @@ mod tests {
         if followed {
             std::thread::spawn(move || chunks.consume_forever(follow));
         }
-        let mut place = chunks.write_position();
+        let mut position = chunks.write_position();
         for value in 0..count {
-            if place % CHUNK_SIZE == 0 {
+            if position % CHUNK_SIZE == 0 {
                 if chunks.publish_chunk() && followed {
                     chunks.wake_consumer();
                 }
                 chunks.wait_for_room(follow);
-                place = chunks.write_position();
+                position = chunks.write_position();
             }
-            // SAFETY: a place in a chunk that is ours.
-            unsafe { (place as *mut u32).write(value) };
-            place += ENTRY_SIZE;
+            // SAFETY: an entry of a chunk that is ours.
+            unsafe { (position as *mut u32).write(value) };
+            position += ENTRY_SIZE;
             if value % every == every - 1 {
                 // SAFETY: written above.
-                chunks.drain(follow, || follow(unsafe { chunks.entries_before(place) }));
+                let written = unsafe { chunks.entries_before(position) };
+                chunks.drain(follow, || follow(written));
                 assert_eq!(seen.lock().unwrap().len() as u32, value + 1);
-                place = chunks.write_position();
+                position = chunks.write_position();
             }
         }
         let found = seen.lock().unwrap().clone();

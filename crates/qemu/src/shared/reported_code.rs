@@ -139,8 +139,8 @@ impl ReportedCode {
             now.clear();
             now.resize(PAGE as usize, 0);
         }
-        if let Some(place) = now.get_mut(offset..offset + code.len()) {
-            place.copy_from_slice(code);
+        if let Some(into) = now.get_mut(offset..offset + code.len()) {
+            into.copy_from_slice(code);
         }
         let all = if readable == now.len() {
             0..now.len()

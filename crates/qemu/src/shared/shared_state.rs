@@ -315,17 +315,17 @@ pub(crate) fn current_thread() -> *mut Thread {
 
 /// Sets the thread of a vCPU, which is the calling one; null when it ends.
 pub(crate) fn set_thread(vcpu: u32, thread: *mut Thread) {
-    if let Some(place) = THREADS.get(vcpu as usize) {
-        place.store(thread, Ordering::Relaxed);
+    if let Some(slot) = THREADS.get(vcpu as usize) {
+        slot.store(thread, Ordering::Relaxed);
     }
     CURRENT.set(thread);
 }
 
 /// Removes all threads but this one.
 pub(crate) fn keep_only_thread(thread: *mut Thread) {
-    for place in &THREADS {
-        if place.load(Ordering::Relaxed) != thread {
-            place.store(std::ptr::null_mut(), Ordering::Relaxed);
+    for slot in &THREADS {
+        if slot.load(Ordering::Relaxed) != thread {
+            slot.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
     }
 }

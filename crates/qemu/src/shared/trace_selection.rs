@@ -5,7 +5,7 @@
 //! sets TraceEn, which it does after each new mapping.
 //!
 //! **The recording window** goes from a start edge to a stop edge: an address in a file, or a number of retired
-//! instructions of all threads. `thread_events::window_edges` acts at the edges.
+//! instructions of all threads. `thread_events` acts at the edges.
 
 use rtit_events::code::Mapping;
 use rtit_truth::format::RANGE;
@@ -245,7 +245,7 @@ mod tests {
         };
         ranges.update_for_mapping(&filters, &other);
         assert_eq!(found(&ranges), (0x8010, 0x802f));
-        // Mapped again elsewhere: the later place counts.
+        // Mapped again elsewhere: the later address counts.
         ranges.update_for_mapping(&filters, &mapped(0xc000, 0xd000, 0x1000));
         assert_eq!(found(&ranges), (0xc010, 0xc02f));
     }

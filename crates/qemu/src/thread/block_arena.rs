@@ -55,12 +55,12 @@ pub(crate) fn keep_block(mut block: TranslationBlock) -> &'static TranslationBlo
         return Box::leak(Box::new(block));
     }
     NEXT.store(number + 1, Ordering::Relaxed);
-    let place = (base + number as usize * size_of::<TranslationBlock>()) as *mut TranslationBlock;
+    let slot = (base + number as usize * size_of::<TranslationBlock>()) as *mut TranslationBlock;
     block.set_ring_id(number);
-    // SAFETY: an unused place, aligned as a page.
+    // SAFETY: an unused slot, aligned as a page.
     unsafe {
-        place.write(block);
-        &*place
+        slot.write(block);
+        &*slot
     }
 }
 

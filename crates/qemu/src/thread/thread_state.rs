@@ -1,4 +1,4 @@
-//! One recorded thread: its trace unit, its clock and its place in the code.
+//! One recorded thread: its trace unit, its clock and its position in the code.
 //!
 //! Two fields coordinate threads. `attention`: bits that other threads set and the thread handles at its next block.
 //! `mode`: who may touch the rest of the state; the thread itself, or, while it is in a system call or stopped, whoever
@@ -271,7 +271,7 @@ impl TracedTotals {
 /// Phase: before the start of the window.
 pub(crate) const BEFORE_START: u64 = 0;
 pub(crate) const TRACED: u64 = 1;
-/// Phase: nothing is traced and no edge comes.
+/// Phase: nothing is traced and no edge follows.
 pub(crate) const NEVER_TRACED: u64 = u64::MAX;
 
 /// A thread's position relative to the recording window.

@@ -341,7 +341,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Restores the ignoring in a thread that has been told to stop and will be detached.
+    /// Restores the ignoring in a thread that has been asked to stop and will be detached.
     pub(super) fn ignore_again(&mut self, task: &mut Task) -> io::Result<()> {
         if !is_ignore_lost(task) || ptrace::trap_is_pending(task.tid)? {
             return Ok(());
@@ -375,16 +375,16 @@ impl Engine<'_> {
         }
         let call = find_syscall(tid)
             .ok_or_else(|| io::Error::other("its code has no SYSCALL that can be seen"))?;
-        let place = registers.rsp.wrapping_sub(BELOW_STACK) & !15;
+        let action_at = registers.rsp.wrapping_sub(BELOW_STACK) & !15;
         let mut kept = [0; 32];
-        if ptrace::read_bytes(tid, place, &mut kept) != kept.len() {
+        if ptrace::read_bytes(tid, action_at, &mut kept) != kept.len() {
             return Err(io::Error::other("it has no stack that can be read"));
         }
         let mut action = [0; 32];
         for (bytes, word) in action.chunks_exact_mut(8).zip(ACTION) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        ptrace::write_bytes(tid, place, &action)?;
+        ptrace::write_bytes(tid, action_at, &action)?;
         let mask = ptrace::signal_mask(tid)?;
         // If blocked, the SIGSYS of a refused call would lose its handler.
         ptrace::set_signal_mask(tid, !(1 << (libc::SIGSYS - 1)))?;
@@ -395,7 +395,7 @@ impl Engine<'_> {
                 rax: libc::SYS_rt_sigaction as u64,
                 orig_rax: u64::MAX,
                 rdi: libc::SIGTRAP as u64,
-                rsi: place,
+                rsi: action_at,
                 rdx: 0,
                 r10: 8,
                 ..registers
@@ -405,7 +405,7 @@ impl Engine<'_> {
         let at_call = |status| status == StopStatus::Syscall;
         let made = self.resume_until(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?
             && self.resume_until(tid, ResumeMode::UntilSyscall, at_call, &mut signals)?;
-        ptrace::write_bytes(tid, place, &kept)?;
+        ptrace::write_bytes(tid, action_at, &kept)?;
         ptrace::write_registers(tid, &registers)?;
         ptrace::set_signal_mask(tid, mask)?;
         // At a stop before signal delivery, the kernel itself repeats an interrupted call or fails it.

@@ -11,10 +11,9 @@
 //! | new thread, exec, exit | `threads_processes` |
 //! | first and last stop of attached programs | `attach_detach` |
 //!
-//! Handlers account for the instructions that have retired (`instruction_steps`), write events, act at the edges of
-//! the recording window, and set the new position. They end with `resume_task`, which
-//! decides how the thread continues: by one step in user code, up to the next entry or exit around a system call, or
-//! freely where nothing is traced.
+//! Handlers account for the instructions that have retired (`instruction_steps`), write events, act at the edges of the
+//! recording window, and set the new position. They end with `resume_task`, which decides how the thread continues: by
+//! one step in user code, up to the next entry or exit around a system call, or freely where nothing is traced.
 //!
 //! Invariants: while a stop is handled, its task is taken out of `tasks`. An event that brings user code back into
 //! context is written only when an instruction has retired. A new thread may stop before its parent reports it; such
@@ -65,7 +64,7 @@ pub(super) struct Engine<'a> {
     pub(super) killing: bool,
     /// For attached programs: the child that exits when the tracer must detach.
     pub(super) control_watcher: Option<pid_t>,
-    /// When everything was told to stop for the last time.
+    /// When everything was asked to stop for the last time.
     pub(super) detaching: Option<Instant>,
     /// Warnings that have been given.
     pub(super) warned: Warned,
@@ -295,7 +294,7 @@ impl Engine<'_> {
                 return self.detach_task(task, signal);
             }
             if signal == 0 && ptrace::trap_is_pending(task.tid)? {
-                // First the trap of its step: a thread that has been told to stop does so before any trap, again and
+                // First the trap of its step: a thread that has been asked to stop does so before any trap, again and
                 // again.
                 return ptrace::resume_thread(task.tid, ResumeMode::Free, 0);
             }

@@ -1,4 +1,4 @@
-//! Single steps: fetches the instruction that comes next, and accounts for those that have retired.
+//! Single steps: fetches the next instruction, and accounts for those that have retired.
 //!
 //! Some steps need care. MOV SS and POP SS suppress the stop after them, so their successor is fetched too
 //! (`NextInstruction::follow`). PUSHF and SYSCALL store the trap flag, which the program must not see. A conditional
@@ -402,7 +402,7 @@ pub(super) fn breakpoints_work() -> bool {
         return false;
     }
     if pid == 0 {
-        // SAFETY: as above. If nobody traces it, the parent's kill ends the stop.
+        // SAFETY: as above. Without a tracer, the parent's kill ends the stop.
         unsafe {
             libc::kill(libc::getpid(), libc::SIGSTOP);
             libc::_exit(0);

@@ -39,7 +39,7 @@ fn operands() -> impl Iterator<Item = [u8; 12]> {
 
 /// Compares all decoders; returns whether the table decoder knew the instruction, and checks that it knows what the
 /// faster ones know.
-fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
+fn matches_iced(bytes: &[u8], ip: u64, mode: Mode) -> bool {
     let first = bytes.first_chunk().filter(|_| mode == Mode::Bits64);
     let plain = first.map_or(0, plain_length::plain_length);
     let near = decode_near_branch(bytes, ip, mode);
@@ -86,7 +86,7 @@ fn every_opcode_with_every_modrm_and_rex() {
                         for operand in operands() {
                             let bytes =
                                 join(&mut bytes, &[prefixes, rex, escape, &[opcode], &operand]);
-                            known += u64::from(same(bytes, 0xffff_fff0, mode));
+                            known += u64::from(matches_iced(bytes, 0xffff_fff0, mode));
                         }
                     }
                 }
@@ -104,8 +104,8 @@ fn every_opcode_with_a_vex_prefix() {
         for opcode in 0..=255 {
             for operand in operands().filter(|operand| operand[0] & 3 == 0 || operand[0] & 7 == 5) {
                 let bytes = join(&mut bytes, &[prefix, &[opcode], &operand]);
-                known += u64::from(same(bytes, 0x7fff_ffff_f000, Mode::Bits64));
-                same(bytes, 0x1000, Mode::Bits32);
+                known += u64::from(matches_iced(bytes, 0x7fff_ffff_f000, Mode::Bits64));
+                matches_iced(bytes, 0x1000, Mode::Bits32);
             }
         }
     };
@@ -138,12 +138,16 @@ fn targets_wrap_where_addresses_do() {
             u64::MAX - 3,
         ] {
             for code in [&[0x74u8, 0x80][..], &[0xeb, 0x7f], &[0xe2, 0xfe]] {
-                assert!(same(join(&mut Vec::new(), &[code]), ip, mode));
+                assert!(matches_iced(join(&mut Vec::new(), &[code]), ip, mode));
             }
             for offset in [0i32, -5, i32::MAX, i32::MIN, 0x1234_5678] {
                 let offset = offset.to_le_bytes();
                 for code in [&[0xe8u8][..], &[0xe9], &[0x0f, 0x8f]] {
-                    assert!(same(join(&mut Vec::new(), &[code, &offset]), ip, mode));
+                    assert!(matches_iced(
+                        join(&mut Vec::new(), &[code, &offset]),
+                        ip,
+                        mode
+                    ));
                 }
             }
         }
@@ -165,8 +169,8 @@ fn long_instructions() {
                 &[0x90],
                 &[0xe8, 1, 2, 3, 4],
             ] {
-                same(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits64);
-                same(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits32);
+                matches_iced(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits64);
+                matches_iced(join(&mut bytes, &[&prefixes, code]), 0x1000, Mode::Bits32);
             }
         }
     }
@@ -190,7 +194,7 @@ fn random_bytes() {
         }
         let ip = next();
         for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
-            same(&bytes, ip, mode);
+            matches_iced(&bytes, ip, mode);
         }
     }
 }
@@ -215,7 +219,7 @@ fn code_as_it_is_in_files() {
             let length = match iced_decoder::decode(rest, at as u64, Mode::Bits64) {
                 Ok(instruction) => {
                     all += 1;
-                    found += u64::from(same(rest, at as u64, Mode::Bits64));
+                    found += u64::from(matches_iced(rest, at as u64, Mode::Bits64));
                     usize::from(instruction.length)
                 }
                 Err(_) => 1,

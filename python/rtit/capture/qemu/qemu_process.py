@@ -184,7 +184,7 @@ def _create_folder(parent: str) -> str:
 def _remove_folder(folder: Path | str) -> None:
     """Remove a folder and its files, as far as possible.
 
-    The recorder creates no subfolders. A symbolic link in place of the folder is not followed.
+    The recorder creates no subfolders. If the folder is a symbolic link, it is not followed.
     """
     with contextlib.suppress(OSError):
         within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

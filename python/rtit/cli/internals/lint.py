@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.linter import Finding
-    from rtit.trace import Stream, Trace
+    from rtit.trace import Trace
 
 _NONE = "none"
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     with options.open_trace(arguments) as trace:
         period = arguments.psb_period or (None if raw else _psb_period(trace))
         for stream in options.selection(arguments).select_streams(trace.streams):
-            errata = _errata_of(stream) if chosen is None else chosen
+            errata = options.stream_errata(stream) if chosen is None else chosen
             title = None if raw else stream.title
             show(title, lint(stream.chunks(), psb_period=period, errata=errata))
         gaps = IncompleteReport("lint", trace).exit_code()
@@ -117,16 +117,6 @@ def _errata(text: str | None) -> tuple[str, ...] | None:
         return () if text == _NONE else tuple(erratum_name(name) for name in text.split(","))
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _errata_of(stream: Stream) -> tuple[str, ...]:
-    """Return the errata of the recorded processor, () if it is unknown."""
-    from rtit.registers.errata import errata_of
-    from rtit.trace import Settings
-
-    settings = stream.settings
-    cpu = settings.cpu if isinstance(settings, Settings) else None
-    return errata_of(cpu[0], cpu[1]) if cpu is not None else ()
 
 
 def _psb_period(trace: Trace) -> int | None:

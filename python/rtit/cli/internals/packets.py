@@ -11,7 +11,7 @@ from rtit.cli import options, output
 from rtit.cli.incomplete import IncompleteReport
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
-from rtit.errors import RtitError, UsageError
+from rtit.errors import UsageError
 from rtit.packets import BadBytes, Packet, describe, to_json
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class _PacketPrinter:
             output.print_line(f"# {self._title}, {stream.size:,} bytes")
         gaps = False
         times = _PacketTimes(stream) if timing else None
-        for item in stream.scan(_errata(stream)):
+        # packets show this erratum, if the processor is unknown
+        for item in stream.scan(options.stream_errata(stream) or ("SKD007",)):
             if isinstance(item, BadBytes):
                 gaps = True
                 self._print_bad(item)
@@ -103,17 +104,6 @@ class _PacketPrinter:
         if ticks in (0, LATEST):
             return "-"
         return str(ticks if self._clock is None else self._clock.to_nanoseconds(ticks))
-
-
-def _errata(stream: Stream) -> tuple[str, ...]:
-    """Return the errata that change packets, as the decoder uses them."""
-    from rtit.registers.errata import errata_of
-
-    settings = stream.settings
-    cpu = None if isinstance(settings, RtitError) else settings.cpu
-    listed = errata_of(*cpu[:2]) if cpu is not None else ()
-    # of an unknown processor: packets themselves show this one
-    return listed or ("SKD007",)
 
 
 class _PacketTimes:

@@ -399,7 +399,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         session, choice = start_with_choice(request, choice, log=log)
         with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
-            wait_for_program(session, wanted, patient=not pids, update=progress.update)
+            wait_for_program(session, wanted, forward_first=not pids, update=progress.update)
             recording = session.finish()
             if log is not None and events is not None:
                 with events.open_for_writing() as file:

@@ -189,8 +189,9 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     choice = choose_counting_backend(request)
     runs = []
     for _ in range(arguments.runs):
-        with CountingRun(request, choice, where=where, places=arguments.max_edges) as counting:
-            was_interrupted = wait_for_program(counting.session, wanted, patient=True)
+        limit = arguments.max_edges
+        with CountingRun(request, choice, where=where, max_counters=limit) as counting:
+            was_interrupted = wait_for_program(counting.session, wanted, forward_first=True)
             runs.append(counting.finish())
         if was_interrupted:
             break
@@ -246,7 +247,7 @@ def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
     if not variation.counts and not variation.functions:
         yield f"the same in all {runs} runs"
         return
-    yield f"in {runs} runs, of which the one with the fewest instructions stands above:"
+    yield f"in {runs} runs, of which the one with the fewest instructions is shown above:"
     for name, least, most in [*variation.counts, *variation.functions[:top]]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
     if len(variation.functions) > top:

@@ -53,11 +53,7 @@ def add_arguments(parser: CommandParser) -> None:
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
     options.add_cpu_model(group)
     options.add_flag(group, "--noretcomp", "The trace was made with DisRETC")
-    options.add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
-    options.add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
-    options.add_value(
-        group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal"
-    )
+    options.add_clock(group)
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 
 

@@ -45,11 +45,7 @@ def _packages(folders: Iterable[tuple[str, list[SourceFile]]]) -> Iterator[str]:
 
 def _class(source: SourceFile) -> Iterator[str]:
     path = escape_control_characters(source.path)
-    attributes = {
-        "name": PurePath(path).name,
-        "filename": path.lstrip("/"),
-        "complexity": "0",
-    }
+    attributes = {"name": PurePath(path).name, "filename": path.lstrip("/"), "complexity": "0"}
     methods = _element(5, "methods", {}, _methods(source))
     lines = _element(5, "lines", {}, _lines(source))
     yield from _element(4, "class", attributes | _rates([source]), chain(methods, lines))
@@ -73,10 +69,10 @@ def _lines(source: SourceFile) -> Iterator[str]:
         if not branches:
             yield f'            <line number="{line}" hits="{count}" branch="false" />'
             continue
-        ways = sum((each.taken > 0) + (each.not_taken > 0) for each in branches)
-        of = 2 * len(branches)
+        hit = sum((each.taken > 0) + (each.not_taken > 0) for each in branches)
+        total = 2 * len(branches)
         row = {"number": str(line), "hits": str(count), "branch": "true"}
-        row["condition-coverage"] = f"{100 * ways // of}% ({ways}/{of})"
+        row["condition-coverage"] = f"{100 * hit // total}% ({hit}/{total})"
         yield from _element(6, "line", row)
 
 

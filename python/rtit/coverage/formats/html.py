@@ -47,26 +47,26 @@ def html_report(sources: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _lines(source: SourceFile) -> Iterator[str]:
-    text = _text(source.path)
+    text = _read_source(source.path)
     following = 1
     for number, count, branches in source.iterate_lines_with_branches():
-        yield from _others(text, following, number)
+        yield from _lines_without_code(text, following, number)
         following = number + 1
-        ways = [count for each in branches for count in (each.taken, each.not_taken)]
-        marks = "".join("+" if count else "-" for count in ways)
-        kind = "not" if not count else "ran" if all(ways) else "part"
-        row = f"<i>{number:6}</i> {count:14,} {marks:8} {_shown(text, number)}"
+        outcomes = [count for each in branches for count in (each.taken, each.not_taken)]
+        signs = "".join("+" if count else "-" for count in outcomes)
+        kind = "not" if not count else "ran" if all(outcomes) else "part"
+        row = f"<i>{number:6}</i> {count:14,} {signs:8} {_line_text(text, number)}"
         yield f'<span class="{kind}">{row}</span>'
-    yield from _others(text, following, len(text) + 1)
+    yield from _lines_without_code(text, following, len(text) + 1)
 
 
-def _others(text: list[str], begin: int, end: int) -> Iterator[str]:
-    """Lines without code."""
+def _lines_without_code(text: list[str], begin: int, end: int) -> Iterator[str]:
+    """Return lines without code."""
     for number in range(begin, min(end, max(begin, len(text) + 1) + _MAX_EMPTY_LINES)):
-        yield f"<i>{number:6} {'':>14} {'':8}</i> {_shown(text, number)}"
+        yield f"<i>{number:6} {'':>14} {'':8}</i> {_line_text(text, number)}"
 
 
-def _shown(text: list[str], number: int) -> str:
+def _line_text(text: list[str], number: int) -> str:
     return (
         escape(escape_control_characters(text[number - 1].expandtabs()))
         if number <= len(text)
@@ -74,7 +74,7 @@ def _shown(text: list[str], number: int) -> str:
     )
 
 
-def _text(path: str) -> list[str]:
+def _read_source(path: str) -> list[str]:
     try:
         file = Path(path)
         if not file.is_file() or file.stat().st_size > _MAX_SOURCE_BYTES:

@@ -109,7 +109,8 @@ class _SampleWriter:
     def samples(self) -> Iterator[bytes]:
         """Iterate over samples: locations, the called function's first, and instructions."""
         entries, sources = (
-            [*map(_location_number, each)] for each in (self._entries, self._sources)
+            [_varint(number) if number else b"" for number in each]
+            for each in (self._entries, self._sources)
         )
         for context, instructions in self._selected_contexts():
             calls = [call for _, call in self._contexts.calls(context)]
@@ -213,17 +214,10 @@ class _LocationTable:
             low = min((address for _, address, *_ in segments), default=0)
             high = max((address + size for _, address, _, size, _ in segments), default=0)
             build_id = (binary.build_id or b"").hex()
-            yield b"".join(
-                [
-                    _integer_field(1, self._mappings[number]),
-                    _integer_field(2, low),
-                    _integer_field(3, high),
-                    _integer_field(5, self._text.number(binary.path)),
-                    _integer_field(6, self._text.number(build_id)),
-                    _integer_field(7, 1),
-                    _integer_field(8, 1),
-                    _integer_field(9, 1),
-                ]
+            path = self._text.number(binary.path)
+            yield _integer_fields(
+                {1: self._mappings[number], 2: low, 3: high, 5: path}
+                | {6: self._text.number(build_id), 7: 1, 8: 1, 9: 1}
             )
 
     def _unmapped_location(self, number: int, location: CodeLocation) -> bytes:
@@ -250,12 +244,7 @@ class _LocationTable:
         if function not in self._unmapped_function_numbers:
             number = self._unmapped_function_numbers[function] = len(self.functions) + 1
             name, module = map(self._text.number, function)
-            self.functions.append(
-                _integer_field(1, number)
-                + _integer_field(2, name)
-                + _integer_field(3, name)
-                + _integer_field(4, module)
-            )
+            self.functions.append(_integer_fields({1: number, 2: name, 3: name, 4: module}))
         return self._unmapped_function_numbers[function]
 
     def _function(self, binary: int, code: _CodeInfo, row: int) -> int:
@@ -267,18 +256,10 @@ class _LocationTable:
             name = self.binaries[binary].symbols.name(code.owner[row])
             # a function without a line of its own gets the file of its first location
             file = code.first_file[row] if code.first_file[row] >= 0 else code.file[row]
-            self.functions.append(
-                _integer_field(1, self._functions[key])
-                + _integer_field(2, self._text.number(demangle(name)))
-                + _integer_field(3, self._text.number(name))
-                + _integer_field(4, self._text.number(code.files[file] if file >= 0 else ""))
-                + _integer_field(5, code.first_line[row])
-            )
+            names = demangle(name), name, code.files[file] if file >= 0 else ""
+            values = self._functions[key], *map(self._text.number, names), code.first_line[row]
+            self.functions.append(_integer_fields(dict(enumerate(values, 1))))
         return self._functions[key]
-
-
-def _location_number(number: int) -> bytes:
-    return _varint(number) if number else b""
 
 
 def _varint(value: int) -> bytes:
@@ -293,6 +274,10 @@ def _varint(value: int) -> bytes:
 def _integer_field(field: int, value: int) -> bytes:
     """Return a field of wire type 0; the default value 0 is left out."""
     return _varint(field << 3) + _varint(value) if value else b""
+
+
+def _integer_fields(values: Mapping[int, int]) -> bytes:
+    return b"".join(_integer_field(field, value) for field, value in values.items())
 
 
 def _message_field(field: int, body: bytes) -> bytes:

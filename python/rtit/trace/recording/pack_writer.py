@@ -71,18 +71,18 @@ def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
         recording.append(RECORDING + name)
         writer.add(RECORDING + name, parts)
     members: dict[str, str] = {}
-    for kept in used.values():
-        for path in filter(None, (kept.file, kept.debug)):
+    for packed in used.values():
+        for path in filter(None, (packed.file, packed.debug)):
             if path not in members:
                 members[path] = f"{FILES}{len(members)}"
                 writer.add(members[path], _read_file(Path(path)))
     files: dict[Key, PackedFile] = {
         key: replace(
-            kept,
-            file=members[kept.file] if kept.file is not None else None,
-            debug=members[kept.debug] if kept.debug is not None else None,
+            packed,
+            file=members[packed.file] if packed.file is not None else None,
+            debug=members[packed.debug] if packed.debug is not None else None,
         )
-        for key, kept in used.items()
+        for key, packed in used.items()
     }
     more: dict[str, str] = {}
     for member, (name, parts) in _extra_members(trace).items():
@@ -99,11 +99,11 @@ def _write_members(trace: Trace, writer: _Writer) -> PackSummary:
     )
     listed = contents.encode()
     writer.add(MANIFEST, lambda: iter((listed,)))
-    there = [kept for kept in files.values() if kept.file is not None]
+    found = [packed for packed in files.values() if packed.file is not None]
     return PackSummary(
-        len({kept.file for kept in there}),
-        len({kept.debug for kept in there if kept.debug is not None}),
-        len(files) - len(there),
+        len({packed.file for packed in found}),
+        len({packed.debug for packed in found if packed.debug is not None}),
+        len(files) - len(found),
     )
 
 
@@ -117,13 +117,13 @@ def _kernel_folders(trace: Trace) -> Iterator[tuple[str, Kernel]]:
 def _extra_members(trace: Trace) -> dict[str, tuple[str, ChunkReader]]:
     """Original name and contents of each member for kernels and JIT code."""
     found: dict[str, tuple[str, ChunkReader]] = {}
-    beside = Path(trace.data.folder, FOLDER) if trace.data.folder is not None else None
+    recording_folder = Path(trace.data.folder, FOLDER) if trace.data.folder is not None else None
     for folder, kernel in _kernel_folders(trace):
         for name, path in kernel.used.files.items():
-            if EXTRA_MEMBER.fullmatch(folder + name) and Path(path).parent != beside:
+            if EXTRA_MEMBER.fullmatch(folder + name) and Path(path).parent != recording_folder:
                 found[folder + name] = name, _read_file(Path(path))
         kcore = kernel.used.kcore
-        if kcore is not None and Path(kcore.path).parent != beside:
+        if kcore is not None and Path(kcore.path).parent != recording_folder:
             _decode_all(trace)
             if kcore.was_read:
                 found[f"{folder}kcore"] = "kcore", kcore.read_pages_core

@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, get_args
+from typing import Any, BinaryIO, get_args
 
 from rtit.errors import InputError
 from rtit.image.files import Key, PackedFile
@@ -37,10 +37,6 @@ from rtit.image.kernel.sources import KernelFiles
 from rtit.image.mappings import KERNEL_START
 from rtit.image.problems import Kind, Problem
 from rtit.readable import format_json, parse_json, text_to_name
-
-if TYPE_CHECKING:
-    pass
-
 
 MANIFEST = "rtit-pack.json"
 FORMAT = 1
@@ -82,14 +78,14 @@ class PackManifest:
             {
                 "path": path,
                 "build_id": build_id,
-                "name": kept.name,
-                "file": kept.file,
-                "debug": kept.debug,
+                "name": packed.name,
+                "file": packed.file,
+                "debug": packed.debug,
                 "problem": None
-                if kept.problem is None
-                else [kept.problem.kind, kept.problem.message, kept.problem.value],
+                if packed.problem is None
+                else [packed.problem.kind, packed.problem.message, packed.problem.value],
             }
-            for (path, build_id), kept in self.files.items()
+            for (path, build_id), packed in self.files.items()
         ]
         document = {
             "format": FORMAT,
@@ -157,7 +153,7 @@ def _decode_file(document: Any) -> tuple[Key, PackedFile]:
 
 def _decode_process(document: Any) -> GuestProcess:
     cr3, vmcs, machine, rows = _expect_type(list, document)
-    places = []
+    mappings = []
     for each in _expect_type(list, rows):
         start, end, offset, path = _expect_type(list, each)
         if (
@@ -165,11 +161,11 @@ def _decode_process(document: Any) -> GuestProcess:
             or not 0 <= _expect_type(int, offset) < KERNEL_START
         ):
             raise ValueError(f"no mapping: {str(each)[:80]}")
-        places.append((start, end, offset, _expect_type(str, path)))
+        mappings.append((start, end, offset, _expect_type(str, path)))
     for number in (cr3, machine, 0 if vmcs is None else vmcs):
         if not 0 <= _expect_type(int, number) < 1 << 64:
             raise ValueError(f"no CR3, VMCS pointer or process: {number}")
-    return GuestProcess(cr3, vmcs, machine, tuple(places))
+    return GuestProcess(cr3, vmcs, machine, tuple(mappings))
 
 
 def _decode_problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
@@ -233,8 +229,8 @@ class Pack:
         except BaseException:
             self.close()
             raise
-        place = Path(self._folder, "recording" if found.folder else found.recording[0])
-        self.recording = str(place)
+        recording = "recording" if found.folder else found.recording[0]
+        self.recording = str(Path(self._folder, recording))
         self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
         self.kernel = self._kernel_files(found, KERNEL)
         self.guest_processes = found.guest_processes
@@ -299,22 +295,21 @@ def _unpack(file: BinaryIO, folder: Path) -> PackManifest:
         if size > MIN_SIZE_LIMIT + MAX_SIZE_RATIO * bounded.total_size:
             raise ValueError(f"it would grow from {bounded.total_size:,} to {size:,} bytes")
         for member in wanted:
-            place = folder / member.filename
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(member) as source, place.open("xb") as copy:
+            path = folder / member.filename
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, path.open("xb") as copy:
                 shutil.copyfileobj(source, copy, _READ_CHUNK)
     for name in found.recording:
         os.utime(folder / name, (found.modified, found.modified))
-    there = {
-        key: PackedFile(
-            kept.name,
-            _unpacked_path(folder, kept.file),
-            _unpacked_path(folder, kept.debug),
-            kept.problem,
+    files = {
+        key: replace(
+            packed,
+            file=_unpacked_path(folder, packed.file),
+            debug=_unpacked_path(folder, packed.debug),
         )
-        for key, kept in found.files.items()
+        for key, packed in found.files.items()
     }
-    return replace(found, files=there)
+    return replace(found, files=files)
 
 
 def _read_manifest(archive: zipfile.ZipFile) -> bytes:
@@ -328,8 +323,8 @@ def _read_manifest(archive: zipfile.ZipFile) -> bytes:
 def _members(found: PackManifest) -> Iterator[str]:
     yield from found.recording
     yield from found.more
-    for kept in found.files.values():
-        yield from filter(None, (kept.file, kept.debug))
+    for packed in found.files.values():
+        yield from filter(None, (packed.file, packed.debug))
 
 
 def _unpacked_path(folder: Path, member: str | None) -> str | None:

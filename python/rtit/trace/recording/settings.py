@@ -249,12 +249,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = 10**9
 
 
-def describe_clocks(data: PerfData) -> list[str]:
+def describe_clocks(data: PerfData) -> Iterator[str]:
     """One line for each clock of a recording, with its conversion. Raises PerfDataError."""
-    return list(_clocks(data))
-
-
-def _clocks(data: PerfData) -> Iterator[str]:
     clock = data.time_conversion
     if clock is not None:
         yield f"perf's, in ns = {_formula(clock)}"

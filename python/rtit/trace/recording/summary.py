@@ -53,12 +53,8 @@ def describe_switches(data: PerfData) -> str | None:
     return _SWITCHES.get(info.have_sched_switch, f"of kind {info.have_sched_switch}, not known")
 
 
-def describe_settings(data: PerfData) -> list[str]:
-    """The settings of the trace, one sentence each; empty without Intel PT."""
-    return list(_setting_lines(data))
-
-
-def _setting_lines(data: PerfData) -> Iterator[str]:
+def describe_settings(data: PerfData) -> Iterator[str]:
+    """The settings of the trace, one sentence each; none without Intel PT."""
     info, event = data.info, data.intel_pt
     if info is None or event is None:
         return
@@ -160,7 +156,7 @@ def summarize_recording(trace: Trace) -> RecordingSummary:
         found = RecordingSummary(
             trace.path,
             dict(_machine_facts(trace.data, trace.guest_comms)),
-            describe_settings(trace.data),
+            list(describe_settings(trace.data)),
         )
         found.losses.extend(_losses_in_records(trace))
         found.files.extend(_mapped_files(trace))

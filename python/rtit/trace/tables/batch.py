@@ -244,7 +244,7 @@ class Batch:
 
     FIELDS: ClassVar[tuple[Field, ...]]
     """The declared columns, in order."""
-    TIME_COLUMN: ClassVar[str | None] = "time"
+    TIME_COLUMN: ClassVar[str | None]
     """The column by which rows are selected by time; None: rows have no time."""
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = None
     """The columns with a row's lowest and highest address; None: rows have no address."""
@@ -255,6 +255,8 @@ class Batch:
     def __init_subclass__(cls) -> None:
         declared = ((name, each) for name, each in vars(cls).items() if isinstance(each, _Column))
         cls.FIELDS = tuple((name, each.dtype, each.labels) for name, each in declared)
+        if "TIME_COLUMN" not in vars(cls):
+            cls.TIME_COLUMN = "time" if "time" in vars(cls) else None
 
     def __init__(
         self,

@@ -30,7 +30,6 @@ class BlockIds(Batch):
     A batch has whole runs of instructions.
     """
 
-    TIME_COLUMN: ClassVar[str | None] = None
     id: U32 = column("u4")
 
     def __iter__(self) -> Iterator[int]:
@@ -48,7 +47,6 @@ class BlockTable(Batch):
     * `bits`: mode of the code, 16, 32 or 64
     """
 
-    TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: U64 = column("u8")
     last: U64 = column("u8")
@@ -61,7 +59,6 @@ class BlockTable(Batch):
 class InstructionRuns(Batch):
     """Runs of instructions as in `Rows`, without times, offsets and events."""
 
-    TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: U64 = column("u8")
     instructions: U32 = column("u4")

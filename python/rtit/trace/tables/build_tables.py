@@ -199,24 +199,13 @@ def concatenate_ledgers(parts: list[tuple[Ledger, int, int]]) -> Ledger:
     import numpy as np
 
     texts: dict[str, int] = {"": 0}
-    error_columns = [
-        np.array([texts.setdefault(text, len(texts)) for text in ledger.texts], np.uint32)[
-            ledger.error
-        ]
-        for ledger, _, _ in parts
-    ]
-    columns = [
-        ledger.columns() | {"error": error}
-        for (ledger, _, _), error in zip(parts, error_columns, strict=True)
-    ]
-    fields = {
-        name: np.concatenate([np.zeros(0, dtype), *(each[name] for each in columns)])
-        for name, dtype, _ in Ledger.FIELDS
-    }
-    extra = {
-        name: np.concatenate(
-            [np.zeros(0, np.int32), *(np.full(len(each[0]), each[at], np.int32) for each in parts)]
-        )
-        for at, name in ((1, "tid"), (2, "cpu"))
-    }
-    return Ledger(**fields, texts=tuple(texts), extra_columns=extra)
+    found = []
+    for ledger, tid, cpu in parts:
+        numbers = np.array([texts.setdefault(text, len(texts)) for text in ledger.texts], np.uint32)
+        extra = {
+            name: np.full(len(ledger), n, np.int32) for name, n in (("tid", tid), ("cpu", cpu))
+        }
+        found.append(ledger.replace(error=numbers[ledger.error]).with_columns(**extra))
+    columns = Ledger.concatenate(iter(found), ("tid", "cpu"))
+    extra = {name: columns.pop(name) for name in ("tid", "cpu")}
+    return Ledger(**columns, texts=tuple(texts), extra_columns=extra)

@@ -53,7 +53,6 @@ class RunTotals(Batch):
     is the total of the runs beyond `max_counters`.
     """
 
-    TIME_COLUMN: ClassVar[str | None] = None
     start: U64 = column("u8")
     instructions: U32 = column("u4")
     count: U64 = column("u8")
@@ -72,7 +71,6 @@ class EdgeTotals(Batch):
     `max_counters`, `uncounted_by_kind` the same by `End`.
     """
 
-    TIME_COLUMN: ClassVar[str | None] = None
     ADDRESS_COLUMNS: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: U64 = column("u8")
     target: U64 = column("u8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rtit.trace.tables.batch import EXTRA_COLUMNS, Batch, ErrorClass, Field, Trust, column
 
@@ -105,7 +105,6 @@ class Ledger(Batch):
     * `error`: an index into `texts`, the reasons
     """
 
-    TIME_COLUMN: ClassVar[str | None] = None
     start: U64 = column("u8")
     end: U64 = column("u8")
     kind: U8 = column("u1", Trust)

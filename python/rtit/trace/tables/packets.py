@@ -7,7 +7,7 @@ Each packet is four numbers. `packet_fields` turns them into the named fields of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
 from rtit.trace.tables.batch import Batch, column
@@ -52,6 +52,7 @@ class Packets(Batch):
     packet, up to the next batch.
     """
 
+    TIME_COLUMN: ClassVar[str | None] = "time"
     kind: U8 = column("u1", PACKET_KINDS)
     detail: U8 = column("u1")
     offset: U64 = column("u8")

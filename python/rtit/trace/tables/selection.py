@@ -114,12 +114,6 @@ class Selection:
         if self.head is not None and self.tail is not None:
             raise UsageError("--head and --tail are the first or the last instructions, not both")
 
-    @property
-    def selects_all_rows(self) -> bool:
-        """Whether every instruction of a matching stream is selected."""
-        partial = (self.ranges, self.functions, self.time, self.head is not None)
-        return not any(partial) and self.tail is None
-
     def matches(self, stream: SelectableStream) -> bool:
         """Whether a stream has a selected thread, process, CPU and name."""
         return (
@@ -295,7 +289,7 @@ def _function_offsets(
             for each in functions
             if each.name in names or _demangled(each.name) in names
         }
-        for start, end, owner in zip(*symbols.owned_ranges, strict=True):
+        for start, end, owner in zip(*symbols.native.owned(), strict=True):
             if functions[owner].offset in matching:
                 yield start, end
             if _is_file(name, path) and end_of_last < start:

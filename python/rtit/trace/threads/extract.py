@@ -159,10 +159,9 @@ def _is_selected(batch: Batch, tids: list[int]) -> NDArray[np.bool_]:
 def _concatenate(parts: list[Events]) -> Events:
     if len(parts) == 1:
         return parts[0]
-    columns = [part.columns() for part in parts]
-    joined = {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
-    fields = {name: joined.pop(name) for name, _, _ in Events.FIELDS}
-    return Events(**fields, extra_columns=joined)
+    names = tuple(parts[0].extra_columns)
+    columns = Events.concatenate(iter(parts), names)
+    return Events(extra_columns={name: columns.pop(name) for name in names}, **columns)
 
 
 def _ledger_row(start: int, end: int, rest: list[Any], *, selected: bool) -> LedgerRow:

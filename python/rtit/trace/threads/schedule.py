@@ -41,7 +41,7 @@ from rtit.errors import UnsupportedError
 from rtit.image import Image, Images, guest_kernel_pid, guest_process_pid
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.sideband.scheduling import UNKNOWN, GuestThread, IntervalList, SchedulingInterval
+from rtit.sideband.scheduling import UNKNOWN, IntervalList, SchedulingInterval
 from rtit.trace.tables.batch import Batch
 from rtit.trace.tables.rows import Branches, Instructions, Rows
 
@@ -111,40 +111,42 @@ class ThreadSchedule:
         """The TSC value at which a thread got the CPU for the last time; 0 if it never did."""
         return self._last_starts.get(tid, 0)
 
-    def guest_images(self, pid: int, guest: GuestThread | None) -> list[tuple[int, Image | None]]:
-        """The process and the kernel of a guest: the pid that stands for each, and its code."""
-        if guest is None:
-            return [(0, None), (0, None)]
-        pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
-        return [(each, self.images.find_image(each)) for each in pids]
-
     @cached_property
     def _last_starts(self) -> dict[int, int]:
         return dict(zip(self.intervals.tid, self.intervals.start, strict=True))
 
     @cached_property
-    def code(self) -> tuple[array[int], list[IntervalCode]]:
-        """For each interval an index into the list of distinct `IntervalCode` values.
+    def code(self) -> tuple[array[int], list[IntervalCode], list[list[tuple[int, Image]]]]:
+        """For each interval an index into the two lists: the distinct `IntervalCode` values in
+        order of first appearance, and the pids and images of each.
 
-        Threads of one process share an entry, so that the list stays short.
+        Threads of one process share an entry, so that the lists stay short.
         """
-        unknown, index_of, indices = Image().native, dict[IntervalCode, int](), array("I")
+        unknown, index_of, indices = Image(), dict[IntervalCode, int](), array("I")
+        images_of: list[list[tuple[int, Image]]] = []
         for pid, tid, guest in self.intervals.threads():
-            image = self.images.find_image(pid)
+            image, process, kernel = self.images.find_image(pid) or unknown, None, None
+            if guest is not None:
+                guest_pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
+                process, kernel = map(self.images.find_image, guest_pids)
             # The idle thread has no user code, so nothing can straddle the start of its interval.
             is_idle = tid == 0 and self.user_code_only
-            process, kernel = (
-                found.native if found is not None else None
-                for _, found in self.guest_images(pid, guest)
-            )
             code = IntervalCode(
-                image.native if image is not None else unknown,
+                image.native,
                 is_idle or self.switch_address is not None,
-                process,
-                kernel,
+                process.native if process is not None else None,
+                kernel.native if kernel is not None else None,
             )
-            indices.append(index_of.setdefault(code, len(index_of)))
-        return indices, list(index_of)
+            if code not in index_of:
+                index_of[code] = len(index_of)
+                found = [(pid, image)]
+                if process is not None:
+                    found.append((guest_pids[0], process))
+                if kernel is not None:
+                    found.append((guest_pids[1], kernel))
+                images_of.append(found)
+            indices.append(index_of[code])
+        return indices, list(index_of), images_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +188,10 @@ class ThreadScope:
         and the codes that the indices refer to.
         """
         starts = self.schedule.intervals.start
-        indices, codes = self.schedule.code
+        indices, codes, _ = self.schedule.code
         if not self.skips_others:
             return starts, indices, codes
-        wanted, kept, _ = self._followed()
+        wanted, kept = self._followed()
         old = np.asarray(indices)
         new_index = np.zeros(len(codes), np.uint32)
         new_index[kept] = np.arange(2, 2 + len(kept))
@@ -203,29 +205,21 @@ class ThreadScope:
 
         In order of first appearance: the native decoder numbers address spaces in this order.
         """
-        unknown, pid_of = Image(), dict[Image, int]()
-        intervals, schedule = self.schedule.intervals, self.schedule
-        for at in self._followed()[2]:
-            pid = intervals.pid[at]
-            pid_of.setdefault(schedule.images.find_image(pid) or unknown, pid)
-            for guest, image in schedule.guest_images(pid, intervals.guest(at)):
-                if image is not None:
-                    pid_of.setdefault(image, guest)
+        pid_of: dict[Image, int] = {}
+        for index in self._followed()[1]:
+            for pid, image in self.schedule.code[2][index]:
+                pid_of.setdefault(image, pid)
         pid_of.pop(first, None)
         return [(pid, image) for image, pid in pid_of.items()]
 
-    def _followed(self) -> tuple[NDArray[np.bool_], list[int], list[int]]:
-        """Which intervals are decoded, the code indices among them in order of first appearance,
-        and the first interval of each.
-        """
+    def _followed(self) -> tuple[NDArray[np.bool_], list[int]]:
+        """Which intervals are decoded, and their distinct code indices in order of appearance."""
         indices = np.asarray(self.schedule.code[0])
         wanted = np.ones(len(indices), bool)
         if self.skips_others:
             wanted = np.isin(np.asarray(self.schedule.intervals.tid), [*(self.tids or ())])
-        positions = np.flatnonzero(wanted)
-        kept, first = np.unique(indices[positions], return_index=True)
-        order = np.argsort(first)
-        return wanted, kept[order].tolist(), positions[first[order]].tolist()
+        kept, first = np.unique(indices[wanted], return_index=True)
+        return wanted, kept[np.argsort(first)].tolist()
 
 
 class ThreadAttribution:

@@ -102,13 +102,7 @@ def is_cfe_due(unit: Unit, report: EventReport, *, before: bool, after: bool) ->
 
 
 def emit_event(
-    unit: Unit,
-    report: EventReport,
-    *,
-    before: bool,
-    after: bool,
-    ip: int | None,
-    branch_fup: bool,
+    unit: Unit, report: EventReport, *, before: bool, after: bool, ip: int | None, branch_fup: bool
 ) -> None:
     """Emit EVDs and CFE if due, then a FUP if no other packet gives the IP.
 

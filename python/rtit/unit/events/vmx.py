@@ -177,11 +177,7 @@ def _emit_aborted_exit(
     flush_tnt(unit)
     emit_cyc_if_due(unit)
     emit_events(
-        unit,
-        transition.reports,
-        before=was_context,
-        after=state.context_en,
-        branch_fup=was,
+        unit, transition.reports, before=was_context, after=state.context_en, branch_fup=was
     )
     if was:
         emit_fup(unit, source)

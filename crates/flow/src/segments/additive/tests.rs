@@ -14,7 +14,7 @@ fn sink_of_a_segment_is_unlimited() {
 }
 
 #[test]
-fn segments_of_a_sound_stream_are_not_discarded() {
+fn segments_of_a_stream_without_errors_are_not_discarded() {
     let mut space = rtit_image::Space::new();
     // 1000: je 1004; jmp 1000; 1004: syscall
     let code = [0x74, 0x02, 0xeb, 0xfc, 0x0f, 0x05];
