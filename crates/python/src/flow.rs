@@ -127,8 +127,9 @@ impl Flow {
     ///
     /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32,
     /// 64), in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no turn, then
-    /// `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0). Events: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
-    /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
+    /// `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0). Events: event_row (number of
+    /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times
+    /// are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.decoding.taking(|way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(

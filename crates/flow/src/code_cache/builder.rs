@@ -59,7 +59,8 @@ impl CodeCache {
         Ok(index)
     }
 
-    /// Decodes up to the end of the node. Returns its kind, the branch target, and the address at which execution continues.
+    /// Decodes up to the end of the node. Returns its kind, the branch target, and the address at which execution
+    /// continues.
     fn decode_until_end(
         &mut self,
         view: &View,

@@ -162,8 +162,8 @@ impl Plan {
         }
     }
 
-    /// Returns the program with another operation of the same length at one position, and its addresses; `None` if there
-    /// is no such operation.
+    /// Returns the program with another operation of the same length at one position, and its addresses; `None` if
+    /// there is no such operation.
     pub fn changed(&self, at: usize) -> Option<(Plan, u64, u64)> {
         let at = at % self.ops.len();
         let op = match self.ops[at] {

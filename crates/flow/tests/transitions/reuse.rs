@@ -1,5 +1,5 @@
-//! Decoders that reuse code: stream after stream by one decoder, and code caches that finished decoders hand on. Whatever
-//! came before, the results are those of a new decoder.
+//! Decoders that reuse code: stream after stream by one decoder, and code caches that finished decoders hand on.
+//! Whatever came before, the results are those of a new decoder.
 
 use proptest::prelude::*;
 use rtit_flow::{
@@ -283,8 +283,8 @@ fn calls_and_returns_on_a_full_stack() {
     assert!(deep.spans.iter().any(|span| span.error.is_some()));
 }
 
-/// je; nop; nop; then a byte that was no instruction, or was not mapped; jmp rax. The second of two results waits at the
-/// jump: the code before it has not run, wherever it ended before.
+/// je; nop; nop; then a byte that was no instruction, or was not mapped; jmp rax. The second of two results waits at
+/// the jump: the code before it has not run, wherever it ended before.
 #[test]
 fn code_that_continues_where_it_ended() {
     let packets: &[&[u8]] = &[&[0x0e]];
@@ -440,8 +440,8 @@ fn bitmap_hashes_are_those_of_afl_and_libxdc() {
     assert_eq!(BitmapHash::Libxdc.slot(0, 3, 0xff), (3 * 0x85) & 0xff);
 }
 
-/// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with that
-/// code was forked, and the operation that changes before it.
+/// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with
+/// that code was forked, and the operation that changes before it.
 type PooledStream = (
     Vec<u8>,
     Option<(usize, u8)>,
