@@ -82,7 +82,7 @@ pub enum TestThread {
 }
 
 impl Traced {
-    pub fn of(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
+    pub fn new(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
         let mut space = Space::new();
         space.map(0, address, code.into());
         Traced {
@@ -306,7 +306,7 @@ impl<'a> Execution<'a> {
             plan,
             ops,
             starts,
-            traced: Traced::of(Vec::new(), 0, &[]),
+            traced: Traced::new(Vec::new(), 0, &[]),
             choice: 0,
             at: 0,
             stack: Vec::new(),
