@@ -128,7 +128,7 @@ def assert_whole(record_each_argument: Ways, thread: ThreadDifference, found: Di
         whole = stream.counts().instructions
     assert thread.instructions + later.instructions + later.unmatched[0] == whole
     more = sum(each.right - each.left for each in found.functions)
-    assert later.unmatched[1] - later.alone[0] == more
+    assert later.unmatched[1] - later.unmatched[0] == more
 
 
 def test_extra_call_is_located(record_each_argument: Ways) -> None:
