@@ -40,10 +40,9 @@ def test_hostile_dwarf_takes_bounded_memory(
     with assert_peak_memory(100):
         code = main([*words, str(path)])
     said = capsys.readouterr().err
-    assert code == (3 if (kind, subcommand) in INCOMPLETE else 0)
-    assert ("of which its DWARF has more than are read" in said) == (
-        (kind, subcommand) in INCOMPLETE
-    )
+    is_incomplete = (kind, subcommand) in INCOMPLETE
+    assert code == (3 if is_incomplete else 0)
+    assert ("of which its DWARF has more than are read" in said) == is_incomplete
 
 
 def test_unexecuted_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

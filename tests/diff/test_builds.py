@@ -155,12 +155,12 @@ def test_inlined_function_diverges_at_each_call(built: Built) -> None:
     assert thread.later is not None
     assert thread.later.whole
     own = {each.what[0][0]: (each.left, each.right) for each in found.functions}
-    assert own["twice"][0] == thread.later.alone[0] > 0 == thread.later.alone[1]
+    assert own["twice"][0] == thread.later.unmatched[0] > 0 == thread.later.unmatched[1]
     assert own["twice"][1] == 0
     assert thread.later.times == 20
-    assert [each.times for each in thread.later.places] == [10, 10]
-    assert symbol_name(thread.later.places[0].left) == "twice"
-    assert symbol_name(thread.later.places[0].right) == "mixed"
+    assert [each.times for each in thread.later.divergences] == [10, 10]
+    assert symbol_name(thread.later.divergences[0].left) == "twice"
+    assert symbol_name(thread.later.divergences[0].right) == "mixed"
     # Only the calling context of `mixed` differs.
     contexts = {tuple(name for name, _ in each.what[-2:]): each for each in found.contexts}
     assert contexts.keys() == {("total", "twice"), ("total", "mixed")}

@@ -113,7 +113,7 @@ def test_flipped_comparison_in_loop_is_located(record_each_argument: Ways) -> No
     # The rest of the loop and of the program is equal.
     assert_whole(record_each_argument, thread, found)
     assert thread.later is not None
-    assert max(thread.later.alone) < 50
+    assert max(thread.later.unmatched) < 50
     assert thread.later.instructions > 222 * 3
 
 
@@ -126,9 +126,9 @@ def assert_whole(record_each_argument: Ways, thread: ThreadDifference, found: Di
         stream = trace.threads[found.threads.index(thread)]
         assert thread.left == stream.title
         whole = stream.counts().instructions
-    assert thread.instructions + later.instructions + later.alone[0] == whole
+    assert thread.instructions + later.instructions + later.unmatched[0] == whole
     more = sum(each.right - each.left for each in found.functions)
-    assert later.alone[1] - later.alone[0] == more
+    assert later.unmatched[1] - later.unmatched[0] == more
 
 
 def test_extra_call_is_located(record_each_argument: Ways) -> None:
@@ -162,7 +162,7 @@ def test_divergence_in_library_reconverges_in_program(record_each_argument: Ways
     # The path returns into the program.
     assert_whole(record_each_argument, thread, found)
     assert thread.later is not None
-    assert max(thread.later.alone) < thread.later.instructions
+    assert max(thread.later.unmatched) < thread.later.instructions
 
 
 def test_early_exit_has_threads_without_counterpart(record_each_argument: Ways) -> None:

@@ -58,9 +58,9 @@ def found(library: Path, *, symfs: str | None = None) -> list[tuple[str, int]]:
     return [(each.name, each.address) for each in symbols.functions]
 
 
-@pytest.mark.parametrize("place", ["lib.debug", ".debug/lib.debug"])
-def test_by_debug_link(library: Path, place: str) -> None:
-    target = library.parent / place
+@pytest.mark.parametrize("location", ["lib.debug", ".debug/lib.debug"])
+def test_by_debug_link(library: Path, location: str) -> None:
+    target = library.parent / location
     target.parent.mkdir(exist_ok=True)
     shutil.move(library.parent / "lib.debug", target)
     whole = library.with_name("whole.so")
@@ -79,8 +79,8 @@ def test_by_build_id(library: Path, tmp_path: Path) -> None:
     target = tmp_path / f"root/usr/lib/debug/.build-id/{name[:2]}/{name[2:]}.debug"
     target.parent.mkdir(parents=True)
     shutil.move(library.parent / "lib.debug", target)
-    place = tmp_path / "root" / "recorded.so"
-    shutil.copy(library, place)
+    location = tmp_path / "root" / "recorded.so"
+    shutil.copy(library, location)
     symbols = Files(symfs=tmp_path / "root").symbols("/recorded.so")
     assert symbols is not None
     assert "_ZL6hiddeni" in symbols.names

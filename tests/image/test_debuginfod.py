@@ -185,11 +185,11 @@ def test_invalid_answers_are_not_cached(server: Server, tmp_path: Path) -> None:
         assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
-def test_redirections_stay_with_http(place: str, server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
+def test_redirections_stay_with_http(location: str, server: Server, tmp_path: Path) -> None:
     def redirect(to: BaseHTTPRequestHandler) -> None:
         to.send_response(302)
-        to.send_header("Location", place)
+        to.send_header("Location", location)
         to.end_headers()
 
     server.answers[path_of()] = redirect

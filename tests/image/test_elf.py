@@ -49,7 +49,7 @@ def compiled(folder: Path, *flags: str) -> Path:
     return out
 
 
-def bare(folder: Path) -> Path:
+def build_without_symbols(folder: Path) -> Path:
     out = folder / "bare"
     source = folder / "bare.s"
     source.write_text(BARE)
@@ -137,7 +137,7 @@ def test_a_32_bit_file(tmp_path: Path) -> None:
 
 
 def test_functions_without_size_reach_next(tmp_path: Path) -> None:
-    symbols = FileSymbols(bare(tmp_path))
+    symbols = FileSymbols(build_without_symbols(tmp_path))
     start, helper = symbols.functions[:2]
     assert (start.name, start.size, start.binding) == ("_start", 14, "g")
     assert (helper.name, helper.size, helper.offset) == ("helper", 1, start.offset + 14)
@@ -187,7 +187,7 @@ def test_pipes_folders_and_missing_files_are_refused_at_once(tmp_path: Path) -> 
 
 
 def test_a_file_that_changes_between_header_and_symbols_is_refused(tmp_path: Path) -> None:
-    path = bare(tmp_path)
+    path = build_without_symbols(tmp_path)
     elf = core.ElfFile(path)
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(ImageError, match="changed since it was opened"):
@@ -196,7 +196,7 @@ def test_a_file_that_changes_between_header_and_symbols_is_refused(tmp_path: Pat
 
 def test_corrupted_elf_gives_result_or_error(tmp_path: Path) -> None:
     """Nothing panics, whatever the bytes: a panic would not be an ImageError."""
-    whole = bare(tmp_path).read_bytes()
+    whole = build_without_symbols(tmp_path).read_bytes()
     path = tmp_path / "bad"
     variants = [
         *(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(len(whole))),

@@ -148,25 +148,25 @@ def test_pseudo_files_are_not_opened(name: str, monkeypatch: pytest.MonkeyPatch)
     assert "no file on a disk" in problem.message
 
 
-@pytest.mark.parametrize("way", ["path", "link", "symfs", "build id", "debug link"])
-def test_a_pipe_is_never_opened(way: str, raw: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["path", "link", "symfs", "build id", "debug link"])
+def test_a_pipe_is_never_opened(how: str, raw: Path, tmp_path: Path) -> None:
     """It would wait for a writer that never comes, wherever a file's name leads to it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     build_id = bytes(range(20))
     options: dict[str, Any] = {}
     name = str(pipe)
-    if way == "link":
+    if how == "link":
         (tmp_path / "link").symlink_to(pipe)
         name = str(tmp_path / "link")
-    elif way == "symfs":
+    elif how == "symfs":
         name, options["symfs"] = "/pipe", tmp_path
-    elif way == "build id":
+    elif how == "build id":
         place = tmp_path / "cache" / ".build-id" / "00" / build_id.hex()[2:]
         place.mkdir(parents=True)
         pipe.rename(place / "elf")
         name, options["build_id_cache"] = "/proc/absent/file", tmp_path / "cache"
-    elif way == "debug link":
+    elif how == "debug link":
         assert open_if_build_id(pipe, build_id) is None
         return
     images = Images(**options)

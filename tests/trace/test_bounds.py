@@ -218,7 +218,7 @@ def test_bounds_of_omitted_mtcs_contain_their_times_on_a_processor(
 
     def timing_samples(packets: bytes) -> TimingSamples:
         trace = rtit.decode(packets, rtit.Image(), mtc_freq=3, nom_freq=37, cpuid_15=(2, 308))
-        flow = trace.streams[0].native_decoder(points=True)
+        flow = trace.streams[0].native_decoder(timing_samples=True)
         while flow.rows(1000) is not None:
             pass
         found = TimingSamples(flow)

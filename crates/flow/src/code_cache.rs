@@ -88,7 +88,8 @@ impl CodeCache {
         self.nodes.is_empty() && self.calls.is_empty()
     }
 
-    /// Returns the bytes in use: those written of vectors, which the system allocates page by page, and whole hash tables.
+    /// Returns the bytes in use: those written of vectors, which the system allocates page by page, and whole hash
+    /// tables.
     pub fn size(&self) -> usize {
         let starts: usize = self.nodes_by_start.iter().map(AddressMap::capacity).sum();
         let pages = self.nodes_by_page.as_ref().map_or(0, AddressMap::capacity);
@@ -241,7 +242,8 @@ impl CodeCache {
         Ok(node)
     }
 
-    /// Returns the position of the instruction at `ip` in a node: the first one, if the node runs through it repeatedly.
+    /// Returns the position of the instruction at `ip` in a node: the first one, if the node runs through it
+    /// repeatedly.
     pub fn find(&self, node: &CodeNode, ip: u64) -> Option<NodePosition> {
         let code_ranges = self.code_ranges(node).iter().enumerate();
         let mut candidates =

@@ -263,7 +263,7 @@ impl Decoder {
             clock,
             ledger,
             state,
-            errata: Errata::of(settings.cpu),
+            errata: Errata::for_cpu(settings.cpu),
             instructions_at_overflow_fup: None,
             tracestop_follows: false,
             ambiguous: AmbiguousInterval::default(),

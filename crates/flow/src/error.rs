@@ -21,8 +21,8 @@ named_enum! {
         Unsupported = 5, "unsupported";
         /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
         Incomplete = 6, "incomplete";
-        /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions ran;
-        /// one iteration is reported.
+        /// A loop without packets ran an unknown number of times before an event ended it. Each of its instructions
+        /// ran; one iteration is reported.
         UnknownRepetitions = 7, "unknown repetitions";
         /// Code ran before or after a thread switch: it is reported for the thread before the switch.
         AmbiguousThread = 8, "ambiguous thread";

@@ -1,4 +1,5 @@
-//! Events: everything that a stream reports beside instructions. The numbers of [`EventKind`] are those of the `kind` column.
+//! Events: everything that a stream reports beside instructions. The numbers of [`EventKind`] are those of the `kind`
+//! column.
 
 named_enum! {
     /// The kind of an event. The numbers are those of the `kind` column.
@@ -54,8 +55,8 @@ named_enum! {
         BlockEnd = 24, "block end";
         /// MNT: `value` = the payload.
         Mnt = 25, "mnt";
-        /// TRIG of processors later than the chapter: `value` = TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip`: before which
-        /// instruction, 0 if not known.
+        /// TRIG of processors later than the chapter: `value` = TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip`: before
+        /// which instruction, 0 if not known.
         Trig = 26, "trig";
     }
 }

@@ -36,7 +36,7 @@
 
 #![forbid(unsafe_code)]
 
-/// Declares an enum whose variants have a number and a name, with `ALL` and `name`.
+/// Declares an enum: each variant has a number and a name, with `ALL` and `name`.
 macro_rules! named_enum {
     (
         $(#[$doc:meta])*

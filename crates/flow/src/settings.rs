@@ -215,7 +215,7 @@ const ATOM: u16 = set_of(&[Erratum::Apl11]);
 
 impl Errata {
     /// Returns the errata of a processor; `None`: it is unknown.
-    pub fn of(cpu: Option<Cpu>) -> Errata {
+    pub fn for_cpu(cpu: Option<Cpu>) -> Errata {
         let set = cpu.and_then(|cpu| match (cpu.family, cpu.model) {
             (6, 0x3d | 0x47 | 0x4f | 0x56) => Some(BROADWELL),
             (6, 0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6) => Some(SKYLAKE),

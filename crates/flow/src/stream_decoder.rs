@@ -262,8 +262,8 @@ impl ReusableDecoder {
         while self.advance(window, usize::MAX, sink) && !sink.is_full() {}
     }
 
-    /// Drops the code from `start` to before `end`, which has changed since the last stream. `spaces`: the current code.
-    /// Returns false, and does nothing, if they do not have the same keys as before.
+    /// Drops the code from `start` to before `end`, which has changed since the last stream. `spaces`: the current
+    /// code. Returns false, and does nothing, if they do not have the same keys as before.
     pub fn forget(&mut self, spaces: impl Into<Spaces>, start: u64, end: u64) -> bool {
         let mut spaces = spaces.into();
         if !spaces.has_same_keys(&self.spaces) {

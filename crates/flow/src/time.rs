@@ -120,7 +120,7 @@ pub(crate) struct Clock {
     pub inactive: u64,
     /// TSC packets are a guest's.
     pub in_guest: bool,
-    crystal: Crystal,
+    crystal: CrystalClock,
     /// Timing samples, if the caller needs them.
     pub samples: Option<TimingSamples>,
     span: u64,
@@ -130,7 +130,7 @@ pub(crate) struct Clock {
 
 /// The crystal clock, as far as TMA and MTC determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Crystal {
+enum CrystalClock {
     /// No TMA or MTC since the last TSC.
     Unknown,
     /// A TSC and its TMA; the crystal edge at or before that TSC.
@@ -165,7 +165,7 @@ impl Clock {
             measured: (0, 0),
             inactive: 0,
             in_guest: false,
-            crystal: Crystal::Unknown,
+            crystal: CrystalClock::Unknown,
             samples: None,
             span: 0,
             is_time_given: false,
@@ -255,12 +255,12 @@ impl Clock {
         self.set(time);
         self.tsc = time;
         self.is_time_given = true;
-        self.crystal = Crystal::Unknown;
+        self.crystal = CrystalClock::Unknown;
     }
 
     pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
         let edge = self.tsc.saturating_sub(u64::from(fast_counter));
-        self.crystal = Crystal::Tma { edge, ctc };
+        self.crystal = CrystalClock::Tma { edge, ctc };
     }
 
     /// Returns whether the MTC gave the time.
@@ -268,31 +268,31 @@ impl Clock {
         let shift = self.settings.mtc_freq;
         let next = match self.crystal {
             // A period begins now; its time is an estimate.
-            Crystal::Unknown => Crystal::Mtc {
+            CrystalClock::Unknown => CrystalClock::Mtc {
                 edge: self.by_rate,
                 ticks: 0,
                 ctc,
                 exact: false,
             },
-            Crystal::Tma { edge, ctc: from } => {
+            CrystalClock::Tma { edge, ctc: from } => {
                 let known = u64::from(u16::MAX).min((1 << (shift + 8)) - 1);
                 let reached = u64::from(ctc) << shift;
                 let ticks = reached.wrapping_sub(u64::from(from)) & known;
-                Crystal::Mtc {
+                CrystalClock::Mtc {
                     edge,
                     ticks,
                     ctc,
                     exact: true,
                 }
             }
-            Crystal::Mtc {
+            CrystalClock::Mtc {
                 edge,
                 ticks,
                 ctc: last,
                 exact,
             } => {
                 let periods = u64::from(ctc.wrapping_sub(last));
-                Crystal::Mtc {
+                CrystalClock::Mtc {
                     edge,
                     ticks: ticks.saturating_add(periods << shift),
                     ctc,
@@ -300,10 +300,10 @@ impl Clock {
                 }
             }
         };
-        let first = matches!(self.crystal, Crystal::Unknown);
+        let first = matches!(self.crystal, CrystalClock::Unknown);
         self.crystal = next;
         let (edge, ticks, exact) = match next {
-            Crystal::Mtc {
+            CrystalClock::Mtc {
                 edge, ticks, exact, ..
             } if !first => (edge, ticks, exact),
             _ => return false,
@@ -328,9 +328,9 @@ impl Clock {
     fn has_missed_mtcs(&self, time: u64) -> bool {
         let period = 1 << self.settings.mtc_freq;
         let (edge, ticks) = match self.crystal {
-            Crystal::Unknown => return false,
-            Crystal::Tma { edge, ctc } => (edge, period - u64::from(ctc) % period),
-            Crystal::Mtc { edge, ticks, .. } => (edge, ticks.saturating_add(period)),
+            CrystalClock::Unknown => return false,
+            CrystalClock::Tma { edge, ctc } => (edge, period - u64::from(ctc) % period),
+            CrystalClock::Mtc { edge, ticks, .. } => (edge, ticks.saturating_add(period)),
         };
         let due = self.crystal_ticks(ticks.saturating_add(period));
         due.is_some_and(|due| time > edge.saturating_add(due))
@@ -447,7 +447,7 @@ impl Clock {
         clock.begun = true;
         clock.set(self.by_rate);
         clock.broken = true;
-        clock.crystal = Crystal::Unknown;
+        clock.crystal = CrystalClock::Unknown;
         clock
     }
 

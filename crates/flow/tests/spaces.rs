@@ -171,8 +171,8 @@ fn psb(number: usize, ip: u64, time: Option<u64>) -> Vec<u8> {
     bytes
 }
 
-/// Reswitches what ran, and its packets. `switches`: the space to which each slot's MOV CR3 switches; after `every` of them
-/// comes a PSB+, and `times` are the times of these.
+/// Reswitches what ran, and its packets. `switches`: the space to which each slot's MOV CR3 switches; after `every` of
+/// them comes a PSB+, and `times` are the times of these.
 fn run(
     programs: &[Program],
     switches: &[usize],

@@ -6,8 +6,8 @@
 use crate::elf::Segment;
 use crate::symbols::{Binding, Symbol};
 
-/// A function: `offset` in the file and `size` in bytes, `address` as in the file. Without a size in the file it reaches
-/// to the next function.
+/// A function: `offset` in the file and `size` in bytes, `address` as in the file. Without a size in the file it
+/// reaches to the next function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub name: String,

@@ -15,8 +15,8 @@ const MAX_DEPTH: usize = 1 << 20;
 const MAX_SEARCH: usize = 1 << 12;
 /// Jumps from function to function in a row that have a frame each.
 const MAX_JUMP_FRAMES: usize = 64;
-/// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context of
-/// their caller.
+/// Contexts, and the sum of their depths, as each is printed with all its callers. Calls beyond belong to the context
+/// of their caller.
 const MAX_CONTEXTS: usize = 1 << 20;
 const MAX_TOTAL_DEPTH: usize = 1 << 25;
 /// Entries of the caches of recursive calls and of jumps.

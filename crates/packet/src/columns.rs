@@ -84,8 +84,8 @@ impl Columns {
             self.payload.extend_from_slice(first(&stage.payload, count));
             match ended {
                 None => {}
-                Some(Ended::Data) => break,
-                Some(Ended::Error(error)) => return Err(error),
+                Some(ScanEnd::Data) => break,
+                Some(ScanEnd::Error(error)) => return Err(error),
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ fn first<T>(column: &[T], count: usize) -> &[T] {
     column.get(..count).unwrap_or_default()
 }
 
-enum Ended {
+enum ScanEnd {
     Data,
     Error(PacketError),
 }
@@ -124,7 +124,7 @@ impl Stage {
         scanner: &mut Scanner<'_>,
         room: usize,
         until: usize,
-    ) -> (usize, Option<Ended>) {
+    ) -> (usize, Option<ScanEnd>) {
         let mut count = 0;
         while count < room {
             if scanner.block().is_none() {
@@ -135,12 +135,12 @@ impl Stage {
                 }
             }
             if Scanner::position(scanner) >= until {
-                return (count, Some(Ended::Data));
+                return (count, Some(ScanEnd::Data));
             }
             let packet = match scanner.next() {
                 Some(Ok(packet)) => packet,
-                Some(Err(error)) => return (count, Some(Ended::Error(error))),
-                None => return (count, Some(Ended::Data)),
+                Some(Err(error)) => return (count, Some(ScanEnd::Error(error))),
+                None => return (count, Some(ScanEnd::Data)),
             };
             let (detail, payload) = detail_and_payload(&packet.kind);
             let at = count.min(STAGE - 1);

@@ -69,8 +69,8 @@ impl<'a> Scanner<'a> {
         *self = Self::within(self.data, self.base, position);
     }
 
-    /// Continues inside or outside a block, as [`block`](Scanner::block) said: for scanning in parts. Sizes other than 4
-    /// mean 8.
+    /// Continues inside or outside a block, as [`block`](Scanner::block) said: for scanning in parts. Sizes other than
+    /// 4 mean 8.
     pub fn set_block(&mut self, block: Option<u8>) {
         self.block = block.map(|size| if size == 4 { 4 } else { 8 });
     }
@@ -165,9 +165,9 @@ pub fn find_psb(data: &[u8], from: usize) -> Option<usize> {
     Some(start + 2 * longer)
 }
 
-/// Whether a PSB begins within the `length` bytes of a packet at the beginning of `data`: then these are no packet. A run
-/// of 02H 82H that continues after the packet with a whole PSB is the packet's own bytes and that PSB, unless it is long
-/// enough for another.
+/// Whether a PSB begins within the `length` bytes of a packet at the beginning of `data`: then these are no packet. A
+/// run of 02H 82H that continues after the packet with a whole PSB is the packet's own bytes and that PSB, unless it is
+/// long enough for another.
 pub fn psb_within(data: &[u8], length: usize) -> bool {
     let [first, second] = [PSB[0], PSB[1]];
     let after = data.get(length..).unwrap_or(&[]);

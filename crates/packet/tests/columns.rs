@@ -21,7 +21,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Mostly packets whose kind follows from their first byte; TSCs, pieces of PSBs, and packets that swallow the beginning of a PSB.
+/// Mostly packets whose kind follows from their first byte; TSCs, pieces of PSBs, and packets that swallow the
+/// beginning of a PSB.
 fn long() -> impl Strategy<Value = Vec<u8>> {
     let tip = prop::sample::select(vec![0x2du8, 0x4d, 0x71, 0x8d, 0x01, 0x3d]);
     let part = prop_oneof![

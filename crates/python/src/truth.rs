@@ -58,7 +58,9 @@ impl TruthFile {
         Ok(contents.threads.iter().map(row).collect())
     }
 
-    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, skip = 0))]
+    #[pyo3(signature = (
+        tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, skip = 0
+    ))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
         &self,

@@ -1,10 +1,10 @@
 //! Near branches (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to 33.4.2.5), which are nearly all events of a trace; far
 //! transfers and events, which leave and enter user mode (section 33.7; Tables 33-55 and 33-56).
 //!
-//! Each near branch has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a near
-//! branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states. There
-//! are also variants that return false instead of doing anything unusual (`try_...`), and one that takes many TNT bits
-//! at once (`add_tnt_bits`); `tests/fast_paths.rs` compares all of them with the plain events.
+//! Each near branch has a fast path and a general one. The fast path applies while `CoreState::plain` is set: then a
+//! near branch can only emit its own packet. The general path adds address filters, TraceStop and the disabled states.
+//! There are also variants that return false instead of doing anything unusual (`try_...`), and one that takes many TNT
+//! bits at once (`add_tnt_bits`); `tests/fast_paths.rs` compares all of them with the plain events.
 //!
 //! No packet carries the address of the branch itself.
 

@@ -71,7 +71,7 @@ class CountingRun:
         self._choice = choice or choose_counting_backend(request)
         self._where = where
         self._max_counters = max_counters
-        self._sums = ProgramTotals()
+        self._program_totals = ProgramTotals()
         self._counts: CountAccumulator | None = None
         self._files = ExitStack()
         self._session: RecordingSession
@@ -115,19 +115,19 @@ class CountingRun:
         return CountedRun(found, exit_code, "qemu", warnings, self._counted.is_complete)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
-        sums, exits = self._sums, self._sums.exits
+        totals, exits = self._program_totals, self._program_totals.exits
         found = Stat(Counter(), Counter(), Counter(), Counter(), Losses())
         if self._counts is not None:
             from rtit.profile.stat import summarize_profile
 
             found = summarize_profile(self._counts.profile(by_thread), tids, pids)
         alone = name_counts(
-            sums.instructions,
+            totals.instructions,
             exits[CONDITIONAL],
             (sum(exits[JUMP]), sum(exits[INDIRECT_JUMP])),
             (sum(exits[CALL]), sum(exits[INDIRECT_CALL])),
             sum(exits[RETURN]),
-            sums.system_calls,
+            totals.system_calls,
             0,
             0,
         )
@@ -148,7 +148,7 @@ class CountingRun:
         return CountedRun(found, recording.exit_code, "ptrace", recording.warnings)
 
     def _read(self, file: int) -> Mapping[int, int]:
-        if not self._where and self._sums.add(file):
+        if not self._where and self._program_totals.add(file):
             return {}
         from rtit.counting.profile import CountAccumulator, read_process_counts
 

@@ -120,7 +120,9 @@ def _after_divergence(
 ) -> AfterDivergence:
     """Return the log with names in place of addresses, for the most frequent points."""
     divergences = []
-    for point in sorted(log.points, key=lambda each: -log.points[each])[:_MAX_DIVERGENCES]:
+    for point in sorted(log.times_by_point, key=lambda each: -log.times_by_point[each])[
+        :_MAX_DIVERGENCES
+    ]:
         times, ips = log.times[point], (point.left, point.right)
         targets = []
         for number, (side, ip, time) in enumerate(zip(sides, ips, times, strict=True)):
@@ -133,9 +135,9 @@ def _after_divergence(
         if point.last is not None:
             last = sides[0].describe(point.last, times[0])
             symbol, source = last.symbol, last.source
-        divergences.append(RepeatedDivergence(log.points[point], symbol, source, *targets))
-    total = sum(log.points.values())
-    return AfterDivergence(log.instructions, log.alone, total, tuple(divergences), log.whole)
+        divergences.append(RepeatedDivergence(log.times_by_point[point], symbol, source, *targets))
+    total = sum(log.times_by_point.values())
+    return AfterDivergence(log.instructions, log.unmatched, total, tuple(divergences), log.whole)
 
 
 def _compare_counts(

@@ -44,15 +44,15 @@ class RepeatedDivergence:
 class AfterDivergence:
     """The comparison after the first divergence of two paths.
 
-    `instructions` are equal again, `alone` are those that only one path has, of each. The paths
-    diverge `times` times; `places` are the most frequent. `whole`: the comparison went to the end
-    of both.
+    `instructions` are equal again; `unmatched`, by path, are those that only one path has. The
+    paths diverge `times` times; `divergences` are the most frequent. `whole`: the comparison went
+    to the end of both.
     """
 
     instructions: int
-    alone: tuple[int, int]
+    unmatched: tuple[int, int]
     times: int
-    places: tuple[RepeatedDivergence, ...]
+    divergences: tuple[RepeatedDivergence, ...]
     whole: bool
 
 
@@ -104,7 +104,7 @@ class Difference:
         return sum(each.instructions for each in self.threads)
 
 
-_MAX_PLACES = 5
+_MAX_DIVERGENCES = 5
 _MAX_FUNCTIONS = 4
 """Functions of a calling context that are shown, the innermost."""
 
@@ -167,7 +167,7 @@ def _format_thread(thread: ThreadDifference) -> Iterator[str]:
 
 
 def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
-    one, other = later.alone
+    one, other = later.unmatched
     if later.whole or later.times > 1:
         yield (
             f"  then {later.instructions:,} more instructions are equal, {one:,} of the first and "
@@ -177,10 +177,10 @@ def _format_after_divergence(later: AfterDivergence) -> Iterator[str]:
         yield "  compared no further: they do not meet again soon, or part too often"
     if later.times == 1:
         return
-    for place in later.places[:_MAX_PLACES]:
-        source = f" ({place.source})" if place.source else ""
-        targets = " | ".join(each or "the end" for each in (place.left, place.right))
-        yield f"  {place.times:8,} at {place.symbol or 'the beginning'}{source}: {targets}"
+    for each in later.divergences[:_MAX_DIVERGENCES]:
+        source = f" ({each.source})" if each.source else ""
+        targets = " | ".join(target or "the end" for target in (each.left, each.right))
+        yield f"  {each.times:8,} at {each.symbol or 'the beginning'}{source}: {targets}"
 
 
 def _format_changes(what: str, changes: Sequence[CountChange], top: int) -> Iterator[str]:

@@ -332,9 +332,9 @@ class DivergenceLog:
 
     instructions: int = 0
     """Instructions that are equal again."""
-    alone: tuple[int, int] = (0, 0)
+    unmatched: tuple[int, int] = (0, 0)
     """Instructions that only one path has, of each."""
-    points: dict[DivergencePoint, int] = field(default_factory=dict)
+    times_by_point: dict[DivergencePoint, int] = field(default_factory=dict)
     """How often the paths diverge at each point."""
     times: dict[DivergencePoint, tuple[int, int]] = field(default_factory=dict)
     """TSC ticks of each path at the first divergence at a point."""
@@ -347,7 +347,7 @@ class DivergenceLog:
     def add(self, position: DivergencePoint, times: tuple[int, int]) -> None:
         """Count one divergence."""
         self.times.setdefault(position, times)
-        self.points[position] = self.points.get(position, 0) + 1
+        self.times_by_point[position] = self.times_by_point.get(position, 0) + 1
         self.divergences += 1
 
 
@@ -397,8 +397,8 @@ def compare_paths(
             passed = [path.advance(rows)[0] for path, rows in zip((left, right), gap, strict=True)]
             less = shared if all(gap) else 0
             log.instructions -= shared - less
-            alone = zip(log.alone, passed, strict=True)
-            log.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
+            unmatched = zip(log.unmatched, passed, strict=True)
+            log.unmatched = tuple(sum(pair) - less for pair in unmatched)  # type: ignore[assignment]
             log.whole = examined < _MAX_LOOKAHEAD and log.divergences < _MAX_DIVERGENCES
         if not log.whole:
             return equal, divergence, log

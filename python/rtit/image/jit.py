@@ -132,14 +132,13 @@ def _identity(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def find_jit_files(places: Iterable[str | os.PathLike[str]]) -> list[str]:
+def find_jit_files(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Return the regular files that have names of jitdump files or perf maps.
 
-    `places` are such files, or folders of them. Raises ImageError for anything else.
+    `paths` are such files, or folders of them. Raises ImageError for anything else.
     """
     found: dict[str, None] = {}
-    for place in places:
-        path = Path(place)
+    for path in map(Path, paths):
         if path.is_dir():
             try:
                 there = sorted(each.name for each in path.iterdir())
@@ -155,7 +154,7 @@ def find_jit_files(places: Iterable[str | os.PathLike[str]]) -> list[str]:
             found[os.fspath(path)] = None
         else:
             message = "neither a folder nor a regular file named jit-PID.dump or perf-PID.map"
-            raise ImageError(message, source=os.fspath(place))
+            raise ImageError(message, source=os.fspath(path))
     return list(found)
 
 

@@ -124,8 +124,8 @@ def mapping_periods(
 class _SumsByEpoch:
     """Sums by process and mapping period."""
 
-    def __init__(self, sums: BoundedCounter) -> None:
-        pids, epochs, *self._columns = sums.columns()
+    def __init__(self, counter: BoundedCounter) -> None:
+        pids, epochs, *self._columns = counter.columns()
         self.keys = pids.astype(np.int64) << 32 | epochs.astype(np.int64)
 
     def rows(self, key: int) -> list[Any]:

@@ -239,9 +239,9 @@ def _signature_of_method(method: Callable[..., Any]) -> EventSignature:
     return EventSignature(positional, named, frozenset(required), changes)
 
 
-def _parsers_of_fields(of: type, **special: WordParser) -> dict[str, WordParser]:
+def _parsers_of_fields(dataclass_type: type, **special: WordParser) -> dict[str, WordParser]:
     """Return parsers for the fields of a dataclass that a word can set."""
-    kinds = {name: parser_for_type(hint) for name, hint in get_type_hints(of).items()}
+    kinds = {name: parser_for_type(hint) for name, hint in get_type_hints(dataclass_type).items()}
     return {name: kind for name, kind in kinds.items() if kind is not None} | special
 
 

@@ -309,11 +309,11 @@ class Stream:
     # The native decoder
 
     def native_decoder(
-        self, *, points: bool = False, in_order: bool = False
+        self, *, timing_samples: bool = False, in_order: bool = False
     ) -> _core.StreamDecoder:
         """A new decoder at the start of the stream, for internal use.
 
-        `points`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
+        `timing_samples`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
         `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
         Raises the error in `settings`, if there is one.
         """
@@ -328,7 +328,7 @@ class Stream:
             schedule=self.thread_scope.for_decoder() if self.thread_scope is not None else None,
             kernel=kernel.native if kernel is not None else None,
             guest=(self.guest_image or Image()).native if kernel is not None else None,
-            timing_samples=points,
+            timing_samples=timing_samples,
             # Several threads must buffer rows to keep them in order, which costs time.
             jobs=settings.jobs or int(in_order),
             max_counters=self.max_counters,
@@ -558,7 +558,7 @@ class Stream:
 
         def batches() -> Iterator[B]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
-            decoder = self.native_decoder(points=timing, in_order=True)
+            decoder = self.native_decoder(timing_samples=timing, in_order=True)
             decoded = self._attribute(decode(decoder), decoder, times_are_tsc=not timing)
             if timing:
                 start_time = self._checked_settings().start_time

@@ -59,7 +59,8 @@ impl CodeCache {
         Ok(index)
     }
 
-    /// Decodes up to the end of the node. Returns its kind, the branch target, and the address at which execution continues.
+    /// Decodes up to the end of the node. Returns its kind, the branch target, and the address at which execution
+    /// continues.
     fn decode_until_end(
         &mut self,
         view: &View,
@@ -259,9 +260,9 @@ mod tests {
     ];
 
     /// The lengths of its instructions, why it ends and where.
-    type Found = (Vec<u8>, NodeEnd, u64);
+    type NodeSummary = (Vec<u8>, NodeEnd, u64);
 
-    fn node(start: u64, sections: &[&[u8]], mode: Mode) -> Found {
+    fn node(start: u64, sections: &[&[u8]], mode: Mode) -> NodeSummary {
         let (mut space, mut at) = (Space::new(), start);
         for &bytes in sections {
             space.map(0, at, bytes.into());
@@ -278,7 +279,7 @@ mod tests {
     }
 
     /// One after the other, by the full decoder.
-    fn expected(start: u64, bytes: &[u8], mode: Mode) -> Found {
+    fn expected(start: u64, bytes: &[u8], mode: Mode) -> NodeSummary {
         let (mut lengths, mut at) = (Vec::new(), 0);
         let end = loop {
             if lengths.len() == MAX_INSTRUCTIONS as usize {

@@ -328,8 +328,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the MOV CR3 that has just run if it stopped the trace: then both PIP and TIP.PGD belong to it. The TIP.PGD
-    /// of most branches after it would have an IP.
+    /// Returns the MOV CR3 that has just run if it stopped the trace: then both PIP and TIP.PGD belong to it. The
+    /// TIP.PGD of most branches after it would have an IP.
     fn disabling_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
         let Some(ip) = self.state.last_mov_cr3.take() else {
             return Ok(None);

@@ -82,8 +82,8 @@ impl InactiveSpaces {
         Some((taken.view, cache))
     }
 
-    /// Leaves the current space for `next`. If all caches together exceed their limit, they are dropped, and their counts
-    /// are added to `sum`.
+    /// Leaves the current space for `next`. If all caches together exceed their limit, they are dropped, and their
+    /// counts are added to `sum`.
     pub fn leave(
         &mut self,
         view: View,

@@ -93,8 +93,8 @@ impl Interpreter {
         });
     }
 
-    /// Calls `each` for every space: its cache, if execution has entered it, its view, and its view at the beginning of a
-    /// stream.
+    /// Calls `each` for every space: its cache, if execution has entered it, its view, and its view at the beginning of
+    /// a stream.
     fn for_each_space(
         &mut self,
         spaces: &Spaces,

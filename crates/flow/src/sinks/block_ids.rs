@@ -39,16 +39,16 @@ impl Hash for Block {
 
 /// All blocks so far, by id. Sinks that share a table give the same ids.
 #[derive(Clone, Debug, Default)]
-pub struct BlockTable(Arc<Mutex<KnownBlocks>>);
+pub struct BlockTable(Arc<Mutex<BlockNumbers>>);
 
 #[derive(Debug, Default)]
-struct KnownBlocks {
+struct BlockNumbers {
     blocks: Vec<Block>,
     ids: HashMap<Block, u32, BuildHasherDefault<AddressHasher>>,
 }
 
 impl BlockTable {
-    fn known(&self) -> MutexGuard<'_, KnownBlocks> {
+    fn known(&self) -> MutexGuard<'_, BlockNumbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl BlockTable {
     }
 }
 
-impl KnownBlocks {
+impl BlockNumbers {
     fn id_of(&mut self, block: Block) -> u32 {
         let next = self.blocks.len() as u32;
         let id = *self.ids.entry(block).or_insert(next);

@@ -101,7 +101,7 @@ fn power_event_precedes_the_branches_after_it() {
     let mut stream = psb_plus(Some(0x1000));
     // 1000: jnz 1000, taken six times with each TNT
     stream.extend([0xfe, 0xfe, 0x02, 0x22, 0x40, 0x00, 0xfe, 0xfe]);
-    let traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
+    let traced = Traced::new(stream, 0x1000, &[0x75, 0xfe]);
     check(&traced, Settings::default()).unwrap();
     let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     let events = rows.next_batch(usize::MAX).unwrap().events;
@@ -130,7 +130,7 @@ fn call_that_returns_at_once_drops_the_oldest() {
             stream.push(bits << 1);
         }
     }
-    let traced = Traced::of(stream, 0x1000, &code);
+    let traced = Traced::new(stream, 0x1000, &code);
     let ips = check(&traced, Settings::default()).unwrap();
     // two of the RETs have their call before the 64 that were open
     let rets = ips.iter().filter(|&&ip| ip == 0x100b).count();
@@ -164,7 +164,7 @@ fn calls_of_recurring_packets_drop_each_other() {
     stream.extend(calls);
     stream.extend([0x0e, 0x2d, 0x00, 0x10]);
     stream.extend(sound);
-    let traced = Traced::of(stream, 0x1000, &code);
+    let traced = Traced::new(stream, 0x1000, &code);
     check(&traced, Settings::default()).unwrap();
     let mut rows = StreamDecoder::new(&traced.stream[..], traced.view(), &Settings::default());
     while rows.next_batch(usize::MAX).is_some() {}

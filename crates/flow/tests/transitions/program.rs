@@ -82,7 +82,7 @@ pub enum TestThread {
 }
 
 impl Traced {
-    pub fn of(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
+    pub fn new(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
         let mut space = Space::new();
         space.map(0, address, code.into());
         Traced {
@@ -162,8 +162,8 @@ impl Plan {
         }
     }
 
-    /// Returns the program with another operation of the same length at one position, and its addresses; `None` if there
-    /// is no such operation.
+    /// Returns the program with another operation of the same length at one position, and its addresses; `None` if
+    /// there is no such operation.
     pub fn changed(&self, at: usize) -> Option<(Plan, u64, u64)> {
         let at = at % self.ops.len();
         let op = match self.ops[at] {
@@ -306,7 +306,7 @@ impl<'a> Execution<'a> {
             plan,
             ops,
             starts,
-            traced: Traced::of(Vec::new(), 0, &[]),
+            traced: Traced::new(Vec::new(), 0, &[]),
             choice: 0,
             at: 0,
             stack: Vec::new(),

@@ -1,5 +1,5 @@
-//! Decoders that reuse code: stream after stream by one decoder, and code caches that finished decoders hand on. Whatever
-//! came before, the results are those of a new decoder.
+//! Decoders that reuse code: stream after stream by one decoder, and code caches that finished decoders hand on.
+//! Whatever came before, the results are those of a new decoder.
 
 use proptest::prelude::*;
 use rtit_flow::{
@@ -206,7 +206,7 @@ proptest! {
 
 /// A conditional branch in a loop, taken 240 times: 40 packets of 6 results.
 fn branch_taken_240_times() -> Traced {
-    Traced::of(
+    Traced::new(
         stream_at(0x1000, &[0xfe; 40]),
         0x1000,
         &[0x74, 0x00, 0xeb, 0xfc],
@@ -224,7 +224,7 @@ fn alternate(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [StreamResults
         transitions: eager_fusion(),
         ..Settings::default()
     };
-    let traced = streams.map(|stream| Traced::of(stream, address, code));
+    let traced = streams.map(|stream| Traced::new(stream, address, code));
     let mut decoder = ReusableDecoder::new(traced[0].view(), &settings);
     let mut hits = EdgeCounter::default();
     for which in [0, 0, 0, 1, 1, 0, 1] {
@@ -283,17 +283,17 @@ fn calls_and_returns_on_a_full_stack() {
     assert!(deep.spans.iter().any(|span| span.error.is_some()));
 }
 
-/// je; nop; nop; then a byte that was no instruction, or was not mapped; jmp rax. The second of two results waits at the
-/// jump: the code before it has not run, wherever it ended before.
+/// je; nop; nop; then a byte that was no instruction, or was not mapped; jmp rax. The second of two results waits at
+/// the jump: the code before it has not run, wherever it ended before.
 #[test]
 fn code_that_continues_where_it_ended() {
     let packets: &[&[u8]] = &[&[0x0e]];
     let code = |byte: u8| [0x74, 0x00, 0x90, 0x90, byte, 0xff, 0xe0];
     let settings = Settings::default();
-    let now = Traced::of(stream(0x1000, packets), 0x1000, &code(0x90));
+    let now = Traced::new(stream(0x1000, packets), 0x1000, &code(0x90));
     let expected = interpreted(&now, &settings);
     for before in [&code(0x06)[..], &code(0x90)[..4]] {
-        let before = Traced::of(stream(0x1000, packets), 0x1000, before);
+        let before = Traced::new(stream(0x1000, packets), 0x1000, before);
         let mut decoder = ReusableDecoder::new(before.view(), &settings);
         let mut hits = EdgeCounter::default();
         assert_eq!(
@@ -310,7 +310,7 @@ fn code_that_continues_where_it_ended() {
 fn edge_counter_has_all_edges() {
     let mut code = [0x74, 0x00].repeat(60);
     code.extend([0xeb, 0x86]);
-    let traced = Traced::of(stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
+    let traced = Traced::new(stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
     let expected = interpreted(&traced, &Settings::default());
     assert!(expected.edges.len() > 60);
     // the code cache is emptied within the stream, and with it the transitions
@@ -357,7 +357,7 @@ fn edge_counts_of_a_long_stream_are_those_of_its_tnt_bits() {
         .map(|tnt| u64::from(tnt.count_ones() - 1))
         .sum();
     let stream = stream_at(0x1000, &results);
-    let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
+    let traced = Traced::new(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
     let mut decoder = ReusableDecoder::new(traced.view(), &Settings::default());
     let mut hits = EdgeCounter::default();
     for _ in 0..6 {
@@ -440,8 +440,8 @@ fn bitmap_hashes_are_those_of_afl_and_libxdc() {
     assert_eq!(BitmapHash::Libxdc.slot(0, 3, 0xff), (3 * 0x85) & 0xff);
 }
 
-/// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with that
-/// code was forked, and the operation that changes before it.
+/// A stream: its choices, its damage, the index of the code with which it is decoded, the time at which a child with
+/// that code was forked, and the operation that changes before it.
 type PooledStream = (
     Vec<u8>,
     Option<(usize, u8)>,
@@ -496,7 +496,7 @@ proptest! {
 #[test]
 fn code_cache_moves_from_one_decoder_to_the_next() {
     // 1000: jnz 1000
-    let mut traced = Traced::of(stream_at(0x1000, &[0xfe]), 0x1000, &[0x75, 0xfe]);
+    let mut traced = Traced::new(stream_at(0x1000, &[0xfe]), 0x1000, &[0x75, 0xfe]);
     let pool = CodeCachePool::default();
     traced.cache_pool = Some(pool.clone());
     let mut sizes = Vec::new();

@@ -15,7 +15,7 @@ use super::support::{eager_fusion, GrowingStream};
 
 /// How several threads decode.
 #[derive(Clone, Copy, Debug)]
-struct Division {
+struct SegmentDivision {
     config: ParallelConfig,
     /// Bytes of windows.
     window: usize,
@@ -30,8 +30,8 @@ const fn division(
     batch_rows: usize,
     max_result_bytes: usize,
     max_ledger_entries: usize,
-) -> Division {
-    Division {
+) -> SegmentDivision {
+    SegmentDivision {
         config: ParallelConfig {
             threads,
             segment_bytes,
@@ -45,7 +45,7 @@ const fn division(
 }
 
 const WHOLE: usize = usize::MAX;
-const DIVISIONS: [Division; 5] = [
+const DIVISIONS: [SegmentDivision; 5] = [
     division(1, 64, WHOLE, 10, WHOLE, 2),
     division(2, 20, WHOLE, 1, WHOLE, 100),
     division(3, 130, 2000, 7, 500, 1),
@@ -63,7 +63,7 @@ fn add_accounts(results: &mut Results, counts: Counts, ledger: &CoverageLedger) 
 fn add_up<'a, S: AdditiveSink>(
     traced: &'a Traced,
     settings: &Settings,
-    division: Division,
+    division: SegmentDivision,
     results: &mut Results,
 ) -> AdditiveDecoder<GrowingStream<'a>, S> {
     let windows = GrowingStream::new(&traced.stream, division.window);
@@ -82,7 +82,7 @@ fn add_up<'a, S: AdditiveSink>(
 fn batches<S: OrderedSink>(
     traced: &Traced,
     settings: &Settings,
-    division: Division,
+    division: SegmentDivision,
     sink: S,
     results: &mut Results,
 ) -> Vec<S::Batch> {
@@ -119,7 +119,11 @@ fn whole_batch<S: OrderedSink>(
 }
 
 /// Returns all results in order; `division` None: those of a decoder without segments.
-fn ordered_results(traced: &Traced, settings: &Settings, division: Option<Division>) -> Results {
+fn ordered_results(
+    traced: &Traced,
+    settings: &Settings,
+    division: Option<SegmentDivision>,
+) -> Results {
     let mut results = Results::default();
     macro_rules! all_batches {
         ($sink:expr) => {

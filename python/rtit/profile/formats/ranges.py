@@ -63,10 +63,10 @@ def bolt_profile(binary: Binary) -> Iterator[str]:
 
 
 def _sum_by_address(addresses: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
-    sums: Counter[int] = Counter()
+    totals: Counter[int] = Counter()
     for address, count in zip(addresses, counts, strict=True):
-        sums[address] += count
-    yield from sorted(sums.items())
+        totals[address] += count
+    yield from sorted(totals.items())
 
 
 _OUTSIDE_ADDRESS = 1
@@ -106,10 +106,10 @@ def _branches(binary: Binary) -> dict[tuple[int, int], int]:
     sources = binary.symbols.addresses(edges.source).tolist()
     targets = binary.symbols.addresses(edges.target).tolist()
     # one address can have a call and a jump with equal targets, if its code changed
-    sums: dict[tuple[int, int], int] = {}
+    totals: dict[tuple[int, int], int] = {}
     for source, target, count in zip(sources, targets, edges.count.tolist(), strict=True):
-        sums[source, target] = sums.get((source, target), 0) + count
-    return sums
+        totals[source, target] = totals.get((source, target), 0) + count
+    return totals
 
 
 def _branch_lines(branches: dict[tuple[int, int], int]) -> Iterator[str]:

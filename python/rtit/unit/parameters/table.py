@@ -498,9 +498,9 @@ class Parameters:
     @property
     def psb_plus_positions(self) -> dict[str, float]:
         """Where each packet of PSB+ stands among the others."""
-        places: dict[str, float] = {name: n for n, name in enumerate(self.psb_plus_order)}
-        places.setdefault("VMCS", places["PIP"] + 0.5)
-        return places
+        positions: dict[str, float] = {name: n for n, name in enumerate(self.psb_plus_order)}
+        positions.setdefault("VMCS", positions["PIP"] + 0.5)
+        return positions
 
     @property
     def cyc_bits(self) -> int:
