@@ -25,7 +25,7 @@ pub fn append_buffer<T: Element + Copy + Default>(
 /// Numbers of one type, with the read-only buffer protocol.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Column {
-    numbers: Numbers,
+    numbers: ColumnData,
     shape: [isize; 1],
     strides: [isize; 1],
 }
@@ -33,25 +33,25 @@ pub struct Column {
 /// Defines the types that a column can have, each with its code in Python's `struct` module.
 macro_rules! column_types {
     ($($variant:ident($number:ty) = $format:literal, $drop:expr;)*) => {
-        enum Numbers {
+        enum ColumnData {
             $($variant(Vec<$number>),)*
         }
 
-        impl Numbers {
+        impl ColumnData {
             /// Address, count, bytes of each, and format.
             fn layout(&self) -> (*const c_void, usize, usize, &'static CStr) {
                 match self {
-                    $(Numbers::$variant(numbers) => {
+                    $(ColumnData::$variant(numbers) => {
                         (numbers.as_ptr().cast(), numbers.len(), size_of::<$number>(), $format)
                     })*
                 }
             }
         }
 
-        impl Drop for Numbers {
+        impl Drop for ColumnData {
             fn drop(&mut self) {
                 match self {
-                    $(Numbers::$variant(numbers) => $drop(take(numbers)),)*
+                    $(ColumnData::$variant(numbers) => $drop(take(numbers)),)*
                 }
             }
         }
@@ -61,7 +61,7 @@ macro_rules! column_types {
                 Column {
                     shape: [numbers.len() as isize],
                     strides: [size_of::<$number>() as isize],
-                    numbers: Numbers::$variant(numbers),
+                    numbers: ColumnData::$variant(numbers),
                 }
             }
         })*
