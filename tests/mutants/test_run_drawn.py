@@ -84,7 +84,7 @@ def test_records_have_requirements_and_lines(file: Path) -> None:
     )
     (record,) = records_of_tests([str(file)], RTIT_LINES="1")
     assert record["rows"] == ["A", "B"]
-    assert "profile.py" in {Path(path).name for path in record["lines"]}
+    assert "profiles.py" in {Path(path).name for path in record["lines"]}
 
 
 def test_failing_test_of_a_requirement_is_reported_first(file: Path, tmp_path: Path) -> None:
