@@ -48,6 +48,6 @@ def test_oracles_decode_every_copy(traces: Path, tmp_path: Path, replicate: Modu
 def test_number_of_copies_reaches_the_size(replicate: ModuleType) -> None:
     stream = b"lost" + replicate.PSB + bytes(4)
     assert replicate.from_psb(stream) == stream[4:]
-    assert [replicate.copies(stream, size) for size in (0, 1, 20, 21, 40)] == [1, 1, 1, 2, 2]
+    assert [replicate.copies_needed(stream, size) for size in (0, 1, 20, 21, 40)] == [1, 1, 1, 2, 2]
     with pytest.raises(ValueError, match="no PSB"):
         replicate.from_psb(bytes(100))
