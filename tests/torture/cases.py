@@ -22,14 +22,14 @@ HELPER_MODES = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 
 
 QEMU_DIFFERS = {
-    "asks_to_trace": "ptrace fails with ENOSYS: debuggers do not run a program",
+    "asks_to_trace": "ptrace fails with ENOSYS, so debuggers cannot run a program",
     "breakpoint_of_ice": "INT1 is an illegal instruction",
     "by_a_child": "code in shared memory that another process writes is not translated again",
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
-    "clone_vfork": "a child of CLONE_VFORK has memory of its own",
-    "clone_vm": "CLONE_VM without CLONE_THREAD gives memory of its own",
+    "clone_vfork": "a child of CLONE_VFORK has its own copy of memory",
+    "clone_vm": "a child of CLONE_VM without CLONE_THREAD has its own copy of memory",
     "cut_code": "code of a file that was truncated keeps running",
-    "fault_before_exec": "pending, blocked SIGSEGV and SIGBUS are lost at an exec",
+    "fault_before_exec": "blocked SIGSEGV and SIGBUS signals that are pending are lost at an exec",
     "filtered_calls": "seccomp filters are not applied",
     "into_the_file": "code that changes through a write to its file is not translated again",
     "killed_by_a_filter": "seccomp filters are not applied",
@@ -37,14 +37,16 @@ QEMU_DIFFERS = {
     "no_more_memory": "RLIMIT_AS is not applied",
     "own_namespaces": "unshare of CLONE_NEWPID is refused",
     "proc_self_mem": "code that changes through /proc/self/mem is not translated again",
-    "process_vm_write": "process_vm_writev is unknown",
-    "real_time_by_default": "death by a real-time signal is reported with a number two higher",
+    "process_vm_write": "process_vm_writev is not implemented",
+    "real_time_by_default": (
+        "if a real-time signal ends a program, the reported signal number is two too high"
+    ),
     "second_mapping": "code that changes through a second mapping is not translated again",
     "string_from_before": (
-        "a REP string instruction that overwrites itself continues with the new one"
+        "a REP instruction that overwrites itself continues as the new instruction"
     ),
     "string_over_itself": (
-        "a REP string instruction that overwrites itself continues with the new one"
+        "a REP instruction that overwrites itself continues as the new instruction"
     ),
     "thrown_away": "MADV_DONTNEED does not bring back the file's bytes",
     "told_by_a_filter": "seccomp filters are not applied",

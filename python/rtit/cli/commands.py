@@ -26,7 +26,7 @@ GROUPS = {
         "instructions": Command("List every executed instruction", "look.instructions"),
         "branches": Command("List every branch: source and target", "look.rows"),
         "blocks": Command("List every contiguous run of instructions", "look.rows"),
-        "edges": Command("Count how often each branch went where", "look.rows"),
+        "edges": Command("Count how often each branch went to each target", "look.rows"),
         "events": Command("List interrupts, transactions, PTWRITEs and power events", "look.rows"),
         "info": Command("Show the machine, settings and files of a recording", "look.info"),
     },
@@ -42,9 +42,10 @@ GROUPS = {
             "Write exact counts for BOLT, AutoFDO, LLVM, pprof, callgrind, perf", "measure.profile"
         ),
         "diff": Command(
-            "Find where two recordings diverge, and what one executed more often", "measure.diff"
+            "Find where two recordings diverge, and what ran more often in one of them",
+            "measure.diff",
         ),
-        "gdb": Command("Debug a recording in gdb, backwards too", "measure.gdb"),
+        "gdb": Command("Debug a recording in gdb, forwards and backwards", "measure.gdb"),
     },
     "Move recordings": {
         "pack": Command("Put a recording and the code it needs into one file", "move.pack"),
@@ -54,7 +55,9 @@ GROUPS = {
     },
     "Intel PT internals": {
         "packets": Command("List the packets of a trace", "internals.packets"),
-        "verify": Command("Check a decoded path against what the recorder saw", "internals.verify"),
+        "verify": Command(
+            "Compare the decoded path with the path that the recorder saw", "internals.verify"
+        ),
         "lint": Command(
             "Check a packet stream against the rules of the Intel SDM", "internals.lint"
         ),

@@ -24,48 +24,49 @@ First steps:  rtit record -- ls  &&  rtit report"""
 
 EXIT_CODES = """Commands that read a recording:
   0  success
-  1  failure; also: verify or diff found a difference, lint has findings, stat exceeded its limit
-  2  wrong usage
+  1  failure, or: verify or diff found a difference, lint found violations, stat exceeded its limit
+  2  invalid command line
   3  incomplete: part of the trace was lost or could not be decoded; standard error says what
 
 record and stat -- PROGRAM:
   the exit code of the program (128+N if signal N ended it), or
-  1 if the program returned 0 and stat exceeded its limit, or could not check it
-  2 wrong usage    125 rtit failed    126 program not executable    127 program not found"""
+  1 if the program returned 0 and stat exceeded its limit, or could not check the limit
+  2 invalid command line   125 rtit failed   126 program not executable   127 program not found"""
 
 RECORD_JSON = """rtit record --json FILE writes one line with one JSON object:
   file, command            the recording, and the command line
   backend, why             the back end, and why it was chosen
-  exit_code                of the program
+  exit_code                exit code of the program
   ended, signal            how the program ended in words; the number of its signal, or null
   fault                    null, or an object with ip, address and si_code
   executed_instructions, executed_branches
-                           all that ran
+                           numbers of all executed instructions and branches
   traced_instructions, traced_branches
-                           the part that decoding gives back; null for a snapshot or a full file
-  partial                  whether a filter, a window, a size or a snapshot left something out
+                           numbers in the trace; null for a snapshot or if the file became full
+  partial                  whether a filter, a window, a size limit or a snapshot omitted a part
   threads                  number of threads
   pt_bytes                 bytes of PT in the file
   stopped                  why recording stopped early, or null
-  warnings                 list of sentences
-perf does not count: with it instructions, branches and threads are null."""
+  warnings                 list of warnings, each one sentence
+perf does not count: with --backend perf, instructions, branches and threads are null."""
 
 FIELDS = {
     "ip": "address of the instruction",
     "tid": "thread",
-    "time": "time at the start of its run of instructions, in ns: a lower bound (TSC estimate)",
-    "sym": "function, and the offset in it",
-    "asm": "the instruction, disassembled",
+    "time": "time in ns at the start of the run with this instruction: a lower bound (TSC "
+    "estimate)",
+    "sym": "function, and the offset in the function",
+    "asm": "disassembled instruction",
     "pid": "process",
     "comm": "name of the thread",
     "cpu": "CPU",
-    "dso": "file of the code",
+    "dso": "file that contains the instruction",
     "insn": "bytes of the instruction",
-    "insnlen": "number of these bytes",
-    "bits": "64, 32 or 16 bit code",
-    "in_tx": "whether it ran in a transaction",
-    "earliest": "earliest time at which it can have run",
-    "latest": "latest time at which it can have run",
+    "insnlen": "length of the instruction in bytes",
+    "bits": "code width: 64, 32 or 16",
+    "in_tx": "whether the instruction ran in a transaction",
+    "earliest": "earliest time at which the instruction can have run",
+    "latest": "latest time at which the instruction can have run",
     "cycles": "core cycles counted so far",
     "freq": "core frequency in MHz; cycles per TSC tick if the recording has no clock",
     "ipc": "instructions per cycle",

@@ -45,7 +45,11 @@ def add_streams(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     for option, metavar, text in (
         ("--tid", "TID,...", "Only these threads"),
         ("--pid", "PID,...", "Only these processes"),
-        ("--comm", "NAME,...", "Only threads with these names (the last name counts)"),
+        (
+            "--comm",
+            "NAME,...",
+            "Only threads with these names (for a renamed thread, its last name)",
+        ),
         ("--cpu", "N,...", "Only these CPUs"),
     ):
         group.add_argument(option, action="append", default=[], metavar=metavar, help=text)
@@ -60,14 +64,14 @@ def add_code(group: argparse._ArgumentGroup) -> None:
         "--range",
         "START-END",
         "Only addresses from START up to END (hexadecimal, END excluded); may be repeated, "
-        "and adds to --function",
+        "and combined with --function, which adds more addresses",
     )
     add_value(
         group,
         "--time",
         "FROM,TO",
-        "Only this time span: nanoseconds, or seconds with a decimal point (TSC ticks if the "
-        "recording has no clock)",
+        "Only this time span, in nanoseconds, or in seconds with a decimal point (in TSC ticks "
+        "if the recording has no clock)",
     )
 
 
@@ -82,8 +86,9 @@ def add_timing(group: argparse._ArgumentGroup) -> None:
     add_flag(
         group,
         "--timing",
-        "Also show the bounds of each time, in nanoseconds (in JSON: in TSC ticks, with "
-        "cycles, frequency, and for blocks instructions per cycle)",
+        "Also show the bounds of each time, in nanoseconds. In JSON the bounds are in TSC "
+        "ticks, and each object also has cycles and frequency (blocks: also instructions per "
+        "cycle)",
     )
 
 
@@ -100,7 +105,8 @@ def add_dso(group: argparse._ArgumentGroup, default: str) -> None:
         group,
         "--dso",
         "NAME",
-        f"Only this binary, by name or path; may be repeated; all: every one (default: {default})",
+        f"Only this binary, by name or path; may be repeated. all means every binary "
+        f"(default: {default})",
     )
 
 
@@ -110,13 +116,13 @@ def add_qemu_env(group: argparse._ActionsContainer) -> None:
         group,
         "--qemu-env",
         "QEMU_NAME[=VALUE]",
-        "Set a variable for QEMU itself, such as QEMU_CPU=Haswell (without VALUE: as it is "
-        "set here); may be repeated. QEMU reads no other QEMU_* variable; the program sees those "
-        "that are set here",
+        "Set an environment variable for QEMU itself, such as QEMU_CPU=Haswell. Without VALUE, "
+        "use the value in rtit's environment. May be repeated. QEMU reads no other "
+        "QEMU_* variable; only the program sees the QEMU_* variables of rtit's environment",
     )
 
 
-def add_json(group: argparse._ArgumentGroup, text: str = "Print one JSON object a line") -> None:
+def add_json(group: argparse._ArgumentGroup, text: str = "Print one JSON object per line") -> None:
     """Declare --json."""
     add_flag(group, "--json", text)
 
@@ -170,8 +176,8 @@ def count(text: str) -> int:
 
 _DEFAULT = "perf.data"
 RARE = "options for JIT code, kernels, guests and raw PT"
-ONE_JOB = "1; the output does not change"
-MANY_JOBS = "one for each CPU, at most 8; the result does not change"
+ONE_JOB = "1; the output is the same for any N"
+MANY_JOBS = "one for each CPU, at most 8; the result is the same for any N"
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +190,11 @@ def add_file(parser: argparse.ArgumentParser) -> None:
         help=f"Recording to read; - for standard input (default: {_DEFAULT})",
     )
     group.add_argument(
-        "-i", "--input", metavar="FILE", help="The same, as perf spells it", dest="input"
+        "-i",
+        "--input",
+        metavar="FILE",
+        help="Recording to read, as an option (same as FILE)",
+        dest="input",
     )
 
 
@@ -214,8 +224,9 @@ def add_images(parser: CommandParser) -> None:
         "--jit",
         action="append",
         metavar="PATH",
-        help="Code that programs made: a file named jit-PID.dump or perf-PID.map, or a directory "
-        "with such files; may be repeated (default: those beside the recording)",
+        help="Code of JIT compilers: a file named jit-PID.dump or perf-PID.map, or a directory "
+        "with such files; may be repeated (default: the files beside the "
+        "recording)",
     )
     _add_kernel(parser)
     _add_guests(parser)
@@ -230,14 +241,14 @@ def add_reading(parser: CommandParser, *, jobs: str = ONE_JOB) -> None:
 
 def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
     """Declare --max-edges; `calls`: edges of calls are counted by caller, too."""
-    more = "; half as many pairs of caller and callee" if calls else ""
+    more = ". Count half as many pairs of caller and callee" if calls else ""
     add_value(
         parser.add_rare_group("Limits"),
         "--max-edges",
         "N",
-        "Count up to N different edges and N different runs of instructions, those with the "
-        "lowest addresses; the others only in total (default: 524,288 and 1 for each 1,024 bytes "
-        f"of PT; 4,194,304 at most){more}",
+        "Count up to N different edges and N different runs of instructions separately, "
+        "beginning with the lowest addresses, and all others only in total (default: 524,288, plus "
+        f"1 for each 1,024 bytes of PT, at most 4,194,304){more}",
         default=0,
         type=count,
     )
@@ -245,19 +256,25 @@ def add_max_edges(parser: CommandParser, *, calls: bool = False) -> None:
 
 def _add_kernel(parser: CommandParser) -> None:
     group = parser.add_rare_group("Kernel code (a recording with --kcore needs none of these)")
-    add_value(group, "--kcore", "FILE", "A copy of /proc/kcore")
-    add_value(group, "--kallsyms", "FILE", "A copy of /proc/kallsyms: names")
-    add_value(group, "--vmlinux", "FILE", "The kernel as it was linked")
-    add_value(group, "--kernel-modules", "DIR", "Kernel modules, such as /lib/modules/RELEASE")
+    add_value(group, "--kcore", "FILE", "Copy of /proc/kcore")
+    add_value(group, "--kallsyms", "FILE", "Copy of /proc/kallsyms, which has the kernel's symbols")
+    add_value(group, "--vmlinux", "FILE", "The vmlinux file of the kernel")
+    add_value(
+        group,
+        "--kernel-modules",
+        "DIR",
+        "Directory of kernel modules, such as /lib/modules/RELEASE",
+    )
 
 
 def _add_guests(parser: CommandParser) -> None:
-    group = parser.add_rare_group("Virtual machines (names as in perf)")
+    group = parser.add_rare_group("Virtual machines")
     add_value(
         group,
         "--guestmount",
         "DIR",
-        "Root file systems of virtual machines, each in a directory named as its process id",
+        "Directory with the root file systems of virtual machines, each in a subdirectory whose "
+        "name is the process id of the machine",
     )
     add_list(
         group,
@@ -270,20 +287,31 @@ def _add_guests(parser: CommandParser) -> None:
         group,
         "--guestkallsyms",
         "FILE",
-        "A copy of /proc/kallsyms, for machines that are not below --guestmount",
+        "Copy of a guest's /proc/kallsyms, for guests that are not below --guestmount",
         dest="guest_kallsyms",
     )
-    add_value(group, "--guestvmlinux", "FILE", "The kernel as it was linked", dest="guest_vmlinux")
-    add_value(group, "--guestmodules", "FILE", "A copy of /proc/modules: addresses of modules")
-    add_value(group, "--guest-kcore", "FILE", "A copy of /proc/kcore")
-    add_value(group, "--guest-kernel-modules", "DIR", "Kernel modules")
+    add_value(
+        group,
+        "--guestvmlinux",
+        "FILE",
+        "The vmlinux file of a guest's kernel",
+        dest="guest_vmlinux",
+    )
+    add_value(
+        group,
+        "--guestmodules",
+        "FILE",
+        "Copy of a guest's /proc/modules, which has the addresses of modules",
+    )
+    add_value(group, "--guest-kcore", "FILE", "Copy of a guest's /proc/kcore")
+    add_value(group, "--guest-kernel-modules", "DIR", "Directory of a guest's kernel modules")
     group.add_argument(
         "--guest-tsc",
         action="append",
         metavar="[VMCS:]OFFSET[,MULTIPLIER]",
-        help="The TSC of a guest that was traced with its host, OFFSET + TSC * MULTIPLIER / 2^48: "
-        "once for each VMCS, or once for all; auto: find the offsets in TMA packets. All times are "
-        "then those of the host",
+        help="Convert the times of guests to times of the host. The TSC of a guest is OFFSET + "
+        "(TSC of the host) * MULTIPLIER / 2^48. Give this option once for all guests, or "
+        "once for each VMCS; auto finds the offsets in TMA packets",
     )
 
 
@@ -420,7 +448,7 @@ def add_cpu_model(group: argparse._ArgumentGroup) -> None:
         group,
         "--cpu-model",
         "FAMILY/MODEL/STEPPING",
-        "The processor that was traced, such as 6/94/3; its errata are taken into account",
+        "The traced processor, such as 6/94/3; rtit works around the errata of this processor",
     )
 
 
@@ -442,32 +470,39 @@ def add_raw_code(group: argparse._ArgumentGroup) -> None:
         group,
         "--start",
         "IP[,BITS[,LASTIP]]",
-        "Decode from the first byte, at this IP ('off': tracing is disabled there), in code "
-        "of 64, 32 or 16 BITS, with LastIP LASTIP (default: synchronize at the first PSB)",
+        "Decode from the first byte, at this IP, in code of 64, 32 or 16 BITS, with LastIP "
+        "LASTIP. 'off' as IP means that tracing is disabled at the first byte (default: "
+        "synchronize at the first PSB)",
     )
     group.add_argument(
         "--cr3",
         action=_Code,
         metavar="CR3[,NR[,VMCS]]",
-        help="The following --image and --elf belong to this address space (hexadecimal); those "
-        "before the first --cr3 belong to all others",
+        help="The following --image and --elf options belong to this address space "
+        "(hexadecimal). --image and --elf options before the first --cr3 belong to all "
+        "other address spaces",
     )
     add_numbers(group)
     add_value(
         group,
         "--filter",
         "'filter START/SIZE,...'",
-        "The address filter of the trace, as the kernel spells it",
+        "The address filter of the trace, in the syntax of the kernel",
     )
-    add_flag(group, "--notnt", "The trace was made with DisTNT")
-    add_flag(group, "--noretcomp", "The trace was made with DisRETC")
+    add_flag(group, "--notnt", "The trace was recorded with DisTNT")
+    add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
 
 
 def add_clock(group: argparse._ArgumentGroup) -> None:
     """Declare the settings of the clocks."""
-    add_value(group, "--mtc-freq", "N", "IA32_RTIT_CTL.MTCFreq, 0 to 15")
-    add_value(group, "--nom-freq", "N", "MSR_PLATFORM_INFO[15:8], 0 to 255")
-    add_value(group, "--cpuid-15", "EAX,EBX", "CPUID.15H: TSC ticks in a tick of the crystal")
+    add_value(group, "--mtc-freq", "N", "Value of IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    add_value(group, "--nom-freq", "N", "Value of MSR_PLATFORM_INFO[15:8], 0 to 255")
+    add_value(
+        group,
+        "--cpuid-15",
+        "EAX,EBX",
+        "Values of CPUID.15H: the ratio of the TSC to the crystal clock",
+    )
 
 
 def add_numbers(group: argparse._ArgumentGroup) -> None:
@@ -477,7 +512,8 @@ def add_numbers(group: argparse._ArgumentGroup) -> None:
         group,
         "--start-time",
         "TSC",
-        "A TSC value near the beginning; TSC packets hold the low 56 bits",
+        "A TSC value near the beginning of the trace, for the high 8 bits that TSC packets do "
+        "not have",
     )
 
 

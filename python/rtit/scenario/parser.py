@@ -37,24 +37,24 @@ from rtit.unit.parameters.table import Parameters
 from rtit.unit.time_model import TimeModel
 
 FORMAT = """\
-A file has comments (`#`), settings, and events. An indented line is a packet that the event above
-it produces; an event without indented lines produces none. `PAD * 222` stands for so many of it,
-`...` for any packets to the end of that event, `#GP` and `#UD` for faults, `shutdown` for the
-shutdown state that an event ends in, after its packets, and `= 04 2d 08 13` for exact bytes. IPs
-are full addresses.
+A scenario file has comments (`#`), settings, and events. The indented lines below an event are the
+packets that this event produces; an event without indented lines produces no packets. `PAD * 222`
+stands for 222 PAD packets, `= 04 2d 08 13` for exact bytes, `#GP` and `#UD` for faults, and
+`...` for any packets up to the end of the event. `shutdown` after the packets means that the event
+ends in the shutdown state. All IPs are full addresses.
 
-Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, `example 33-1`,
+Settings: `section 33.4.2.6` (the section of the SDM), `table 33-55 row 2 3`, `example 33-1`,
 `spec ID...`, `profile NAME field=value...`, `parameters name=value...`, `arch field=value...`,
-`time name=value...` (by default the profile's clock), `ctl Field Field=value...` (what `enable`
-writes, with TraceEn), `fabric` (collect the bytes from the transport), `code ADDRESS BYTE...` (the
-program that the events execute).
+`time name=value...` (default: the profile's clock), `ctl Field Field=value...` (the fields that
+`enable` writes together with TraceEn), `fabric` (collect the bytes from the trace transport), `code
+ADDRESS BYTE...` (the program that the events execute).
 
-Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE` (at any CPL; `wrmsr` is the instruction),
-`read MSR [VALUE] [Field=value...]`, `state field=value...`, `vmcs name=value...` (the VMX controls
-of the VM entries and SMM VM exits from here on; MSR-load areas as `CTL:0x2009,STATUS:0`),
-`pebs IP TYPE:ID=VALUE... [at_TYPE=CLOCK]`, `ctl` (another value for the next `enable`), and methods
-of `Processor` by name with their arguments in order or as NAME=VALUE; `pip_at=`, `mode_exec_at=`
-and `target_at=` say when the parts of a long event happen.
+Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE` (a write at any CPL; `wrmsr` is the
+instruction), `read MSR [VALUE] [Field=value...]`, `state field=value...`, `vmcs name=value...` (the
+VMX controls of all later VM entries and SMM VM exits; MSR-load areas as `CTL:0x2009,STATUS:0`),
+`pebs IP TYPE:ID=VALUE... [at_TYPE=CLOCK]`, and `ctl` (another value for the next `enable`). All
+other events are methods of `Processor`, with the arguments in order or as NAME=VALUE. `pip_at=`,
+`mode_exec_at=` and `target_at=` say when the parts of a long event happen.
 """
 
 MAXIMUM_BYTES = 1 << 18

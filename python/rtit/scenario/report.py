@@ -102,8 +102,8 @@ def describe_format() -> Iterator[str]:
     """Return the documentation of the format, and every event with its arguments."""
     yield from FORMAT.splitlines()
     yield from textwrap.wrap(
-        "Events and their arguments; those in brackets are optional, `...` stands for fields of "
-        f"the architectural state, which are {', '.join(arch_fields())}:",
+        "Events and their arguments. Arguments in brackets are optional. `...` stands for fields "
+        f"of the architectural state, which are {', '.join(arch_fields())}:",
         width=100,
     )
     for name, signature in sorted(event_signatures().items()):

@@ -25,16 +25,17 @@ _EPILOG = """Examples:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit cpuid [options] [LEAF [SUBLEAF] [EAX=VALUE ...]]"
-    parser.description = "Explain the CPUID leaves of PT: of a processor, or as given."
+    parser.description = "Explain the CPUID leaves of PT, of a processor or with given values."
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
         "words",
         nargs="*",
         metavar="LEAF",
-        help="A leaf (14H or 0x14, always hexadecimal), its sub-leaf, and values to decode",
+        help="A CPUID leaf (14H or 0x14, always hexadecimal), its sub-leaf, and register values "
+        "to decode",
     )
     group = parser.add_argument_group("Output")
-    options.add_value(group, "--profile", "NAME", "Show what this processor returns")
+    options.add_value(group, "--profile", "NAME", "Show the values that this processor returns")
     options.add_flag(group, "--all", "Also show the fields that are 0")
     options.add_flag(group, "--list", "List the profiles and the leaves")
     options.add_json(group, "Print JSON")

@@ -30,21 +30,21 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_file(parser)
     group = parser.add_argument_group("Output")
     options.add_json(group)
-    options.add_flag(group, "--rules", "List the rules, and read no file")
+    options.add_flag(group, "--rules", "List all rules and exit")
     group = parser.add_argument_group("Rules")
-    options.add_list(group, "--ignore", "RULE,...", "Leave out these rules")
+    options.add_list(group, "--ignore", "RULE,...", "Do not check these rules")
     options.add_value(
         group,
         "--errata",
         "NAME,...",
-        "Leave out what these errata excuse (default: those of the recorded processor; "
-        f"{_NONE}: excuse nothing)",
+        "Ignore violations that these errata explain (default: the errata of the recorded "
+        f"processor; {_NONE}: no errata)",
     )
     options.add_value(
         group,
         "--psb-period",
         "BYTES",
-        "Expect a PSB so often (default: as the recording says)",
+        "Expect a PSB at least every BYTES bytes (default: the setting in the recording)",
         type=_bytes,
     )
     options.add_streams(parser)

@@ -25,7 +25,8 @@ _EPILOG = """Examples:
   rtit msr 571H 0x20 --profile goldmont-plus --tracing
   rtit msr --list
 
-Exit code: 0, 1 if the write faults on the profile, 2 wrong usage
+Exit codes: 0 for success, 1 if the write faults on the processor of --profile, 2 for an invalid
+command line
 """
 
 
@@ -45,27 +46,38 @@ class WriteResult:
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit msr [options] REGISTER [VALUE...]"
-    parser.description = "Explain the value of a PT register, and whether writing it is legal."
+    parser.description = "Explain the value of a PT register, and whether a write of it is legal."
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
     group.add_argument(
         "register",
         nargs="?",
         metavar="REGISTER",
-        help="IA32_RTIT_CTL, CTL or its address, 570H or 0x570",
+        help="Name or address of the register: IA32_RTIT_CTL, CTL, 570H or 0x570",
     )
     group.add_argument(
         "value",
         nargs="*",
         metavar="VALUE",
-        help="A number (9217, 0x2401, 2401H) or fields (TraceEn=1 MTCFreq=3) (default: the reset "
-        "value)",
+        help=(
+            "Value as a number (9217, 0x2401, 2401H) or as fields (TraceEn=1 MTCFreq=3) "
+            "(default: the reset value)"
+        ),
     )
     group = parser.add_argument_group("Check a write")
-    options.add_value(group, "--profile", "NAME", "Say whether this processor accepts it")
-    options.add_value(group, "--current", "VALUE", "The value before (default: the reset value)")
-    options.add_flag(group, "--tracing", "TraceEn is 1 when another register is written")
-    options.add_flag(group, "--vmx", "The write happens in VMX operation")
+    options.add_value(group, "--profile", "NAME", "Say whether this processor accepts the value")
+    options.add_value(
+        group,
+        "--current",
+        "VALUE",
+        "Value of the register before the write (default: the reset value)",
+    )
+    options.add_flag(
+        group, "--tracing", "Assume that TraceEn is 1 while another register is written"
+    )
+    options.add_flag(
+        group, "--vmx", "Assume that the processor is in VMX operation during the write"
+    )
     group = parser.add_argument_group("Output")
     options.add_flag(group, "--all", "Also show the fields that are 0")
     options.add_flag(group, "--list", "List the registers")

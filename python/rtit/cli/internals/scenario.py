@@ -20,7 +20,8 @@ _EPILOG = """Examples:
   rtit scenario table_33_10_begin --set tnt_form=long --profile skylake
   rtit scenario my.scenario --raw trace.pt && rtit packets --raw trace.pt
 
-Exit code: 0 as expected, 1 a difference or a file that is no scenario, 2 wrong usage
+Exit codes: 0 if all packets are as expected, 1 if packets differ or a file is not a scenario, 2 for
+an invalid command line
 """
 
 
@@ -28,28 +29,34 @@ def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
     parser.usage = "rtit scenario [options] [FILE...]"
     parser.description = (
-        "Run events through the modelled trace unit, and compare its packets with those expected."
+        "Run events through the modelled trace unit, and compare packets with expected packets."
     )
     parser.epilog = _EPILOG
     parser.add_argument_group().add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="Scenario files, directories of them, or names from --list",
+        help="Scenario files, directories of scenario files, or names from --list",
     )
     group = parser.add_argument_group("Output")
     options.add_flag(group, "--list", "List the scenarios by section of the Intel SDM")
     options.add_flag(group, "--syntax", "Describe the format of scenarios")
     options.add_json(group, "Print JSON")
     group.add_argument("--quiet", "-q", action="store_true", help="Print only differences")
-    options.add_value(group, "--raw", "FILE", "Write the bytes of the one scenario to FILE")
+    options.add_value(
+        group,
+        "--raw",
+        "FILE",
+        "Write the packet bytes of the scenario to FILE (only with one scenario)",
+    )
     group = parser.add_argument_group("Processor")
-    options.add_value(group, "--profile", "NAME", "Run on this processor")
+    options.add_value(group, "--profile", "NAME", "Run the scenarios on this processor")
     options.add_list(
         group,
         "--set",
         "NAME=VALUE",
-        "Set a parameter of the unit, as in a `parameters` line; may be repeated",
+        "Set a parameter of the trace unit, as a `parameters` line of a scenario does; may be "
+        "repeated",
     )
     parser.add_general_options()
 

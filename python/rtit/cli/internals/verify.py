@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _EPILOG = """Example:
   rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
 
-Exit code: 1 if a path differs or there is nothing to compare, 3 if the recording ends early and is
-right up to its end.
+Exit codes: 0 if all paths are equal, 1 if a path differs or there is no path to compare, 3 if the
+recording ends early but is correct up to its end.
 """
 
 
@@ -32,14 +32,16 @@ def add_arguments(parser: CommandParser) -> None:
         parser.add_argument_group("Comparison"),
         "--truth",
         "FILE",
-        "The file of rtit record --truth",
+        "The truth file, which rtit record --truth wrote",
         required=True,
     )
     options.add_images(parser)
     group = options.add_raw(parser)
     options.add_raw_code(group)
     group.add_argument(
-        "--tid", type=int, help="The thread of the packets, if the truth has several"
+        "--tid",
+        type=int,
+        help="The thread to which the raw PT belongs, if the truth file has several threads",
     )
     parser.add_general_options(jobs=options.MANY_JOBS, rare=options.RARE)
 

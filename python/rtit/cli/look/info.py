@@ -35,8 +35,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--at",
         "TIME",
-        "Only convert one time between TSC and perf's clock: a TSC value, or a time of perf's "
-        "clock such as 5ns or 1.5s",
+        "Convert this time between TSC and perf's clock, and show nothing else. TIME is a TSC "
+        "value, or a time of perf's clock such as 5ns or 1.5s",
     )
     options.add_json(group, "Print one JSON object")
     options.add_images(parser)

@@ -35,7 +35,10 @@ def add_arguments(parser: CommandParser) -> None:
         "'rtit help fields' explains each",
     )
     options.add_flag(
-        group, "--merge", "Sort all threads by time (default: one thread after the other)"
+        group,
+        "--merge",
+        "List the instructions of all threads in order of time (default: one "
+        "thread after the other)",
     )
     options.add_ends(group)
     options.add_code(options.add_streams(parser))

@@ -168,9 +168,9 @@ def summary_json(recording: Recording, choice: BackendChoice, command: list[str]
 
 
 _DEFAULT_SNAPSHOT = "4M"  # as perf's for root
-_EPILOG = """Exit code: that of the program. Time is modelled (1 ns per instruction, or as --cpi and
---core-clock say) unless --backend perf. With ptrace there is one clock for all threads, with qemu
-a clock a thread, set to the latest of all at each system call.
+_EPILOG = """The exit code is that of the program. Time is modelled (1 ns per instruction, or as
+--cpi and --core-clock say), except with --backend perf. With ptrace all threads share one clock.
+With qemu each thread has a clock, which each system call sets to the latest time of all threads.
 
 Examples:
   rtit record -- ls -l
@@ -187,7 +187,7 @@ def add_arguments(parser: CommandParser) -> None:
         "rtit record [options] [--] PROGRAM [ARGS...]\n       rtit record [options] --pid PID,..."
     )
     parser.description = (
-        "Run a program, or attach to running ones, and record every branch as Intel PT."
+        "Run a program, or attach to running programs, and record every branch as Intel PT."
     )
     parser.epilog = _EPILOG
     group = parser.add_argument_group()
@@ -202,16 +202,16 @@ def add_arguments(parser: CommandParser) -> None:
         "-p",
         "--pid",
         metavar="PID,...",
-        help="Attach to running processes until they end or Ctrl-C; they then continue unharmed, "
-        "and the exit code is 0",
+        help="Attach to running processes until they end or you press Ctrl-C. The processes "
+        "then continue unharmed, and the exit code is 0",
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="No progress and no summary")
+    group.add_argument("-q", "--quiet", action="store_true", help="Show no progress and no summary")
     options.add_value(
         group,
         "--json",
         "FILE",
-        "Also write how the recording and the program ended, as one JSON object ('rtit help "
-        "json'; -: to standard output, after the program's own)",
+        "Also write the result of the recording and of the program as one JSON object ('rtit "
+        "help json'). With - write it to standard output, after the output of the program",
     )
     _add_limits(parser)
     _add_methods(parser)
@@ -231,8 +231,8 @@ def _add_limits(parser: CommandParser) -> None:
         group,
         "--filter",
         "FILTER",
-        "Trace one address range: 'filter main @ ./program'; or stop at one: 'tracestop f @ "
-        "./program'",
+        "Trace one address range ('filter main @ ./program'), or end the trace at an address "
+        "range ('tracestop f @ ./program')",
     )
     options.add_value(
         group, "--start-at", "WHERE", "Start at FUNCTION[@FILE] or after N instructions"
@@ -249,14 +249,15 @@ def _add_limits(parser: CommandParser) -> None:
         const=_DEFAULT_SNAPSHOT,
         metavar="SIZE",
         help=f"Keep only the last SIZE bytes of each thread (default: {_DEFAULT_SNAPSHOT}). "
-        "Written when recording ends, also after a crash, and on SIGUSR2",
+        "rtit writes the snapshot when recording ends, also after a crash, and on SIGUSR2",
     )
     options.add_value(
         group,
         "--max-size",
         "SIZE",
-        "Stop recording at this file size (512K, 64M, 1G); the program continues. Recording "
-        "stops in any case, except with perf, when less than 1 GiB or 5%% of the disk is free",
+        "Stop recording at this file size (512K, 64M, 1G); the program continues. Also without "
+        "this option, and except with perf, recording stops when less than 1 GiB or 5%% of the "
+        "disk is free",
     )
 
 
@@ -267,8 +268,8 @@ def _add_methods(parser: CommandParser) -> None:
         choices=("auto", "qemu", "ptrace", "perf"),
         default="auto",
         metavar="NAME",
-        help="auto, qemu (fast), ptrace (exact everywhere, slow), perf (PT hardware) (default: "
-        "auto, which picks qemu if it is installed)",
+        help="qemu (fast), ptrace (slow, but without the differences of QEMU), perf (PT "
+        "hardware) or auto (default: auto, which chooses qemu if it is installed)",
     )
     group.add_argument(
         "-e",
@@ -282,23 +283,21 @@ def _add_methods(parser: CommandParser) -> None:
 
 def _add_rare(parser: CommandParser) -> None:
     group = parser.add_rare_group("Modelled time and CPUs")
-    options.add_value(
-        group, "--cpi", "N", "Core cycles an instruction takes (default: 1)", default="1"
-    )
+    options.add_value(group, "--cpi", "N", "Core cycles per instruction (default: 1)", default="1")
     options.add_value(
         group,
         "--core-clock",
         "FREQUENCY",
-        "Core frequency, which CBR packets report, in steps of 100 MHz (default: 1GHz); the "
-        "TSC runs at 1 GHz",
+        "Core frequency, in steps of 100 MHz, which CBR packets report (default: 1GHz); the TSC "
+        "always runs at 1 GHz",
         default="1GHz",
     )
     options.add_value(
         group,
         "--cpus",
         "N",
-        "Let the threads share N CPUs, each with a buffer, as perf records machines (ptrace; "
-        "default: one buffer for each thread)",
+        "Let the threads share N CPUs, each with one buffer, as when perf records whole CPUs "
+        "(only with ptrace; default: one buffer for each thread)",
         default=0,
         type=int,
     )
@@ -308,32 +307,32 @@ def _add_rare(parser: CommandParser) -> None:
         "--truth-format",
         dest="truth_form",
         choices=("hashes", "runs"),
-        help="hashes: one for each million instructions (default with qemu); runs: everything, to "
-        "see where a decoded path diverges",
+        help="hashes: one hash for each 2^20 instructions (default with qemu); runs: every run "
+        "of instructions, so that rtit verify can show where a decoded path diverges",
     )
     options.add_value(
         group,
         "--events",
         "FILE",
-        "Also write the tracer's events, to run the trace unit over them again",
+        "Also write the events of the tracer, from which the trace unit can make the packets again",
     )
     group = parser.add_rare_group(
         "With --backend perf (real time; not yet tried on hardware; see rtit doctor)"
     )
     group.add_argument(
-        "-a", "--all-cpus", action="store_true", help="Record everything while the program runs"
+        "-a", "--all-cpus", action="store_true", help="Record all CPUs while the program runs"
     )
     group.add_argument(
         "-m",
         "--mmap-pages",
         metavar="PAGES[,AUXPAGES]",
-        help="Buffers of the kernel, as perf spells them: ,64M",
+        help="Sizes of the kernel's buffers, in the syntax of perf, such as ,64M",
     )
     options.add_list(
         group,
         "--perf-option",
         "OPTION",
-        "One more option for perf record, in one word with its value, such as "
+        "Pass another option to perf record, as one word with its value, such as "
         "--perf-option=-C0-3 or --perf-option=--switch-output=1G; may be repeated",
     )
     options.add_qemu_env(parser.add_rare_group("With --backend qemu"))

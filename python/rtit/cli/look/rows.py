@@ -55,7 +55,7 @@ def add_arguments(parser: CommandParser) -> None:
         default = "source,target,kind"
         options.add_value(group, "--fields", "LIST", help_text, default=default)
     if command == "edges":
-        help_text = "Only the N most frequent of each thread or CPU"
+        help_text = "Only the N most frequent edges of each thread or CPU"
         options.add_value(group, "--top", "N", help_text, type=options.count)
     options.add_code(options.add_streams(parser))
     if command == "edges":

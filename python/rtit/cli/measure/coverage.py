@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
-_EPILOG = """A line ran as often as the most frequent of the addresses where its code begins;
-a branch is a conditional branch instruction, with two outcomes.
+_EPILOG = """The count of a line is the highest count of the addresses where code of the line
+begins. A branch in the report is a conditional branch instruction, with two outcomes.
 
 Examples:
   rtit coverage
@@ -38,20 +38,23 @@ def add_arguments(parser: CommandParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="Recordings, whose coverage is added (default: perf.data)",
+        help="Recordings to read; rtit adds up their coverage (default: perf.data)",
     )
     group = parser.add_argument_group("Output")
     group.add_argument(
         "--format",
         choices=_FORMATS,
         default="text",
-        help="html: one page; lcov: for genhtml; cobertura: XML; drcov: blocks; afl: edge bitmap "
-        "(default: text)",
+        help="Format of the report. html: one page; lcov: for genhtml; cobertura: XML; drcov: "
+        "blocks; afl: edge bitmap (default: text)",
     )
     options.add_output(group)
     options.add_dso(group, "the program")
     options.add_list(
-        group, "--diff-from", "BASE", "Only what ran in none of these recordings; may be repeated"
+        group,
+        "--diff-from",
+        "BASE",
+        "Show only code that did not run in the recording BASE; may be repeated",
     )
     options.add_streams(parser)
     options.add_max_edges(parser)

@@ -16,8 +16,8 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from rtit.trace import Trace
 
-_EPILOG = """Exit code: 0 for the same path, 1 for different paths or a failure, 2 for wrong usage,
-3 for the same path as far as it could be decoded.
+_EPILOG = """Exit codes: 0 if the paths are equal, 1 if the paths differ or on failure, 2 for an
+invalid command line, 3 if the paths are equal as far as they could be decoded.
 
 Examples:
   rtit diff good.data bad.data
@@ -58,7 +58,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--raw",
         action="store_const",
         const=True,
-        help="A and B are the packets of one logical processor each, which ran the same code",
+        help="A and B are files with raw PT, each of one logical processor; both ran the same code",
     )
     options.add_cpu_model(group)
     options.add_raw_code(group)

@@ -36,35 +36,36 @@ def add_arguments(parser: CommandParser) -> None:
     parser.epilog = _EPILOG
     options.add_file(parser)
     group = parser.add_argument_group("Debugger")
-    options.add_list(group, "--ex", "COMMAND", "Run this gdb command first; may be repeated")
-    options.add_flag(group, "--batch", "Exit after these commands")
+    options.add_list(group, "--ex", "COMMAND", "Run this gdb command at the start; may be repeated")
+    options.add_flag(group, "--batch", "Exit gdb after the commands of --ex")
     options.add_value(
         group,
         "--gdb",
         "COMMAND",
-        "The gdb to start, with options if needed (default: gdb)",
+        "The gdb to start, optionally with options (default: gdb)",
         default="gdb",
     )
     options.add_value(
         group,
         "--listen",
         "[HOST:]PORT",
-        "Start no gdb, wait for one (target remote HOST:PORT); port 0 takes any",
+        "Start no gdb, but wait for a gdb to connect (target remote HOST:PORT); port 0 chooses "
+        "a free port",
     )
     group = parser.add_argument_group("Selection")
     options.add_value(
         group,
         "--tid",
         "TID",
-        "Look at this thread first, and at its process (default: the thread that crashed, or "
-        "the first)",
+        "Start in this thread and its process (default: the thread that crashed, or the first "
+        "thread)",
         type=int,
     )
     options.add_value(
         group,
         "--last",
         "N",
-        f"Give gdb the last N instructions of each thread, which it holds in memory (default: "
+        f"Give gdb the last N instructions of each thread; gdb keeps them in memory (default: "
         f"{_LAST:,})",
         default=_LAST,
         type=int,
@@ -72,8 +73,8 @@ def add_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--format",
         choices=("pt", "bts"),
-        help="pt: packets, which gdb decodes; bts: blocks, which rtit has decoded (default: pt, if "
-        "gdb was built with libipt)",
+        help="pt: give gdb packets, which gdb decodes; bts: give gdb blocks, which rtit has "
+        "decoded (default: pt, if gdb was built with libipt)",
     )
     options.add_images(parser)
     parser.add_general_options(rare="options for JIT code, kernels and guests")

@@ -23,7 +23,9 @@ _ONE = ("bolt", "autofdo", "llvm")
 _NAMED = ("pprof", "callgrind")
 """Formats with calls, and with code outside of files; calls are followed on a CPU as a whole."""
 
-_EPILOG = """Read the result with:
+_EPILOG = """For bolt, autofdo and llvm each of several binaries has its own file FILE.NAME.
+
+Read the result with:
   bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
   autofdo    create_llvm_prof --profiler=text --profile=FILE --binary=PROGRAM --out=PROFILE
              (for programs built with -gdwarf-4; DWARF 5 gives an empty profile)
@@ -57,8 +59,8 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_output(group)
     options.add_dso(
         group,
-        "for bolt, autofdo and llvm the program, or of several each its own FILE.NAME; for pprof, "
-        "callgrind and perf all",
+        "for bolt, autofdo and llvm the recorded program; for pprof, callgrind and perf all "
+        "binaries",
     )
     options.add_streams(parser)
     options.add_max_edges(parser, calls=True)

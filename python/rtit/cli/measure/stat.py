@@ -20,9 +20,10 @@ from rtit.readable import escape_control_characters, format_json, read_json_file
 if TYPE_CHECKING:
     from rtit.counting.run import CountedRun, RunVariation
 
-_EPILOG = """A program is counted under QEMU without a trace, with its threads and all that it
-starts; without QEMU it is recorded by single steps. The counts are those of a recording of the same
-run. They go to standard error, or to the file of -o: standard output is the program's own.
+_EPILOG = """rtit runs a program under QEMU and counts without a trace. The counts include all
+threads and all programs that the program starts. Without QEMU rtit single-steps the program. A
+recording of the same run has the same counts. The counts of a program go to standard error, or to
+the file of -o. Only the program writes to standard output.
 
 Examples:
   rtit stat perf.data
@@ -46,31 +47,48 @@ def add_arguments(parser: CommandParser) -> None:
         "words",
         nargs=argparse.REMAINDER,
         metavar="FILE",
-        help="Recording to read; - for standard input (default: perf.data). A word that is an "
-        "executable begins a program",
+        help="Recording to read; - for standard input (default: perf.data). If a word names an "
+        "executable file, this word and all following words are the program to run",
     )
     group.add_argument(
-        "-i", "--input", metavar="FILE", help="The same, as perf spells it", dest="input"
+        "-i",
+        "--input",
+        metavar="FILE",
+        help="Recording to read, as an option (same as FILE)",
+        dest="input",
     )
     group = parser.add_argument_group("Output")
     group.add_argument(
-        "--per", choices=("function", "dso", "thread"), help="Also count the instructions of each"
+        "--per",
+        choices=("function", "dso", "thread"),
+        help="Also count the instructions of each function, file (dso) or thread",
     )
-    options.add_value(group, "--top", "N", "Show N of them (default: 15)", default=15, type=int)
-    options.add_json(group, "Write one JSON object with everything")
+    options.add_value(
+        group,
+        "--top",
+        "N",
+        "Show N functions, files or threads with --per (default: 15)",
+        default=15,
+        type=int,
+    )
+    options.add_json(group, "Write all counts as one JSON object")
     group.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="File to write (default: standard output; for a program, standard error)",
+        help="File to write (default: standard output for a recording, standard error for a "
+        "program)",
     )
     group = parser.add_argument_group("Comparison")
-    options.add_value(group, "--baseline", "FILE", "Show the changes since this file of --json")
+    options.add_value(
+        group, "--baseline", "FILE", "Show the changes compared with FILE, which --json wrote"
+    )
     options.add_value(
         group,
         "--fail-above",
         "N%",
-        "Return exit code 1 if the instructions exceed the baseline by more than N percent",
+        "Return exit code 1 if the number of instructions exceeds the baseline by more than N "
+        "percent",
         type=_share,
     )
     group = parser.add_argument_group("Running a program")
@@ -78,7 +96,8 @@ def add_arguments(parser: CommandParser) -> None:
         group,
         "--runs",
         "N",
-        "Run it N times: count the run with the fewest instructions, and show what differs",
+        "Run the program N times, show the counts of the run with the fewest instructions, and "
+        "show which counts differ",
         default=1,
         type=_runs,
     )
@@ -86,7 +105,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--backend",
         choices=("auto", "qemu", "ptrace"),
         default="auto",
-        help="As for rtit record (default: auto)",
+        help="How to run the program, as for rtit record (default: auto)",
     )
     options.add_qemu_env(parser.add_rare_group("Running a program with QEMU"))
     options.add_max_edges(parser)

@@ -42,17 +42,29 @@ def add_arguments(parser: CommandParser) -> None:
         "--split",
         "DIR",
         "Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
-        "DIR/PID.maps, in the form of /proc/PID/maps",
+        "DIR/PID.maps, in the format of /proc/PID/maps",
     )
     options.add_streams(parser)
     group = parser.add_argument_group("Make a recording")
     group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
-    options.add_value(group, "--raw", "FILE", "Packets of one logical processor, without perf.data")
-    options.add_value(group, "--maps", "FILE", "Its mappings, in the form of /proc/PID/maps")
-    options.add_value(group, "--griffin", "LOG", "A log of Griffin's kernel: PT and pages of code")
+    options.add_value(
+        group,
+        "--raw",
+        "FILE",
+        "Raw PT: packets of one logical processor, without perf.data around them",
+    )
+    options.add_value(
+        group,
+        "--maps",
+        "FILE",
+        "Mappings of the process in FILE of --raw, in the format of /proc/PID/maps",
+    )
+    options.add_value(
+        group, "--griffin", "LOG", "Log of the Griffin kernel, with PT and pages of code"
+    )
     group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
     options.add_cpu_model(group)
-    options.add_flag(group, "--noretcomp", "The trace was made with DisRETC")
+    options.add_flag(group, "--noretcomp", "The trace was recorded with DisRETC")
     options.add_clock(group)
     parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
 

@@ -14,8 +14,9 @@ _EPILOG = """Examples:
   rtit pack perf.data -o crash.rtit.zip
   rtit report crash.rtit.zip                      # on any machine, without other files
 
-The pack holds whole files: the programs and libraries that ran, their debug files, kernel modules,
-jit-PID.dump and perf-PID.map; of --kcore the pages that ran. Check the content before you share it.
+A pack has complete files: the programs and libraries that ran, their debug files, kernel modules,
+jit-PID.dump and perf-PID.map. From the file of --kcore a pack has only the pages that ran. Check
+the content of a pack before you share it.
 """
 
 

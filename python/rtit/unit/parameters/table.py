@@ -194,292 +194,328 @@ class Parameters:
     tnt_form: Literal["short", "long", "mixed"] = _packets(
         "short",
         "33.4.2.1",
-        "Results wait for a short TNT (6), a long one (47), or either (47, short up to 6).",
+        "The trace unit collects up to 6 results for a short TNT (`short`), or up to 47 for a "
+        "long TNT (`long`). With `mixed` it collects up to 47 results, and sends up to 6 "
+        "results as a short TNT.",
     )
     tnt_flush: int = _packets(
         0,
         "33.4.2.1",
-        "A TNT is sent once it holds this many results; 0: only when it is full or another packet "
-        "demands it. At most what the form holds.",
+        "The trace unit sends a TNT when the TNT holds this many results. With 0 it sends a TNT "
+        "only when the TNT is full or another packet requires it. The value must not exceed the "
+        "capacity of tnt_form.",
         _IntegerRange(0, 47),
     )
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
-        "Pending results are also sent at each multiple of this many core cycles; 0: never by "
-        "time.",
+        "The trace unit also sends pending results at each multiple of this many core cycles; 0 "
+        "disables this.",
         _IntegerRange(0, _MAX),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
         "shortest",
         "33.4.2.2",
-        "The shortest of all encodings, none (full IP), 48 bits sign extended or full, or all but "
-        "IPBytes 100b (bdw).",
+        "With `shortest` an IP has the shortest of all encodings; with `none` always the full "
+        "IP; with `sext48_only` 48 bits, sign extended, or the full IP; with `bdw` any encoding "
+        "except IPBytes 100b.",
     )
     compress_after_psb: bool = _packets(
-        True, "33.4.2.2", "The first IP after a PSB is compressed against zero, or not at all."
+        True,
+        "33.4.2.2",
+        "With True the first IP after a PSB is compressed against zero; with False it is a full "
+        "IP.",
     )
     ret_compression_depth: int = _packets(
-        64, "33.4.2.2", "CALLs that RET compression remembers.", _IntegerRange(0, 64)
+        64, "33.4.2.2", "Number of CALLs that RET compression remembers.", _IntegerRange(0, 64)
     )
     modeexec_suppress: bool = _packets(
-        True, "33.4.2.8", "MODE.Exec is left out at TIP.PGE when the mode is the one last sent."
+        True,
+        "33.4.2.8",
+        "With True the trace unit sends no MODE.Exec at TIP.PGE if the mode equals the mode "
+        "sent last.",
     )
     filter_sequential: Literal["never", "at_boundary"] = _packets(
         "never",
         "33.2.5.3",
-        "Code that enters a FilterEn range sequentially is traced from the next taken branch or "
-        "event, or immediately, with TIP.PGE. Leaving sequentially always takes effect late: no "
-        "packet could report the place.",
+        "If execution enters a FilterEn range without a branch, tracing begins at the next "
+        "taken branch or event with `never`, and immediately, with a TIP.PGE, with "
+        "`at_boundary`. If execution leaves a FilterEn range without a branch, tracing always "
+        "ends late, because no packet could report the place.",
     )
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
-        "target", "33.2.5.3", "The payload of the TIP.PGD before TraceStop."
+        "target",
+        "33.2.5.3",
+        "Whether the TIP.PGD before TraceStop has the target as its payload or a suppressed IP.",
     )
     tracestop_mov_cr3: Literal["in_range", "entering"] = _packets(
         "in_range",
         "33.2.5.3, 33.4.2.9",
-        "MOV CR3 in a TraceStop range stops the trace wherever ContextEn is 1 afterwards (Table "
-        "33-28), or only where it enters the context, as nothing else is a branch or event.",
+        "With `in_range` MOV CR3 in a TraceStop range stops the trace if ContextEn is 1 "
+        "afterwards (Table 33-28). With `entering` it stops the trace only if it also changes "
+        "ContextEn to 1, because otherwise MOV CR3 is not a branch or event.",
     )
     modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
         "event_en",
         "33.4.2.8",
-        "With EventEn=0 bit 2 of MODE.Exec is 0; or it is RFLAGS.IF where CPUID.(14H,0):EBX[7] is "
-        "1, as Table 33-26 describes the bit. Its changes alone send nothing then.",
+        "While EventEn is 0, bit 2 of MODE.Exec is 0 with `event_en`. With `cpuid` the bit is "
+        "RFLAGS.IF if CPUID.(14H,0):EBX[7] is 1, as Table 33-26 describes the bit. While "
+        "EventEn is 0, a change of RFLAGS.IF alone sends no packet.",
     )
     psb_on_enable_order: Literal["before_pge", "after_pge"] = _psb(
         "before_pge",
         "33.2.8.3",
-        "Where PSB+ comes when TraceEn is set; before TIP.PGE it has no FUP.",
+        "Position of the PSB+ that is sent when TraceEn is set. A PSB+ before TIP.PGE has no FUP.",
     )
     psb_delay: int = _psb(
         0,
         "33.4.2.17",
-        "Bytes from reaching the threshold to the insertion.",
+        "Number of bytes between reaching the PSB threshold and inserting the PSB.",
         _IntegerRange(0, _MAX),
     )
     psb_extra: tuple[str, ...] = _psb(
         (),
         "33.4.2.17",
-        "Events that insert a PSB+ besides the byte count: setting TraceEn whatever the count, far "
-        "transfers and events, MOV CR3, waking from a C-state, TM1, TM2 or STPCLK#, a change of "
-        "frequency.",
+        "Events that insert a PSB+ in addition to the byte count: setting TraceEn at any byte "
+        "count (`enable`), far transfers and events (`transfer`), MOV CR3 (`mov_cr3`), waking "
+        "from a C-state, TM1, TM2 or STPCLK# (`wake`), or a change of frequency (`frequency`).",
         _SubsetOf(PSB_EVENTS),
     )
     psb_plus_order: tuple[str, ...] = _psb(
         PSB_PLUS_ORDER,
         "33.3.7",
-        "Packets of PSB+ that apply come in this order; VMCS where it is named, else after PIP.",
+        "Order of the packets in a PSB+. A PSB+ has only the packets that apply. If the order "
+        "does not name VMCS, VMCS follows PIP.",
         _Permutation(PSB_PLUS_ORDER, optional="VMCS"),
     )
-    psb_counts_itself: bool = _psb(True, "33.2.8.4, 33.4.2.17", "PSB+ counts in PacketByteCnt.")
+    psb_counts_itself: bool = _psb(
+        True, "33.2.8.4, 33.4.2.17", "With True the bytes of a PSB+ count in PacketByteCnt."
+    )
     cyc_counter_bits: int = _cyc(
         14,
         "33.3.6.1",
-        "Width of the cycle counter; a stand-alone CYC goes out before it wraps. At most what the "
-        "longest CYC holds.",
+        "Width of the cycle counter. The trace unit sends a stand-alone CYC before the counter "
+        "wraps. The width must not exceed the payload of the longest CYC.",
         _IntegerRange(12, 64),
     )
     cyc_max_bytes: int = _cyc(
-        3, "33.4.2.14", "Bytes of the longest CYC packet.", _IntegerRange(2, 9)
+        3, "33.4.2.14", "Size of the longest CYC packet in bytes.", _IntegerRange(2, 9)
     )
     topa_follow: Literal["eager", "lazy"] = _output(
         "eager",
         "33.2.7.2",
-        "An END entry is followed when the region before it is filled, or with the next byte.",
+        "The trace unit follows the END entry of a ToPA table when the previous region is full "
+        "(`eager`), or when it writes the next byte (`lazy`).",
     )
     held_bytes: int = _output(
         0,
         "33.2.7, 33.3.3",
-        "The youngest bytes, up to this many, stay in internal buffers until more come or TraceEn "
-        "is cleared; an operational error or a ToPA STOP loses them.",
+        "The trace unit keeps up to this many of the most recent bytes in internal buffers "
+        "until it writes more bytes or TraceEn is cleared. An operational error or a ToPA STOP "
+        "loses the buffered bytes.",
         _IntegerRange(0, 1 << 16),
     )
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
         "33.2.7.2",
-        "An entry is read again for each write, once when it becomes current, or together with the "
-        "rest of its 4 KB of the table. Changes made in the meantime are not seen.",
+        "The trace unit reads a ToPA entry again for each write (`none`), once when the entry "
+        "becomes current (`entry`), or together with the rest of its 4 KB of the table "
+        "(`table`). The trace unit does not see later changes to an entry that it has read.",
     )
     pmi_skid: int = _output(
         0,
         "33.2.7.2",
-        "Bytes that are written after a region is filled before its PMI is signalled; another one "
-        "that falls due in between is the same PMI.",
+        "Number of bytes that are written between filling a region and signalling its PMI. If "
+        "another PMI becomes due in between, the two are one PMI.",
         _IntegerRange(0, _MAX),
     )
     topa_pmi_margin: int = _output(
         512,
         "33.2.7.2",
-        "Bytes by which the PMI of a processor with single-entry ToPA comes before its region is "
-        "filled.",
+        "On a processor with single-entry ToPA, the PMI occurs this many bytes before the "
+        "region is full.",
         _IntegerRange(0, 4096),
     )
     smrr_policy: Literal["drop", "error"] = _output(
         "drop",
         "33.2.7.4",
-        "A region in restricted memory loses the bytes, or is an operational error (Table 33-5).",
+        "If an output region is in restricted memory, its bytes are lost (`drop`) or an "
+        "operational error occurs (`error`, Table 33-5).",
     )
     error_latency: int = _output(
         0,
         "33.3.2.1",
-        "Core cycles after setting TraceEn before STATUS.Error shows an error that it caused; "
-        "clearing TraceEn shows it at once. TriggerEn is 0 from the start.",
+        "If setting TraceEn causes an error, STATUS.Error becomes 1 after this many core "
+        "cycles, or when TraceEn is cleared. TriggerEn is 0 immediately.",
         _IntegerRange(0, _MAX),
     )
     clear_enables_on_disable: bool = _status(
         False,
         "33.2.8.3",
-        "Clearing TraceEn also zeroes ContextEn and FilterEn in IA32_RTIT_STATUS.",
+        "With True clearing TraceEn also clears ContextEn and FilterEn in IA32_RTIT_STATUS.",
     )
     vmentry_disable_fup: bool = _system(
         False,
         "33.7",
-        "A VM entry that ends tracing has a FUP with its own IP before TIP.PGD (Table 33-56 row "
-        "9), although the instruction is visible.",
+        "With True a VM entry that ends tracing has a FUP with its own IP before TIP.PGD (Table "
+        "33-56 row 9), although a decoder can see the instruction in the code.",
     )
     failed_vmentry_packets: tuple[str, ...] = _system(
         ("CFE", "guest_pip", "host_pip"),
         "33.5.2.5",
-        "The packets at a late failure, of those that are allowed: CFE with its FUP, the PIP "
-        "of the guest, TSC, TMA and CBR (trace_en), the PIP of the host (Table 33-54).",
+        "The packets of a VM entry that fails late (Table 33-54): CFE with its FUP (`CFE`), the "
+        "PIP of the guest (`guest_pip`), TSC, TMA and CBR (`trace_en`), and the PIP of the host "
+        "(`host_pip`).",
         _SubsetOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
-        "tip", "33.5.2.6", "The packets that a VM exit loses if it ends in VMX abort."
+        "tip", "33.5.2.6", "The packets that a VM exit loses if the VM exit ends in a VMX abort."
     )
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
         "33.8.1, 33.2.9.3",
-        "On a processor that cannot use PT beside LBR, RSM that leads to both suspends last "
-        "branches, or shuts down.",
+        "If a processor cannot use PT and LBR at the same time, an RSM that enables both "
+        "suspends LBR (`suspend`) or shuts the processor down (`shutdown`).",
     )
     debug_enclave: Literal["traced", "opt_in"] = _system(
         "traced",
         "33.2.9.5",
-        "A debug enclave never changes ContextEn, or only if it was entered with opt-in "
-        "(TCS.FLAGS.DBGOPTIN).",
+        "PT traces all debug enclaves (`traced`), or only debug enclaves that were entered with "
+        "opt-in (`opt_in`, TCS.FLAGS.DBGOPTIN).",
     )
     enclave_entry_fup: Literal["always", "tip_only"] = _system(
         "always",
         "33.2.9.5, 33.7",
-        "Entry to an enclave that ends tracing has a FUP (Table 33-23) or not (Table 33-56 row 6).",
+        "An enclave entry that ends tracing has a FUP (`always`, Table 33-23) or no FUP "
+        "(`tip_only`, Table 33-56 row 6).",
     )
     senter_drop: Literal["drop", "keep"] = _system(
         "drop",
         "33.2.9.6",
-        "GETSEC loses the bytes in internal buffers, and with them the end of the trace; or "
-        "writes them.",
+        "GETSEC loses the bytes in internal buffers, and therefore the end of the trace "
+        "(`drop`), or writes these bytes to memory (`keep`).",
     )
     acm_timing_packets: bool = _system(
-        True, "33.2.9.6", "TSC, TMA and CBR follow an authenticated code module."
+        True, "33.2.9.6", "With True TSC, TMA and CBR packets follow an authenticated code module."
     )
     deferred_tips: int = _deferred(
         0,
         "33.4.2.3",
-        "TIPs of indirect JMPs and CALLs that may wait for the TNT before them to fill. None with "
-        "CYCEn=1, for which the chapter gives no rule.",
+        "Number of TIPs of indirect JMPs and CALLs that may wait until the previous TNT is "
+        "full. With CYCEn=1 no TIP is deferred, because the chapter gives no rule for that "
+        "case.",
         _IntegerRange(0, 64),
     )
     buffer_bytes: int = _overflow(
         0,
         "33.3.8",
-        "Size of the internal buffer; 0: without bound.",
+        "Size of the internal buffer in bytes; 0 means unlimited.",
         _IntegerRange(256, _MAX, or_zero=True),
     )
     drain_bytes: int = _overflow(
         1,
         "33.3.8",
-        "Bytes that leave the internal buffer every drain_cycles.",
+        "Number of bytes that leave the internal buffer every drain_cycles.",
         _IntegerRange(1, _MAX),
     )
     drain_cycles: int = _overflow(
-        1, "33.3.8", "Core cycles in which drain_bytes leave it.", _IntegerRange(1, _MAX)
+        1,
+        "33.3.8",
+        "Number of core cycles in which drain_bytes leave the internal buffer.",
+        _IntegerRange(1, _MAX),
     )
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
         "33.3.8",
-        "An overflow resolves when the buffer falls to ovf_resolve_level, or by `end_overflow`.",
+        "An overflow resolves when the internal buffer falls to ovf_resolve_level (`level`), or "
+        "at the event `end_overflow` (`explicit`).",
     )
     ovf_resolve_level: int = _overflow(
         0,
         "33.3.8",
-        "Bytes left in the buffer then. At most half of it.",
+        "Number of bytes left in the internal buffer when an overflow resolves. The level is at "
+        "most half of buffer_bytes.",
         _IntegerRange(0, _MAX // 2),
     )
     ovf_cyc: Literal["threshold", "always"] = _overflow(
         "threshold",
         "33.3.6.3, 33.3.8.2",
-        "OVF has a CYC if CycThresh cycles have passed since the last one, as any eligible packet, "
-        "or always.",
+        "An OVF packet has a CYC if CycThresh cycles have passed since the last CYC, as any "
+        "eligible packet (`threshold`), or always (`always`).",
     )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ follows OVF (and FUP) if the packet of a change was lost (code width, CR3, "
-        "transaction, VMCS), or always, or never (Table 33-14).",
+        "A PSB+ follows OVF and its FUP (Table 33-14) if the overflow lost a packet that "
+        "reports a change of code width, CR3, transaction or VMCS (`changed`), or always, or "
+        "never.",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",
         "33.2.5.3, 33.3.8.1",
-        "TraceStop that falls into an overflow comes after OVF, or not at all.",
+        "If tracing stops during an overflow, the TraceStop packet follows OVF (`delayed`) or "
+        "is not sent (`dropped`).",
     )
     pad_align: int = _padding(
         1,
         "33.4.2.20",
-        "PADs after the packets of an event fill up to a multiple of this many bytes; 1: none.",
+        "After the packets of each event the trace unit writes PADs up to a multiple of this "
+        "many bytes; 1 means no PADs.",
         _IntegerRange(1, 4096),
     )
     psb_guard_pad: bool = _padding(
         False,
         "33.4.2.20",
-        "A PAD comes before each PSB, so that no payload before it looks like its beginning.",
+        "With True a PAD precedes each PSB, so that the end of the previous packet does not "
+        "look like the beginning of the PSB.",
     )
     pebs_block_order: tuple[int, ...] = _padding(
         PEBS_BLOCK_ORDER,
         "33.4.2.26",
-        "BBP types of a PEBS record come in this order.",
+        "Order of the BBP types in a PEBS record.",
         _Permutation(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
-        "C0.2", "33.4.2.23", "The lightest state that power packets report."
+        "C0.2", "33.4.2.23", "The shallowest C-state that power packets report."
     )
     deepest_cstate: int = _power(
         14,
         "33.4.2.24",
-        "MWAIT encoding of the deepest state that the core supports, 0 (C1) to 14; deeper requests "
-        "resolve to it.",
+        "MWAIT encoding of the deepest C-state that the core supports, from 0 (C1) to 14. The "
+        "core enters this state if software requests a deeper state.",
         _IntegerRange(0, 14),
     )
     tsc_on_frequency_change: bool = _power(
-        False, "33.4.2.11", "TSC and TMA come with a frequency change that stops no clock."
+        False, "33.4.2.11", "With True a frequency change that stops no clock sends TSC and TMA."
     )
     evd_order: Literal["qr", "rq"] = _event_trace(
         "qr",
         "33.5.2.1, 33.7",
-        "EVDs of a VM exit: VMXQ before VMXR (Table 33-59) or after it (Table 33-53).",
+        "In the EVD packets of a VM exit, VMXQ precedes VMXR (`qr`, Table 33-59) or follows "
+        "VMXR (`rq`, Table 33-53).",
     )
     cfe_pf_0to1: Literal["emit", "none"] = _event_trace(
         "emit",
         "33.4.2.29, 33.7",
-        "A page fault that sets ContextEn has a CFE or not: Table 33-49 and Table 33-59 disagree.",
+        "Whether a page fault that sets ContextEn has a CFE; Table 33-49 and Table 33-59 disagree.",
     )
     cfe_vmexit_0to1: Literal["emit", "none"] = _event_trace(
         "emit",
         "33.4.2.29, 33.7",
-        "A VM exit that sets ContextEn has a CFE or not: Table 33-49 and Table 33-59 disagree.",
+        "Whether a VM exit that sets ContextEn has a CFE; Table 33-49 and Table 33-59 disagree.",
     )
     modeexec_branch_nobranchen: Literal["fup_target", "omit"] = _event_trace(
         "fup_target",
         "33.4.2.8",
-        "A branch that changes RFLAGS.IF with BranchEn=0 has no packet for MODE.Exec to bind to: "
-        "it gets a FUP with the target, or none is sent.",
+        "With BranchEn=0, a branch that changes RFLAGS.IF has no packet to which MODE.Exec can "
+        "bind. With `fup_target` a FUP with the target follows MODE.Exec; with `omit` neither "
+        "packet is sent.",
     )
     uintr_literal: Literal["full", "table"] = _event_trace(
         "full",
         "33.7",
-        "User interrupts and UIRET have their targets, or only the packets of rows 26 and 27 of "
-        "Table 33-55, which no decoder can follow.",
+        "With `full` the packets of user interrupts and UIRET have targets. With `table` only "
+        "the packets in rows 26 and 27 of Table 33-55 are sent, which no decoder can follow.",
     )
 
     def __post_init__(self) -> None:
