@@ -39,7 +39,7 @@ def add_arguments(parser: CommandParser) -> None:
     options.add_file(parser)
     group = parser.add_argument_group("Output")
     options.add_value(
-        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.count
+        group, "--top", "N", "Show N functions (default: 15)", default=15, type=options.parse_count
     )
     options.add_json(group, "Print one JSON object")
     options.add_streams(parser)
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.views.trace_tail import find_crashes
 
     with options.open_trace(arguments) as trace:
-        streams = trace.select(options.selection(arguments))
+        streams = trace.select(options.parse_selection(arguments))
         with show_progress("report", streams, prints=False):
             found = compute_statistics(trace, streams, None if arguments.json else _MOST)
         faults = find_crashes(trace, streams)

@@ -114,13 +114,13 @@ def run(arguments: argparse.Namespace) -> int:
             code = _run_gdb(debugger, target, arguments)
         elif listener is not None:
             with listener:
-                _listen(listener, target)
+                _serve_one_connection(listener, target)
         if target.gaps:
-            gaps.note()
+            gaps.note_shown_gap()
         return max(code, gaps.exit_code())
 
 
-def _listen(listener: socket.socket, target: Target) -> None:
+def _serve_one_connection(listener: socket.socket, target: Target) -> None:
     from rtit.gdb.server import accept_connection, serve_connection
 
     host, port, *_ = listener.getsockname()
@@ -163,7 +163,7 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
                     handlers[number] = end
             before = {number: signal.signal(number, each) for number, each in handlers.items()}
             try:
-                _serve(listener, target, lambda: gdb.poll() is None)
+                _serve_connections(listener, target, lambda: gdb.poll() is None)
             finally:
                 for number, each in before.items():
                     signal.signal(number, each)
@@ -172,7 +172,9 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
         return 1 if gdb.returncode else 0
 
 
-def _serve(listener: socket.socket, target: Target, is_running: Callable[[], bool]) -> None:
+def _serve_connections(
+    listener: socket.socket, target: Target, is_running: Callable[[], bool]
+) -> None:
     """Serve one connection after the other: a user may repeat `target remote`."""
     from rtit.gdb.server import accept_connection, serve_connection
 

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf writes all binaries: --dso does not go with it")
     with options.open_trace(arguments) as trace:
-        wanted = options.selection(arguments)
+        wanted = options.parse_selection(arguments)
         streams = trace.by_thread(wanted)
         with show_progress("profile", streams, prints=False):
             found = build_profile(trace, streams)
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
                 output.print_error(
                     "profile", "no code in any file is known to have run; no profile is written"
                 )
-                _missing(found, outside=True)
+                _print_losses(found, outside=True)
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.select_binaries(arguments.dso)
@@ -96,8 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
                 # calls and samples are followed from one branch to the next
                 split = trace.select if tool in _NAMED else trace.by_thread
                 threads = split(wanted, always_split=True)
-                text = _whole(tool, trace, threads, found, binaries, whole=not arguments.dso)
-                output.write(arguments.output, text)
+                text = _format_profile(
+                    tool, trace, threads, found, binaries, whole=not arguments.dso
+                )
+                output.write_file_or_stdout(arguments.output, text)
     _print_summary(found, binaries, outside=tool in _NAMED and not arguments.dso)
     incomplete = any(each.symbols.has_incomplete_lines for each in binaries)
     return EXIT_CODE if found.losses.has_gaps or incomplete else 0
@@ -109,7 +111,7 @@ def _line_writer(tool: str) -> Callable[[Binary], Iterator[str]]:
     return {"bolt": bolt_profile, "autofdo": autofdo_profile, "llvm": llvm_profile}[tool]
 
 
-def _whole(
+def _format_profile(
     tool: str,
     trace: Trace,
     streams: Sequence[Stream],
@@ -125,21 +127,21 @@ def _whole(
 
     creator = f"rtit {__version__}"
     if tool == "perf":
-        return _encoded(perf_script(trace, streams))
+        return _encode_lines(perf_script(trace, streams))
     followed = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
         missing = found.losses.describe(unmapped=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
         return pprof_profile(binaries, followed, comments, include_unmapped=whole)
     named = found.unmapped_code if whole else {}
-    return _encoded(callgrind_profile(binaries, followed, trace.command_line, creator, named))
+    return _encode_lines(callgrind_profile(binaries, followed, trace.command_line, creator, named))
 
 
 def _write_each(
     binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], path: str | None
 ) -> None:
     if len(binaries) == 1:
-        output.write(path, _encoded(lines(binaries[0])))
+        output.write_file_or_stdout(path, _encode_lines(lines(binaries[0])))
         return
     if path is None:
         raise UsageError(f"{len(binaries)} binaries make as many files: give -o FILE")
@@ -147,10 +149,10 @@ def _write_each(
     for each in binaries:
         # two files of one name differ by their numbers
         name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
-        output.write(f"{path}.{name}", _encoded(lines(each)))
+        output.write_file_or_stdout(f"{path}.{name}", _encode_lines(lines(each)))
 
 
-def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
 
 
@@ -192,9 +194,9 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
             output.print_error(
                 "profile", f"missing: lines of source of {each.name}, {TOO_MANY_LINES}"
             )
-    _missing(found, outside=not outside)
+    _print_losses(found, outside=not outside)
 
 
-def _missing(found: Profile, *, outside: bool) -> None:
+def _print_losses(found: Profile, *, outside: bool) -> None:
     for line in found.losses.describe(unmapped=outside):
         output.print_error("profile", f"missing: {line}")

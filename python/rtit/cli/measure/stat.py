@@ -71,7 +71,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fail-above",
         "N%",
         "Return exit code 1 if the instructions exceed the baseline by more than N percent",
-        type=_share,
+        type=_parse_percentage,
     )
     group = parser.add_argument_group("Running a program")
     options.add_value(
@@ -80,7 +80,7 @@ def add_arguments(parser: CommandParser) -> None:
         "N",
         "Run it N times: count the run with the fewest instructions, and show what differs",
         default=1,
-        type=_runs,
+        type=_parse_run_count,
     )
     group.add_argument(
         "--backend",
@@ -115,19 +115,21 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.profile.stat import stat
 
     with options.open_trace(arguments) as trace:
-        streams = trace.by_thread(options.selection(arguments))
+        streams = trace.by_thread(options.parse_selection(arguments))
         with show_progress("stat", streams, prints=False):
             found = stat(trace, streams)
     if arguments.output is not None:
-        output.write(arguments.output, _as_bytes(_report(arguments, found, baseline)))
+        output.write_file_or_stdout(
+            arguments.output, _as_bytes(_format_counts(arguments, found, baseline))
+        )
     elif arguments.json:
         output.write_json(found.as_json(), indent=2)
     else:
-        for line in _report(arguments, found, baseline):
+        for line in _format_counts(arguments, found, baseline):
             output.print_line(line)
     _print_missing(arguments, found)
     limit = arguments.fail_above
-    if limit is not None and baseline is not None and _growth(found, baseline) > limit:
+    if limit is not None and baseline is not None and _instruction_growth(found, baseline) > limit:
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
 
@@ -152,7 +154,7 @@ def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> in
         runs = _count_runs(arguments)
         variation = RunVariation([each.stat for each in runs])
         found = variation.least
-        lines = [*_report(arguments, found, baseline, variation)]
+        lines = [*_format_counts(arguments, found, baseline, variation)]
         if reserved is not None:
             with reserved.open_for_writing() as file:
                 file.writelines(_as_bytes(lines))
@@ -171,7 +173,7 @@ def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> in
     if not all(each.whole for each in runs):
         output.print_error("stat", "some counts are missing: --fail-above cannot be checked")
         return 1
-    return int(_growth(found, baseline) > limit)
+    return int(_instruction_growth(found, baseline) > limit)
 
 
 def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
@@ -198,7 +200,7 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
     return runs
 
 
-def _report(
+def _format_counts(
     arguments: argparse.Namespace,
     found: Stat,
     baseline: Baseline | None,
@@ -258,7 +260,7 @@ def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
 def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int) -> Iterator[str]:
     """Return the changes of the instructions since the baseline, and of the `top` functions."""
     more = found.counts["instructions"] - baseline.counts["instructions"]
-    part = _growth(found, baseline)
+    part = _instruction_growth(found, baseline)
     verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
     yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
     changed = baseline.changed_functions(found)
@@ -268,7 +270,7 @@ def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int
         yield f"{'':18}  ... and {len(changed) - top:,} more"
 
 
-def _growth(found: Stat, baseline: Baseline) -> float:
+def _instruction_growth(found: Stat, baseline: Baseline) -> float:
     """Return the additional instructions as a share of those of the baseline."""
     before, now = baseline.counts["instructions"], found.counts["instructions"]
     return (now - before) / before if before else float(now > 0)
@@ -301,13 +303,13 @@ def _as_bytes(lines: Iterable[str]) -> Iterator[bytes]:
         yield f"{escape_control_characters(line)}\n".encode()
 
 
-def _runs(text: str) -> int:
+def _parse_run_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 16):
         raise argparse.ArgumentTypeError(f"expected a number of runs, got {text!r}")
     return int(text)
 
 
-def _share(text: str) -> float:
+def _parse_percentage(text: str) -> float:
     number = text.removesuffix("%")
     try:
         share = float(number) / 100
