@@ -129,14 +129,14 @@ def test_overlapping_reads_of_file_are_bounded(
     data = bytes(range(256)) * 1600
     path.write_bytes(data)
     taken = 0
-    read = files._read
+    read = files._read_unchanged_file
 
-    def counted(path: str, file: files._File, offset: int, size: int) -> _core.Code:
+    def counted(path: str, file: files._OpenedFile, offset: int, size: int) -> _core.Code:
         nonlocal taken
         taken += size
         return read(path, file, offset, size)
 
-    monkeypatch.setattr(files, "_read", counted)
+    monkeypatch.setattr(files, "_read_unchanged_file", counted)
     found = files.Files()
     for number in range(100):
         code = found.read_code(str(path), number * 4096, len(data) - number * 4096)

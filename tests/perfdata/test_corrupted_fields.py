@@ -100,7 +100,7 @@ def every_field(path: Path) -> Iterator[Field]:
         for number in range(len(data.header.features)):
             yield from fields_of("QQ", end + 16 * number, "feature")
         seen: dict[int, int] = {}
-        for header in data._scan.headers():
+        for header in data._scan.iterate_headers():
             seen[header.type] = seen.get(header.type, 0) + 1
             if seen[header.type] > 1:
                 continue
@@ -249,7 +249,7 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
 def overwrite_record(path: Path, number: int, at: int, value: bytes) -> None:
     """Overwrite bytes at an offset in the first record of this type."""
     with PerfData(path) as data:
-        header = next(each for each in data._scan.headers() if each.type == number)
+        header = next(each for each in data._scan.iterate_headers() if each.type == number)
     content = bytearray(path.read_bytes())
     start = header.offset + at
     content[start : start + len(value)] = value
@@ -326,7 +326,7 @@ def test_sparse_aux_data_uses_little_memory(layout: str, made: tuple[Path, int])
         words[6] = size - words[5]
         with PerfData(path) as data:
             number = perf.Auxtrace.layout.number
-            header = next(each for each in data._scan.headers() if each.type == number)
+            header = next(each for each in data._scan.iterate_headers() if each.type == number)
         struct.pack_into("<Q", content, header.offset + RECORD_HEADER.size, size)
     FILE_HEADER.pack_into(content, 0, *words)
     with path.open("wb") as file:

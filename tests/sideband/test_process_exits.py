@@ -24,7 +24,7 @@ def fork(pid: int, tid: int) -> perf.Fork:
 def process_exits(*records: perf.Record) -> list[ProcessExit]:
     endings = ProcessExits()
     for time, record in enumerate(records):
-        endings.apply(time, record)
+        endings.apply_record(time, record)
     return endings.processes
 
 

@@ -80,9 +80,8 @@ def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> I
         count += size
         if line.is_due():
             share = count / total if total else 1
-            line.show_text(
-                f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {line.elapsed_seconds:.0f} s"
-            )
+            seconds = line.elapsed_seconds
+            line.show_text(f"rtit {command}: {share:.0%} of {total:,} bytes of PT, {seconds:.0f} s")
 
     sources = [stream.source for stream in streams]
     for stream in streams:

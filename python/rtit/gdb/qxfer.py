@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 from rtit.readable import name_to_text
 
 if TYPE_CHECKING:
-    from rtit.gdb.program import LoadedFile, Program
+    from rtit.gdb.program import LoadedFile, RecordedProgram
     from rtit.gdb.thread_path import ThreadPath
     from rtit.trace.recording.settings import Cpu
 
@@ -71,7 +71,7 @@ def thread_list(named: Iterable[tuple[int, str]]) -> str:
     return f'<?xml version="1.0"?><threads>{"".join(rows)}</threads>'
 
 
-def library_list(program: Program) -> str:
+def library_list(program: RecordedProgram) -> str:
     """Return the loaded files other than the program.
 
     gdb identifies libraries by the addresses of their link maps, which are not recorded; numbers

@@ -66,7 +66,7 @@ class FileSymbols:
         return found
 
     @cached_property
-    def _columns(self) -> tuple[Column, Column, Column, Column]:
+    def _function_columns(self) -> tuple[Column, Column, Column, Column]:
         return self.native.columns()
 
     @cached_property
@@ -74,7 +74,7 @@ class FileSymbols:
         """The offsets of `functions`, as a NumPy array of uint64."""
         import numpy as np
 
-        return np.asarray(self._columns[0])
+        return np.asarray(self._function_columns[0])
 
     def name(self, index: int) -> str:
         """Return the name of `functions[index]`, without building the list."""
@@ -83,12 +83,12 @@ class FileSymbols:
     @property
     def bindings(self) -> bytes:
         """The bindings of `functions`, one character each."""
-        return bytes(self._columns[3])
+        return bytes(self._function_columns[3])
 
     @cached_property
     def functions(self) -> list[Function]:
         """All functions, ordered by offset; of several at one offset the best name is first."""
-        rows = zip(*self._columns, strict=True)
+        rows = zip(*self._function_columns, strict=True)
         return [
             Function(self.name(index), offset, size, address, chr(binding))
             for index, (offset, size, address, binding) in enumerate(rows)

@@ -116,10 +116,10 @@ class Mappings:
 
     def overlapping(self, start: int, end: int) -> list[Mapping]:
         """Return the current mappings that overlap a range."""
-        first, last = self._between(start, end)
+        first, last = self._indices_of_overlapping(start, end)
         return self._current[first:last]
 
-    def _between(self, start: int, end: int) -> tuple[int, int]:
+    def _indices_of_overlapping(self, start: int, end: int) -> tuple[int, int]:
         first = bisect_right(self._current, start, key=lambda each: each.end)
         return first, bisect_right(self._current, end - 1, first, key=lambda each: each.start)
 
@@ -134,7 +134,7 @@ class Mappings:
 
     def remove(self, start: int, end: int, time: int) -> None:
         """End all mappings in a range at `time`."""
-        first, last = self._between(start, end)
+        first, last = self._indices_of_overlapping(start, end)
         old = self._current[first:last]
         if not old:
             return
@@ -142,12 +142,12 @@ class Mappings:
         rest = []
         for each in old:
             if each.start < start:
-                rest.append(_cut(each, each.start, start))
+                rest.append(_cut_mapping(each, each.start, start))
             if each.since < time:
-                inner = _cut(each, max(start, each.start), min(end, each.end))
+                inner = _cut_mapping(each, max(start, each.start), min(end, each.end))
                 self.ended.append(replace(inner, until=time))
             if each.end > end:
-                rest.append(_cut(each, end, each.end))
+                rest.append(_cut_mapping(each, end, each.end))
         self._current[first:last] = rest
 
     def name_anonymous(self, path: str) -> None:
@@ -169,10 +169,10 @@ class Mappings:
     def fork(self, time: int) -> Mappings:
         """Return the mappings of a process that is forked at `time`."""
         child = Mappings(time)
-        child.adopt(self, time)
+        child.replace_by_copy_of(self, time)
         return child
 
-    def adopt(self, parent: Mappings, time: int) -> None:
+    def replace_by_copy_of(self, parent: Mappings, time: int) -> None:
         """Replace the mappings by those of `parent` at `time`."""
         inherited = parent._current
         self.clear(time)
@@ -189,5 +189,5 @@ class Mappings:
         return self._mapped
 
 
-def _cut(mapping: Mapping, start: int, end: int) -> Mapping:
+def _cut_mapping(mapping: Mapping, start: int, end: int) -> Mapping:
     return replace(mapping, start=start, end=end, offset=mapping.offset + start - mapping.start)

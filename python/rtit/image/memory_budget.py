@@ -55,7 +55,7 @@ class Limits:
     """Bytes of a thread name that `thread_id` and `process` include."""
     loss: int = 256
 
-    def name(self, name: str) -> int:
+    def size_of_name(self, name: str) -> int:
         """Estimated bytes of all copies of a name."""
         return self.name_copies * getsizeof(name)
 
@@ -79,7 +79,7 @@ class MemoryBudget:
         total = max(self.limits.bytes, recording_size)
         self._left = max(total - reserved, total // self.limits.min_share)
 
-    def reserve(self, size: int) -> bool:
+    def reserve_memory(self, size: int) -> bool:
         """Reserve `size` bytes. Once one reservation fails, all later ones fail."""
         self._left = max(self._left - size, -1)
         return self._left >= 0

@@ -62,17 +62,17 @@ class Symbols:
 
     def lookup(self, tid: int, time: int, ip: int) -> Location:
         """Return the location of `ip` in the thread's process at `time`."""
-        mapping = self._mapping(tid, time, ip)
+        mapping = self._mapping_at(tid, time, ip)
         if mapping is None:
             return Location("", ip, "")
         at = ip - mapping.start + mapping.offset
-        symbols = self._file(mapping)
+        symbols = self._file_symbols_of(mapping)
         if symbols is None:
             return Location("", at, mapping.path)
         function = symbols.find_function(at)
         if function is None:
             return Location("", symbols.address(at), mapping.path)
-        return Location(self._name(function.name), at - function.offset, mapping.path)
+        return Location(self._demangled_name(function.name), at - function.offset, mapping.path)
 
     def lookup_many(
         self, tid: int, times: ArrayLike, ips: ArrayLike
@@ -112,8 +112,8 @@ class Symbols:
 
     def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
         """Return source file and line of the instruction at `ip`; None without DWARF for it."""
-        mapping = self._mapping(tid, time, ip)
-        symbols = self._file(mapping) if mapping is not None else None
+        mapping = self._mapping_at(tid, time, ip)
+        symbols = self._file_symbols_of(mapping) if mapping is not None else None
         if mapping is None or symbols is None:
             return None
         return symbols.native.line(ip - mapping.start + mapping.offset)
@@ -126,7 +126,7 @@ class Symbols:
         if pid not in self._names:
             rows = []
             for each in self._images.mappings(tid):
-                symbols = self._file(each)
+                symbols = self._file_symbols_of(each)
                 native = symbols.native if symbols is not None else None
                 offset = each.offset & FOREVER
                 times = each.since, each.until
@@ -138,8 +138,8 @@ class Symbols:
         """Return numbers and offsets for file offsets in a mapping."""
         import numpy as np
 
-        module = self._number("", mapping.path)
-        symbols = self._file(mapping)
+        module = self._number_of_location("", mapping.path)
+        symbols = self._file_symbols_of(mapping)
         if symbols is None:
             return np.full(len(at), module, np.uint32), at
         starts, ends, owners = symbols.owned_columns
@@ -149,11 +149,13 @@ class Symbols:
         safe = np.maximum(found, 0)
         inside = (found >= 0) & (at < ends[safe])
         owner = owners[safe]
-        named, offsets = self._owned(mapping, symbols, owner[inside])
+        named, offsets = self._functions_owned_by(mapping, symbols, owner[inside])
         numbers = np.where(inside, named[owner], np.uint32(module)).astype(np.uint32)
         return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
 
-    def _owned(self, mapping: Mapping, symbols: FileSymbols, owners: Any) -> tuple[Any, Any]:
+    def _functions_owned_by(
+        self, mapping: Mapping, symbols: FileSymbols, owners: Any
+    ) -> tuple[Any, Any]:
         """Return number (only of those in `owners`) and offset of each function of a file."""
         import numpy as np
 
@@ -162,10 +164,12 @@ class Symbols:
             self._owners[key] = np.zeros(len(symbols.offsets), np.uint32), symbols.offsets
         named, offsets = self._owners[key]
         for owner in np.unique(owners[named[owners] == 0]).tolist():
-            named[owner] = self._number(self._name(symbols.name(owner)), mapping.path)
+            named[owner] = self._number_of_location(
+                self._demangled_name(symbols.name(owner)), mapping.path
+            )
         return named, offsets
 
-    def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
+    def _mapping_at(self, tid: int, time: int, ip: int) -> Mapping | None:
         in_kernel = (
             tid >= KERNEL_PID and ip >= KERNEL_START and self._images.kernel_image is not None
         )
@@ -174,17 +178,17 @@ class Symbols:
                 return mapping
         return None
 
-    def _file(self, mapping: Mapping) -> FileSymbols | None:
+    def _file_symbols_of(self, mapping: Mapping) -> FileSymbols | None:
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
-    def _name(self, name: str) -> str:
+    def _demangled_name(self, name: str) -> str:
         if not self._demangle:
             return name
         from rtit._core import demangle
 
         return demangle(name)
 
-    def _number(self, name: str, module: str) -> int:
+    def _number_of_location(self, name: str, module: str) -> int:
         key = (name, module)
         if key not in self._numbers:
             self._numbers[key] = len(self.table)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from rtit.gdb.debugger import Debugger
-    from rtit.gdb.target import Target
+    from rtit.gdb.debugger import GdbCommand
+    from rtit.gdb.target import GdbTarget
 
 _LAST = 1_000_000
 
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--listen starts no gdb: --ex and --batch do not go with it")
     from rtit.gdb.debugger import find_gdb
     from rtit.gdb.server import open_listener
-    from rtit.gdb.target import Target
+    from rtit.gdb.target import GdbTarget
 
     listener = open_listener(arguments.listen) if arguments.listen is not None else None
     debugger = find_gdb(arguments.gdb) if listener is None else None
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         if form == "pt":
             raise UsageError(f"{debugger.argv[0]} cannot read packets; use --format bts")
     with options.open_trace(arguments) as trace:
-        target = Target(
+        target = GdbTarget(
             trace,
             arguments.tid,
             trace_format=form,
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         return max(code, gaps.exit_code())
 
 
-def _serve_one_connection(listener: socket.socket, target: Target) -> None:
+def _serve_one_connection(listener: socket.socket, target: GdbTarget) -> None:
     from rtit.gdb.server import accept_connection, serve_connection
 
     host, port, *_ = listener.getsockname()
@@ -130,7 +130,7 @@ def _serve_one_connection(listener: socket.socket, target: Target) -> None:
     serve_connection(connection, target)
 
 
-def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
+def _run_gdb(debugger: GdbCommand, target: GdbTarget, arguments: argparse.Namespace) -> int:
     """Run gdb on this terminal and serve it; return the exit code."""
     import socket as sockets
 
@@ -147,7 +147,7 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
         listener.bind(socket_path)
         listener.listen(1)
         program = main.path if main is not None else None
-        command = debugger.command(socket_path, program, arguments.ex, batch=arguments.batch)
+        command = debugger.command_line(socket_path, program, arguments.ex, batch=arguments.batch)
         with subprocess.Popen(command) as gdb:
             # The terminal sends Ctrl-C to both, and gdb handles it; other signals end both.
             handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
@@ -173,7 +173,7 @@ def _run_gdb(debugger: Debugger, target: Target, arguments: argparse.Namespace) 
 
 
 def _serve_connections(
-    listener: socket.socket, target: Target, is_running: Callable[[], bool]
+    listener: socket.socket, target: GdbTarget, is_running: Callable[[], bool]
 ) -> None:
     """Serve one connection after the other: a user may repeat `target remote`."""
     from rtit.gdb.server import accept_connection, serve_connection

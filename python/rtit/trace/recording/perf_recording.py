@@ -255,7 +255,7 @@ class PerfRecording:
         executed_pids: Iterable[int] = [pid]
         if scope is not None:
             intervals = scope.schedule.intervals
-            executed_pids = (pid for pid, _, guest in intervals.threads() if guest is None)
+            executed_pids = (pid for pid, _, guest in intervals.iterate_threads() if guest is None)
         machine = images.guest_on_cpu(executed_pids)
         source: ByteSource = self._aux_source(chunks)
         if self._guest_scalings:
@@ -290,7 +290,7 @@ class PerfRecording:
         images, threads = self._sideband
         intervals = threads.intervals.intervals_of(cpu)
         if threads.guests is not None:
-            intervals = threads.guests.split(intervals)
+            intervals = threads.guests.split_at_guest_switches(intervals)
             if threads.guests.has_too_many_splits:
                 images.add_problem(TOO_MANY_SPLITS)
         schedule = schedule_of_cpu(intervals, images, self.data)

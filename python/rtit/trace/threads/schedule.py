@@ -124,7 +124,7 @@ class ThreadSchedule:
         """
         unknown, index_of, indices = Image(), dict[IntervalCode, int](), array("I")
         images_of: list[list[tuple[int, Image]]] = []
-        for pid, tid, guest in self.intervals.threads():
+        for pid, tid, guest in self.intervals.iterate_threads():
             image, process, kernel = self.images.find_image(pid) or unknown, None, None
             if guest is not None:
                 guest_pids = guest_process_pid(pid, guest.pid), guest_kernel_pid(pid)
@@ -372,7 +372,7 @@ def _has_several_threads(
 ) -> bool:
     tids = (
         tid
-        for pid, tid, _ in intervals.threads()
+        for pid, tid, _ in intervals.iterate_threads()
         if counts_unknown_code or images.find_image(pid) is not None
     )
     first = next(tids, None)
