@@ -133,4 +133,4 @@ def test_limit_applies_to_each_stream_and_its_profile(tmp_path: Path) -> None:
         assert found.losses.uncounted_runs == found.instructions - found.losses.no_file > 0
         assert found.instructions == whole.instructions == whole.losses.no_file
         counted = stat(less, less.streams)
-        assert any("beyond --max-edges" in line for line in counted.missing)
+        assert any("beyond --max-edges" in line for line in counted.describe_uncounted_code)

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments, [None] if raw else arguments.files or ["perf.data"], matched
     )
     if arguments.diff_from:
-        found = found.minus(_gather_coverage(arguments, arguments.diff_from, matched))
+        found = found.without_code_of(_gather_coverage(arguments, arguments.diff_from, matched))
     options.check_map(arguments, matched)
     found.files = _select_files_by_name(found, arguments.dso)
     output.write_file_or_stdout(arguments.output, _format_coverage(arguments.format, found))

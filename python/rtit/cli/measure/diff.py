@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             for line in format_difference(found, arguments.top):
                 output.print_line(line)
-    if not found.identical:
+    if not found.has_equal_paths:
         return 1
     return EXIT_CODE if found.gaps else 0
 

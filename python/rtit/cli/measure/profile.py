@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
                 tool in _ONE
                 and not arguments.dso
                 and found.main is None
-                and found.losses.describe()
+                and found.losses.describe_losses()
             ):
                 output.print_error(
                     "profile", "no code in any file is known to have run; no profile is written"
@@ -130,7 +130,7 @@ def _format_profile(
         return _encode_lines(perf_script(trace, streams))
     followed = count_calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
-        missing = found.losses.describe(unmapped=not whole)
+        missing = found.losses.describe_losses(unmapped=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
         return pprof_profile(binaries, followed, comments, include_unmapped=whole)
     named = found.unmapped_code if whole else {}
@@ -161,7 +161,7 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
 
     `outside`: code outside of files was written, too.
     """
-    written = sum(each.instructions for each in binaries)
+    written = sum(each.executed_instructions for each in binaries)
     share = written / found.instructions if found.instructions else 0.0
     names = ", ".join(each.name for each in binaries[:3])
     if len(binaries) > 3:
@@ -169,13 +169,13 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
     others = [each for each in found.binaries if each not in binaries]
     more = ""
     if others:
-        largest = sorted(others, key=lambda each: -each.instructions)[:3]
+        largest = sorted(others, key=lambda each: -each.executed_instructions)[:3]
         shares = ", ".join(
-            f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
+            f"{each.name} {each.executed_instructions / found.instructions:.1%}" for each in largest
         )
         more = f"; elsewhere: {shares}"
-    if outside and found.losses.unmapped:
-        written += found.losses.unmapped
+    if outside and found.losses.instructions_in_no_file:
+        written += found.losses.instructions_in_no_file
         share = written / found.instructions
         names += " and in no file" if names else ""
     output.print_line(
@@ -198,5 +198,5 @@ def _print_summary(found: Profile, binaries: Sequence[Binary], *, outside: bool)
 
 
 def _print_losses(found: Profile, *, outside: bool) -> None:
-    for line in found.losses.describe(unmapped=outside):
+    for line in found.losses.describe_losses(unmapped=outside):
         output.print_error("profile", f"missing: {line}")

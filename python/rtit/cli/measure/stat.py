@@ -14,7 +14,7 @@ from rtit.cli.incomplete import EXIT_CODE
 from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.errors import InputError, UsageError
-from rtit.profile.stat import Baseline, Stat, function_label
+from rtit.profile.stat import Stat, StoredBaseline, function_label
 from rtit.readable import escape_control_characters, format_json, read_json_file
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
-def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
+def _run_program(arguments: argparse.Namespace, baseline: StoredBaseline | None) -> int:
     """Run the program as often as --runs says, and print its counts; return the exit code."""
     from rtit.capture.output_files import ReservedOutput
     from rtit.counting.run import RunVariation
@@ -153,7 +153,7 @@ def _run_program(arguments: argparse.Namespace, baseline: Baseline | None) -> in
         reserved = files.enter_context(ReservedOutput(path)) if path else None
         runs = _count_runs(arguments)
         variation = RunVariation([each.stat for each in runs])
-        found = variation.least
+        found = variation.run_with_fewest_instructions
         lines = [*_format_counts(arguments, found, baseline, variation)]
         if reserved is not None:
             with reserved.open_for_writing() as file:
@@ -203,7 +203,7 @@ def _count_runs(arguments: argparse.Namespace) -> list[CountedRun]:
 def _format_counts(
     arguments: argparse.Namespace,
     found: Stat,
-    baseline: Baseline | None,
+    baseline: StoredBaseline | None,
     variation: RunVariation | None = None,
 ) -> Iterator[str]:
     """Return the counts as lines of text or of JSON."""
@@ -246,18 +246,20 @@ def _count_lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
 def _variation_lines(variation: RunVariation, top: int) -> Iterator[str]:
     """Return the differences between runs of one program."""
     runs = len(variation.runs)
-    if not variation.counts and not variation.functions:
+    if not variation.differing_counts and not variation.differing_functions:
         yield f"the same in all {runs} runs"
         return
     yield f"in {runs} runs, of which the one with the fewest instructions is shown above:"
-    for name, least, most in [*variation.counts, *variation.functions[:top]]:
+    for name, least, most in [*variation.differing_counts, *variation.differing_functions[:top]]:
         yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
-    if len(variation.functions) > top:
-        yield f"{'':18}  ... and {len(variation.functions) - top:,} more functions"
-    yield from (f"  {text}" for text in variation.why())
+    if len(variation.differing_functions) > top:
+        yield f"{'':18}  ... and {len(variation.differing_functions) - top:,} more functions"
+    yield from (f"  {text}" for text in variation.explain_differences())
 
 
-def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int) -> Iterator[str]:
+def _change_lines(
+    found: Stat, baseline: StoredBaseline, limit: float | None, top: int
+) -> Iterator[str]:
     """Return the changes of the instructions since the baseline, and of the `top` functions."""
     more = found.counts["instructions"] - baseline.counts["instructions"]
     part = _instruction_growth(found, baseline)
@@ -270,19 +272,19 @@ def _change_lines(found: Stat, baseline: Baseline, limit: float | None, top: int
         yield f"{'':18}  ... and {len(changed) - top:,} more"
 
 
-def _instruction_growth(found: Stat, baseline: Baseline) -> float:
+def _instruction_growth(found: Stat, baseline: StoredBaseline) -> float:
     """Return the additional instructions as a share of those of the baseline."""
     before, now = baseline.counts["instructions"], found.counts["instructions"]
     return (now - before) / before if before else float(now > 0)
 
 
-def _read_baseline(path: str) -> Baseline:
+def _read_baseline(path: str) -> StoredBaseline:
     """Return what --json has written before. Raises InputError, OSError."""
     try:
         value = read_json_file(path)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", source=path) from None
-    return Baseline.from_json(value, path)
+    return StoredBaseline.from_json(value, path)
 
 
 def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
@@ -293,7 +295,7 @@ def _print_missing(arguments: argparse.Namespace, found: Stat) -> None:
         for file in (found.files if arguments.per == "function" else ())
         if file and file not in named_files
     ]
-    for line in [*lines, *found.missing]:
+    for line in [*lines, *found.describe_uncounted_code]:
         output.print_error("stat", f"missing: {line}")
 
 
