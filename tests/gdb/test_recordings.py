@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.capture.request import SizeLimits
 from rtit.gdb.target import GdbTarget
 from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb
@@ -140,7 +140,7 @@ def test_threads_that_share_cpus_are_replayed_from_branches(
     """Packets of a CPU belong to no single thread: gdb gets decoded branches."""
     live = record([program("threads")])
     data = tmp_path / "data"
-    replay(live.log, data, cpus=cpus)
+    replay_events(live.log, data, cpus=cpus)
     for tid, (_, instructions, _) in thread_ends(live.truth).items():
         session = run_gdb(data, "info record", options=("--tid", str(tid)))
         assert session.recorded == (instructions, 0)

@@ -15,7 +15,7 @@ import pytest
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import run_kernel_code
-from rtit.capture.ptrace.session import replay
+from rtit.capture.ptrace.session import replay_events
 from rtit.errors import RtitError
 from rtit.packets import encode
 from rtit.perfdata import PerfData, SwitchRecords, Writer
@@ -143,7 +143,7 @@ def write_layout(mode: str, program: ProgramBuilder, record: Recorder, folder: P
         return recording.write(run_kernel_code(Machine()), good) / "data"
     log = record([program("fork" if mode != "samples" else "returns")]).log
     whole = folder / "whole"
-    replay(
+    replay_events(
         log, whole, event=EVENT, cpus=2 if mode == "CPUs" else 0, switches=SwitchRecords.CPU_WIDE
     )
     if mode == "compressed":
@@ -241,7 +241,7 @@ def made(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> tuple[Pat
     """Return a recording, and its number of instructions."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
-    replay(live.log, path)
+    replay_events(live.log, path)
     with Trace(path) as trace:
         return path, trace.streams[0].counts().instructions
 
@@ -269,7 +269,7 @@ def test_psb_without_tsc_is_handled(
     """The attr enables TSC packets."""
     live = record([program("returns")])
     path = tmp_path / "perf.data"
-    replay(live.log, path, event="intel_pt/tsc=0,mtc=0/u")
+    replay_events(live.log, path, event="intel_pt/tsc=0,mtc=0/u")
     with PerfData(path) as data:
         assert data.header.attrs is not None
         attr = data.header.attrs.offset

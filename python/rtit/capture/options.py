@@ -121,7 +121,7 @@ class PtOptions:
         if match["pmu"] != PMU:
             hint = _suggest_term(match["pmu"], [PMU])
             raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
-        options = _defaults(profile)
+        options = _default_pt_options(profile)
         pairs = list(_split_terms(match["terms"] or ""))
         for name, value in pairs:
             if name == "config":
@@ -188,7 +188,7 @@ class PtOptions:
         return f"{PMU}/{','.join(terms)}/{modifiers if modifiers != 'uk' else ''}"
 
 
-def _defaults(profile: Profile | None) -> PtOptions:
+def _default_pt_options(profile: Profile | None) -> PtOptions:
     if profile is None:
         return PtOptions()
     return PtOptions(

@@ -45,7 +45,7 @@ class IncompleteReport:
         for span in stream.spans():
             if span.is_gap:
                 self._has_gaps = True
-                self._lines.add(f"{stream.title}: {span}")
+                self._lines.append_line(f"{stream.title}: {span}")
             elif span.cause == ErrorClass.AMBIGUOUS_THREAD:
                 ambiguous += 1
             repeats |= span.cause == ErrorClass.UNKNOWN_REPETITIONS
@@ -54,14 +54,14 @@ class IncompleteReport:
             from rtit.trace.tables.loops import describe_loops
 
             for text in describe_loops(stream):
-                self._lines.add(f"{stream.title}: {text}")
+                self._lines.append_line(f"{stream.title}: {text}")
         if ambiguous:
-            self._lines.add(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
+            self._lines.append_line(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
         stream.discard_decoder()
 
     def print_spans(self) -> None:
         """Print the collected spans."""
-        for line in self._lines.lines():
+        for line in self._lines.lines_from_offset():
             output.print_error(self._command, line)
 
     def print_images(self) -> None:

@@ -158,8 +158,8 @@ def _sum_rows(*rows: tuple[_Offsets, _Offsets, _Offsets]) -> tuple[_Offsets, _Of
     sums = BoundedCounter("u8 u8", _NO_LIMIT)
     for first, second, count in rows:
         if len(count):
-            sums.add(first, second, count=count)
-    first, second, count = sums.columns()
+            sums.add_rows(first, second, count=count)
+    first, second, count = sums.take_sorted_columns()
     return first, second, count
 
 

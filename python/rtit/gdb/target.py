@@ -18,7 +18,7 @@ from rtit.gdb import qxfer
 from rtit.gdb.program import RecordedProgram
 from rtit.gdb.thread_path import ThreadPath, next_ip, open_call_returns
 from rtit.readable import escape_control_characters
-from rtit.views.trace_tail import Crash, find_crashes
+from rtit.views.trace_tail import ProcessCrash, find_crashes
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -62,7 +62,7 @@ class GdbTarget:
         if not thread_streams:
             tids = ", ".join(map(str, dict.fromkeys(each.tid for each in streams)))
             raise UsageError(f"there is no thread {tid}; there are {tids}")
-        self._crashes: dict[int, Crash] = {each.tid: each for each in crashes}
+        self._crashes: dict[int, ProcessCrash] = {each.tid: each for each in crashes}
         self.pid, self.tid = thread_streams[-1].pid, tid
         self.threads: dict[int, list[Stream]] = {}
         for each in streams:
@@ -119,7 +119,7 @@ class GdbTarget:
         next_traced_ip = self._next_traced_ip[tid]
         return next_traced_ip if next_traced_ip is not None else self._next_ip_in_memory[tid]
 
-    def fault_of_thread(self, tid: int) -> Crash | None:
+    def fault_of_thread(self, tid: int) -> ProcessCrash | None:
         """Return the fault of the thread, if its trace reaches the fault."""
         if tid not in self._next_ip_in_memory:
             self.thread_path(tid)

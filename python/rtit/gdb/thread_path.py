@@ -128,7 +128,7 @@ class _LastRowsOfStream:
 
     def add_rows(self, rows: Rows, since: int) -> None:
         self._add_sync_points(rows, since)
-        self.tail.add(rows)
+        self.tail.add_rows(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
             return

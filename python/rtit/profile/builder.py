@@ -107,9 +107,9 @@ def mapping_periods(
     edges = BoundedCounter("i4 u4 u8 u8 u1", stream.max_counters, kind_column=4)
     for branches in stream.branches():
         found = process_and_epoch(branches, branches.time)
-        edges.add(*found, branches.source, branches.target, branches.kind)
+        edges.add_rows(*found, branches.source, branches.target, branches.kind)
     for rows in stream.rows():
-        runs.add(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
+        runs.add_rows(*process_and_epoch(rows, rows.time), rows.start, rows.instructions)
         if has_several_threads:
             _count_by_thread(thread_counts, rows)
     sums = _SumsByEpoch(runs), _SumsByEpoch(edges)
@@ -127,7 +127,7 @@ class _SumsByEpoch:
     """Sums by process and mapping period."""
 
     def __init__(self, counter: BoundedCounter) -> None:
-        pids, epochs, *self._columns = counter.columns()
+        pids, epochs, *self._columns = counter.take_sorted_columns()
         self.keys = pids.astype(np.int64) << 32 | epochs.astype(np.int64)
 
     def rows_of_key(self, key: int) -> list[Any]:
@@ -213,7 +213,7 @@ class ProfileBuilder:
         binary, offsets = locate_ips(runs.start)
         self.add_runs(binary, offsets, runs.instructions, runs.count)
         ends = *locate_ips(edges.source), *locate_ips(edges.target)
-        self._edges.add(*ends, edges.kind, count=edges.count)
+        self._edges.add_rows(*ends, edges.kind, count=edges.count)
         self._runs.uncounted_by_kind[0] += runs.uncounted
         self._edges.uncounted_by_kind.update(edges.uncounted_by_kind)
         return bool((binary == NO_BINARY).any() or runs.uncounted)
@@ -222,7 +222,7 @@ class ProfileBuilder:
         """Add runs of binaries, by number; NO_BINARY for code in no file."""
         # callers may have wider integers
         binary = binary.astype(np.int32, copy=False)
-        self._runs.add(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
+        self._runs.add_rows(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
 
     def binary_number(self, mapping: Mapping) -> int:
         """Return the number of a mapping's binary, and note its code; NO_BINARY if it has none."""
@@ -245,8 +245,10 @@ class ProfileBuilder:
 
         A binary of which nothing ran is included.
         """
-        runs = self._runs.columns()
-        source_binary, source, target_binary, target, kind, count = self._edges.columns()
+        runs = self._runs.take_sorted_columns()
+        source_binary, source, target_binary, target, kind, count = (
+            self._edges.take_sorted_columns()
+        )
         losses.uncounted_runs, losses.uncounted_transfers = (
             self._runs.uncounted,
             self._edges.uncounted,

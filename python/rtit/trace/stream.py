@@ -240,7 +240,7 @@ class Stream:
             return threads_in(self.blocks()) or [itself]
         decoder = self.for_thread(*_NO_THREAD, {}).native_decoder()
         decoder.count()
-        intervals = map(self.thread_scope.schedule.interval, decoder.visited)
+        intervals = map(self.thread_scope.schedule.interval_by_ordinal, decoder.visited)
         threads = (itself if each is None else (each.pid, each.tid) for each in intervals)
         return list(dict.fromkeys(threads)) or [itself]
 
@@ -251,7 +251,9 @@ class Stream:
     def for_threads(self, threads: Sequence[ThreadId], names: Mapping[int, str]) -> Stream:
         """One stream of these threads. Its `pid`, `tid` and `name` are those of the first."""
         pid, tid = threads[0]
-        scope = self.thread_scope.only(*threads) if self.thread_scope is not None else None
+        scope = (
+            self.thread_scope.select_threads(*threads) if self.thread_scope is not None else None
+        )
         image = self.images.find_image(pid) if self.images is not None else None
         return self.derive(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), thread_scope=scope
@@ -405,14 +407,14 @@ class Stream:
 
         columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
         decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
-        return self._table(Rows, decode, where, columns, timing=timing)
+        return self._decoded_table(Rows, decode, where, columns, timing=timing)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
         """Every executed instruction."""
         decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
-        return self._table(
+        return self._decoded_table(
             Instructions,
             decode,
             where,
@@ -423,7 +425,7 @@ class Stream:
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """Every branch and other transfer. `edges` counts them."""
         decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
-        return self._table(
+        return self._decoded_table(
             Branches,
             decode,
             where,
@@ -489,7 +491,9 @@ class Stream:
         self._require_native_rows("runs")
         decoder, scope = self.native_decoder(in_order=True), self.thread_scope
         while (columns := decoder.runs(build_tables.BATCH_ROWS)) is not None:
-            interval = scope.schedule.interval(decoder.turn) if scope is not None else None
+            interval = (
+                scope.schedule.interval_by_ordinal(decoder.turn) if scope is not None else None
+            )
             yield interval.start if interval is not None else 0, columns
 
     def _row_filter(self, where: Selection | None) -> RowFilter | None:
@@ -509,7 +513,7 @@ class Stream:
     def _thread_columns(self) -> tuple[str, ...]:
         return self.thread_scope.schedule.columns if self.thread_scope is not None else ()
 
-    def _attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
+    def _new_thread_attribution(self, *, times_are_tsc: bool = True) -> ThreadAttribution | None:
         """None if only one thread ran."""
         if self.thread_scope is None:
             return None
@@ -519,7 +523,7 @@ class Stream:
             self.thread_scope.schedule, self.guest_spaces, times_are_tsc=times_are_tsc
         )
 
-    def _attribute(
+    def _add_thread_columns(
         self,
         batches: build_tables.BatchesWithOffsets[B],
         decoder: _core.Flow,
@@ -527,28 +531,35 @@ class Stream:
         times_are_tsc: bool,
     ) -> build_tables.BatchesWithOffsets[B]:
         """Add thread columns, if several threads share the CPU."""
-        attribution = self._attribution(times_are_tsc=times_are_tsc)
+        attribution = self._new_thread_attribution(times_are_tsc=times_are_tsc)
         for batch, offsets in batches:
             if attribution is None:
                 yield batch, offsets
             elif len(batch) or isinstance(batch, Rows):
-                yield attribution.attribute(batch, decoder.turn), offsets
+                yield attribution.add_thread_columns(batch, decoder.turn), offsets
 
     def _extract_threads(self, batches: Iterator[B]) -> Iterator[B]:
         if self._tids_to_extract is None:
             return batches
         from rtit.trace.threads.extract import ThreadFilter
 
-        return ThreadFilter(self._tids_to_extract).filter(batches)
+        return ThreadFilter(self._tids_to_extract).filter_batches(batches)
 
     def _decode_rows(self, *, in_order: bool, with_spaces: bool = False) -> Iterator[Rows]:
         """All rows and events of all threads, with thread columns."""
-        decoder, attribution = self.native_decoder(in_order=in_order), self._attribution()
+        decoder, attribution = (
+            self.native_decoder(in_order=in_order),
+            self._new_thread_attribution(),
+        )
         with self._discard_decoder_on_error():
             for rows, _ in build_tables.decode_rows(decoder, with_spaces=with_spaces):
-                yield rows if attribution is None else attribution.attribute(rows, decoder.turn)
+                yield (
+                    rows
+                    if attribution is None
+                    else attribution.add_thread_columns(rows, decoder.turn)
+                )
 
-    def _table(
+    def _decoded_table(
         self,
         batch_type: type[B],
         decode: Callable[[_core.Flow], build_tables.BatchesWithOffsets[B]],
@@ -562,7 +573,7 @@ class Stream:
         def batches() -> Iterator[B]:
             # Runs at the first `next`: a table that nobody iterates reads nothing.
             decoder = self.native_decoder(timing_samples=timing, in_order=True)
-            decoded = self._attribute(decode(decoder), decoder, times_are_tsc=not timing)
+            decoded = self._add_thread_columns(decode(decoder), decoder, times_are_tsc=not timing)
             if timing:
                 start_time = self._checked_settings().start_time
                 timed = add_time_bounds(decoder, start_time, decoded)
@@ -613,7 +624,7 @@ class Stream:
         if edges.uncounted and where is not None and (where.functions or where.ranges):
             # The selected edges may be among those without a counter.
             return build_tables.count_edges(self.branches(where), self.max_counters)
-        return row_filter.select(edges)
+        return row_filter.select_rows(edges)
 
     def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
         """`edges`, counted separately for each process (column `pid`) if there are several.
@@ -662,7 +673,7 @@ class Stream:
         counts = Counts(**decoder.counts())
         if accounting is None:
             return counts
-        return accounting.counts(counts, native_ledger_rows(decoder))
+        return accounting.counts_of_threads(counts, native_ledger_rows(decoder))
 
     def ledger(self) -> Ledger:
         """The coverage ledger: the status of every byte that the last decoder read. Decodes the
@@ -683,7 +694,7 @@ class Stream:
         accounting = self._thread_accounting()
         rows = native_ledger_rows(self._finished_decoder())
         if accounting is not None:
-            rows = accounting.ledger(rows)
+            rows = accounting.ledger_of_threads(rows)
         return insert_losses(rows, self.recording_losses) if self.recording_losses else rows
 
     def _thread_accounting(self) -> ThreadAccounting | None:

@@ -83,7 +83,7 @@ class _SourceFootnotes:
         """Return a reference to the source of an attribute, or ""."""
         if self._profile is None or not attribute:
             return ""
-        return self.number_source(self._profile.source(attribute))
+        return self.number_source(self._profile.source_of_attribute(attribute))
 
     def number_source(self, source: str) -> str:
         """Return the number of a source, in brackets."""
@@ -207,7 +207,7 @@ def _to_json(
                 if profile is not None and (
                     attribute := _profile_attribute_of_field(key, result, row.name)
                 ):
-                    item["value_source"] = profile.source(attribute)
+                    item["value_source"] = profile.source_of_attribute(attribute)
                 fields.append(item)
         values = {name.upper(): f"{getattr(answer, name):#x}" for name in outputs}
         leaves.append({"leaf": f"{key[0]:#x}", "subleaf": key[1], **values, "fields": fields})

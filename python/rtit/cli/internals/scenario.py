@@ -153,7 +153,7 @@ def _run_scenarios(paths: list[Path], arguments: argparse.Namespace) -> int:
 
 def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
     """Run a scenario, and print it unless --json; return its JSON value and its bytes."""
-    from rtit.scenario import Step, run_steps
+    from rtit.scenario import ScenarioStep, run_steps
     from rtit.scenario.report import (
         event_column_width,
         format_step,
@@ -166,7 +166,7 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
     if prints and not arguments.quiet:
         for each in format_title(scenario).splitlines():
             output.print_line(each)
-    done: list[Step] = []
+    done: list[ScenarioStep] = []
     document = scenario_to_json(scenario)
     try:
         for step in run_steps(scenario):

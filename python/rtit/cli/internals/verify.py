@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one line for each thread, and the result; return 1 if a path differs or there is
     nothing to compare, 3 if the recording ends early and is right up to its end.
     """
-    from rtit.views.verify import verify
+    from rtit.views.verify import verify_threads
 
     with options.open_trace(arguments) as trace:
         with show_progress("verify", trace.threads, prints=False):
-            verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
+            verdicts = verify_threads(trace, arguments.truth, filter_ranges(trace), arguments.tid)
         for problem in trace.image_problems:
             output.print_line(f"image: {problem}")
         gaps = IncompleteReport("verify", trace).exit_code()

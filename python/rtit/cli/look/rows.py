@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         gaps = IncompleteReport(arguments.command, trace)
         wanted = options.parse_selection(arguments)
         streams = trace.select(wanted)
-        SelectedRanges(wanted, trace.images).check(
+        SelectedRanges(wanted, trace.images).check_functions_exist(
             pid for stream in streams for pid in stream.space_pids
         )
         with show_progress(arguments.command, streams, prints=True):

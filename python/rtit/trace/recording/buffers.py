@@ -113,7 +113,7 @@ def summarize_buffer(
             threads.add_packets(kinds, batch[2], batch[6])
     # The size of a pipe is known only now.
     summary.size = source.size
-    largest, count, rest = threads.largest(summary.size)
+    largest, count, rest = threads.largest_threads(summary.size)
     summary.threads = [ThreadBytes(*each, names.get(each[1]), size) for each, size in largest]
     if count:
         summary.threads.append(ThreadBytes(None, None, None, rest, count))
@@ -190,7 +190,7 @@ class _ThreadSizes:
         if kinds:
             self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
 
-    def largest(self, end: int) -> tuple[list[tuple[tuple[int, int], int]], int, int]:
+    def largest_threads(self, end: int) -> tuple[list[tuple[tuple[int, int], int]], int, int]:
         """The (pid, tid) and bytes of the largest threads, of `end` bytes in all; the number of
         other threads, and their bytes.
         """
@@ -247,7 +247,7 @@ def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     for piece in sorted(pieces, key=lambda each: each.reference):
         if found:
             last = found[-1]
-            shared = overlap(last.data, piece.data)
+            shared = count_overlapping_bytes(last.data, piece.data)
             start = last.aux_offset + last.size - shared if shared else end + 1
             found.append(replace(piece, aux_offset=start))
         else:
@@ -256,7 +256,7 @@ def align_snapshots(pieces: list[AuxChunk]) -> list[AuxChunk]:
     return found
 
 
-def overlap(before: memoryview, after: memoryview) -> int:
+def count_overlapping_bytes(before: memoryview, after: memoryview) -> int:
     """The largest number of bytes at the end of `before` that are the first bytes of `after`; 0 if
     they contain no PSB with its TSC.
     """

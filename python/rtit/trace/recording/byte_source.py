@@ -49,12 +49,12 @@ class AuxDataSource:
     @property
     def size(self) -> int:
         """Bytes of PT."""
-        return sum(size for _, size in self._sizes())
+        return sum(size for _, size in self._pieces_with_overlap())
 
     def chunks(self) -> Iterator[memoryview]:
         """All bytes, in chunks of at most one megabyte."""
         part, reader = 0, open_data(self._data).page_releaser()
-        for piece, size in self._sizes():
+        for piece, size in self._pieces_with_overlap():
             if piece.file_index != part:
                 part, reader = (
                     piece.file_index,
@@ -66,7 +66,7 @@ class AuxDataSource:
                 yield piece.data[start : min(start + _CHUNK_SIZE, size)]
         open_data(self._data).check_not_truncated()
 
-    def _sizes(self) -> Iterator[tuple[AuxChunk, int]]:
+    def _pieces_with_overlap(self) -> Iterator[tuple[AuxChunk, int]]:
         """The pieces, and the number of bytes at the start of each that are not in the next one."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             size = piece.size

@@ -166,7 +166,7 @@ def summarize_recording(trace: Trace) -> RecordingSummary:
     found.losses.extend(_losses_in_packets(found.buffers))
     known = {each.path for each in found.files}
     found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
-    found.hints.extend(_advice(trace, found))
+    found.hints.extend(_suggest_remedies(trace, found))
     return found
 
 
@@ -251,7 +251,7 @@ def _without_symbol(path: str) -> str:
     return path[:end] if path.startswith("[") and end else path
 
 
-def _advice(trace: Trace, found: RecordingSummary) -> Iterator[str]:
+def _suggest_remedies(trace: Trace, found: RecordingSummary) -> Iterator[str]:
     if not trace.is_raw and trace.data.info is None:
         yield "nothing in it was traced: record with -e intel_pt//"
         return

@@ -97,11 +97,13 @@ def filtered_table(
     if row_filter == RowFilter():
         return Table(batch_type, batches, extra_columns)
     if SPACE_COLUMNS[0] in extra_columns or row_filter.ranges_by_space is None:
-        return Table(batch_type, lambda: row_filter.filter(batches()), extra_columns)
+        return Table(batch_type, lambda: row_filter.filter_batches(batches()), extra_columns)
     # The filter needs the address space, but the table does not have this column.
     return Table(
         batch_type,
-        lambda: (each.without_columns(SPACE_COLUMNS) for each in row_filter.filter(batches())),
+        lambda: (
+            each.without_columns(SPACE_COLUMNS) for each in row_filter.filter_batches(batches())
+        ),
         extra_columns,
     )
 
@@ -125,8 +127,10 @@ def count_runs(blocks: Table[Rows], max_counters: int = 0) -> RunTotals:
     spaces, dtypes = _space_columns(blocks)
     counter = BoundedCounter(f"u8 u4{dtypes}", max_counters)
     for each in blocks:
-        counter.add(each.start, each.instructions, *(each.extra_columns[name] for name in spaces))
-    start, instructions, *extra, count = counter.columns()
+        counter.add_rows(
+            each.start, each.instructions, *(each.extra_columns[name] for name in spaces)
+        )
+    start, instructions, *extra, count = counter.take_sorted_columns()
     runs = RunTotals(
         start, instructions, count, extra_columns=dict(zip(spaces, extra, strict=True))
     )
@@ -148,8 +152,8 @@ def count_edges(
         extra = {name: each.extra_columns[name] for name in names}
         if by_process:
             extra["pid"] = _merge_kernel_pids(each, extra["pid"])
-        counter.add(each.source, each.target, each.kind, *extra.values())
-    source, target, kind, *columns, count = counter.columns()
+        counter.add_rows(each.source, each.target, each.kind, *extra.values())
+    source, target, kind, *columns, count = counter.take_sorted_columns()
     edges = EdgeTotals(
         source, target, kind, count, extra_columns=dict(zip(names, columns, strict=True))
     )

@@ -143,7 +143,7 @@ class TimingSamples:
                 last = first - 1
         return int(rows["offset"][known[last]]) if last >= 0 else -1
 
-    def bounds(
+    def time_bounds_of_rows(
         self,
         number: NDArray[np.uint64],
         offset: NDArray[np.uint64],
@@ -158,7 +158,7 @@ class TimingSamples:
         import numpy as np
 
         at = np.searchsorted(self.rows["number"], number, "right") - 1
-        lower, upper = self._bounds()
+        lower, upper = self._time_bounds_of_samples()
         earliest = lower[at]
         side: Literal["left", "right"] = "left" if rows_are_packets else "right"
         # The first sample is the start of the stream, not a packet.
@@ -167,7 +167,7 @@ class TimingSamples:
         # The TSC may have gone back.
         return at, earliest, np.maximum(latest, earliest)
 
-    def _bounds(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    def _time_bounds_of_samples(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """For each sample the earliest time of code after it and the latest time of code before it;
         of the latter one more for code before the end.
         """
@@ -184,11 +184,11 @@ class TimingSamples:
         high = np.where(exact, known["cycles"], next_cyc["cycles"])
         # Gap i is between the known samples i-1 and i; also before the first and after the last.
         gap = np.searchsorted(at, indices, "right")
-        start, end = _around(known["time"])
-        low_start, low_end = _around(known["cycles"])
-        high_start, high_end = _around(high)
-        bounded_start, bounded_end = _around(exact | in_span)
-        span_start, span_end = _around(known["span"])
+        start, end = _values_around_gaps(known["time"])
+        low_start, low_end = _values_around_gaps(known["cycles"])
+        high_start, high_end = _values_around_gaps(high)
+        bounded_start, bounded_end = _values_around_gaps(exact | in_span)
+        span_start, span_end = _values_around_gaps(known["span"])
         chained = np.append(known["chained"], False)
         chained[:1] = False
         ticks = end - start
@@ -201,18 +201,18 @@ class TimingSamples:
         good &= (high_end > high_start) & (passes < _MAX_DISTANCE)
         selected = np.flatnonzero(good[gap])
         at_gap = gap[selected]
-        passed = _signed(cycles[selected], high_start[at_gap]) - _SLACK
+        passed = _signed_differences(cycles[selected], high_start[at_gap]) - _SLACK
         reached = passed * ticks[at_gap] / passes[at_gap]
-        reached = np.floor(reached - _drift(reached, ticks[at_gap])) - _SLACK
+        reached = np.floor(reached - _max_clock_drift(reached, ticks[at_gap])) - _SLACK
         lower[selected] += reached.clip(0, ticks[at_gap]).astype(np.uint64)
 
         passes = low_end - low_start
         good = linked & (low_end > low_start) & (passes < _MAX_DISTANCE)
         selected = np.flatnonzero(good[gap] & counted)
         at_gap = gap[selected]
-        passed = _signed(cycles[selected], low_start[at_gap]) + _SLACK
+        passed = _signed_differences(cycles[selected], low_start[at_gap]) + _SLACK
         reached = passed * ticks[at_gap] / passes[at_gap]
-        reached = np.ceil(reached + _drift(reached, ticks[at_gap])) + _SLACK
+        reached = np.ceil(reached + _max_clock_drift(reached, ticks[at_gap])) + _SLACK
         upper[selected] = start[at_gap] + reached.clip(0, ticks[at_gap]).astype(np.uint64)
         # A sample without time and cycles has the upper bound of the next one with either.
         has_bound = np.append(np.flatnonzero(rows["known"] | counted), len(rows))
@@ -220,7 +220,7 @@ class TimingSamples:
         return lower, np.append(upper[has_bound[np.searchsorted(has_bound, indices)]], upper[-1])
 
 
-def _around(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _values_around_gaps(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The values of the known samples before and after each gap; zero if there is none."""
     import numpy as np
 
@@ -228,14 +228,18 @@ def _around(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.append(nothing, values), np.append(values, nothing)
 
 
-def _signed(values: NDArray[np.uint64], others: NDArray[np.uint64]) -> NDArray[np.float64]:
+def _signed_differences(
+    values: NDArray[np.uint64], others: NDArray[np.uint64]
+) -> NDArray[np.float64]:
     """Signed differences, which must fit 64 bits."""
     import numpy as np
 
     return (values - others).astype(np.int64).astype(np.float64)
 
 
-def _drift(reached: NDArray[np.float64], ticks: NDArray[np.uint64]) -> NDArray[np.float64]:
+def _max_clock_drift(
+    reached: NDArray[np.float64], ticks: NDArray[np.uint64]
+) -> NDArray[np.float64]:
     """How far time may deviate from a straight line at `reached` ticks after the first of two known
     samples that are `ticks` apart.
     """
@@ -270,12 +274,12 @@ class _PendingBatch(NamedTuple):
 
     def is_before(self, offset: int) -> bool:
         """Whether all rows and events were reported before the packet at an offset."""
-        offsets = [self.offset, *(each.offset for each in _events(self.batch))]
+        offsets = [self.offset, *(each.offset for each in _event_tables_of_batch(self.batch))]
         return all(int(each.max()) < offset for each in offsets if len(each))
 
     def first_sample(self) -> int:
         """The lowest sample number of all rows and events."""
-        batches = (self.batch, *_events(self.batch))
+        batches = (self.batch, *_event_tables_of_batch(self.batch))
         return min(int(each.time.min()) for each in batches if len(each))
 
     def last_sample(self, default: int) -> int:
@@ -300,7 +304,9 @@ def _with_times(
     """The batch with times in place of sample numbers, and with bounds."""
     import numpy as np
 
-    at, earliest, latest = samples.bounds(batch.time, offset, rows_are_packets=rows_are_packets)
+    at, earliest, latest = samples.time_bounds_of_rows(
+        batch.time, offset, rows_are_packets=rows_are_packets
+    )
     columns = {
         "earliest": earliest,
         "latest": latest,
@@ -315,7 +321,7 @@ def _with_times(
     return TimedBatch(batch.replace(time=time, extra_columns=extra), span)
 
 
-def _events(batch: Batch) -> list[Events]:
+def _event_tables_of_batch(batch: Batch) -> list[Events]:
     return [batch.events] if isinstance(batch, Rows) else []
 
 
@@ -338,7 +344,7 @@ def add_time_bounds(
     needed_from = 0
     for batch, offset in batches:
         samples.read_new()
-        if len(batch) or any(map(len, _events(batch))):
+        if len(batch) or any(map(len, _event_tables_of_batch(batch))):
             pending.append(_PendingBatch(batch, np.asarray(offset)))
         final_before = samples.final_before
         while pending and (
@@ -398,7 +404,7 @@ class _OpenStretch:
             counts[0] += self._instructions
             self.pieces.append(ipc[: starts[1] if len(starts) > 1 else len(ipc)])
         else:
-            self._close(int(cycles[0]), is_counted=bool(self._span == span[0]))
+            self._end_stretch(int(cycles[0]), is_counted=bool(self._span == span[0]))
             self.pieces = []
         if len(starts) > 1:
             is_known = (span[1:] == span[:-1]) & (cycles[1:] > cycles[:-1]) & (cycles[:-1] > 0)
@@ -414,7 +420,7 @@ class _OpenStretch:
         self._instructions = int(counts[-1])
         return ipc
 
-    def _close(self, cycles: int, *, is_counted: bool) -> None:
+    def _end_stretch(self, cycles: int, *, is_counted: bool) -> None:
         """End the stretch at this number of cycles."""
         if is_counted and cycles > self._cycles > 0:
             for piece in self.pieces:
