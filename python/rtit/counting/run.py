@@ -256,7 +256,7 @@ class RunVariation:
         return [*found, _ANY]
 
     def as_json(self) -> dict[str, object]:
-        """The counts of each run that had not the same in all."""
+        """Return the counts of each run that had not the same in all."""
         return {
             "instructions": [each.counts["instructions"] for each in self.runs],
             "counts": {name: [least, most] for name, least, most in self.differing_counts},

@@ -111,7 +111,7 @@ class Mappings:
 
     @property
     def program_start(self) -> int:
-        """When the current program started: at the start of the process or at an exec."""
+        """The start time of the current program: that of the process or of the last exec."""
         return self._program_start
 
     def overlapping(self, start: int, end: int) -> list[Mapping]:

@@ -56,7 +56,7 @@ class RecordingFile(NamedTuple):
     scan: RecordScan
 
     def records(self, layouts: SampleLayouts, source: str) -> Iterator[records.Record]:
-        """All records except those that contain compressed ones."""
+        """Yield all records except those that contain compressed ones."""
         decoder = RecordDecoder(self.view, layouts, source)
         for header in self.scan.iterate_headers():
             if header.type not in records.COMPRESSED_TYPES:
@@ -132,7 +132,7 @@ def _record_file(mapped: mmap.mmap, source: str) -> RecordingFile:
 
 
 def _compressed_payload(view: memoryview, header: RecordHeader, source: str) -> memoryview:
-    """The compressed bytes of a record. COMPRESSED2 has their number, as it is padded."""
+    """Return the compressed bytes of a record. COMPRESSED2 has their number, as it is padded."""
     start, end = header.offset + RECORD_HEADER.size, header.offset + header.size
     if header.type == _COMPRESSED2:
         if end - start < _U64.size:

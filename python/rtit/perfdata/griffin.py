@@ -60,7 +60,7 @@ class GriffinLog:
     """Why the log ends early; None if it is complete."""
 
     def thread_packets(self, tid: int) -> Iterator[memoryview]:
-        """The packets of a thread, in the order in which they were written."""
+        """Yield the packets of a thread, in the order in which they were written."""
         for _, data in sorted(self.packets[tid], key=lambda each: each[0]):
             yield data
 

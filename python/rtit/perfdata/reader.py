@@ -111,7 +111,7 @@ class PerfData:
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence; None if it is complete."""
+        """One sentence that says why the file ends early; None if it is complete."""
         reasons = (file.scan.incomplete for file in self._files)
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -156,7 +156,7 @@ class PerfData:
     # Records
 
     def records(self) -> Iterator[Record]:
-        """All records, in file order. A type without a class is a `records.RawRecord`.
+        """Yield all records, in file order. A type without a class is a `records.RawRecord`.
 
         The other files of a directory and decompressed records come last. Raises PerfDataError for
         a record that is too short for its type.
@@ -165,7 +165,7 @@ class PerfData:
             yield from records_of_file
 
     def records_by_file(self) -> Iterator[Iterator[Record]]:
-        """The same records, one iterator for each file of the recording."""
+        """Return the same records, one iterator for each file of the recording."""
         return (file.records(self._layouts, self.path) for file in self._files)
 
     def record_at(self, file_index: int, offset: int) -> Record:
@@ -394,7 +394,7 @@ class PerfData:
     # Private
 
     def _decode_indexed_records(self, cls: type[_Indexed]) -> Iterator[_Indexed]:
-        """The indexed records of a class without sample_id."""
+        """Yield the indexed records of a class without sample_id."""
         for header in self._scan.indexed[cls.layout.number]:
             yield self._decoder.decode_as(cls, header)
 

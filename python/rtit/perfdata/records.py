@@ -437,7 +437,7 @@ class Exit(Record):
 
     @property
     def exit_status(self) -> ExitStatus | None:
-        """How the thread ended, if rtit recorded it."""
+        """The exit status of the thread, if rtit recorded it."""
         return unpack_exit_status(self.rest)
 
     @property

@@ -524,7 +524,7 @@ class Writer:
         self._file.append(header + ids + attrs)
 
     def _file_features(self) -> dict[Feature, bytes]:
-        """The features that do not depend on the records. The facts can change."""
+        """Return the features that do not depend on the records. The facts can change."""
         cpus = os.cpu_count() or 1
         return {
             Feature.ARCH: features.pack_string("x86_64"),

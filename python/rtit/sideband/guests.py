@@ -103,7 +103,7 @@ class GuestSideband:
 def _guest_intervals(
     inside: IntervalList, since: int, until: int | None
 ) -> Iterator[tuple[int, GuestThread]]:
-    """The guest threads on a vcpu from `since` to `until`, each with its start."""
+    """Yield the guest threads on a vcpu from `since` to `until`, each with its start."""
     first = bisect_right(inside.start, since)
     yield since, _guest_thread_at(inside, first - 1) if first else _UNKNOWN
     for number in range(first, len(inside)):

@@ -116,7 +116,7 @@ def read_sideband(
 
 
 def _ids_in(record: perf.Record) -> tuple[int, ...]:
-    """The ids of threads and processes in a record."""
+    """Return the ids of threads and processes in a record."""
     if isinstance(record, perf.Fork):
         return record.tid, record.pid, record.ptid, record.ppid
     if isinstance(record, perf.Comm | perf.Mmap | perf.Mmap2 | perf.ItraceStart):

@@ -194,5 +194,5 @@ class AuxLosses:
         return None
 
     def for_buffer(self, buffer: AuxBuffer) -> list[AuxLoss]:
-        """The losses of one buffer."""
+        """Return the losses of one buffer."""
         return self._found.get(buffer, [])

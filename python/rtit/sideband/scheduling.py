@@ -83,13 +83,13 @@ class IntervalList(Sequence[SchedulingInterval]):
             self.guest_tid.append(guest_tid)
 
     def guest_thread_at(self, index: int) -> GuestThread | None:
-        """The guest thread of an interval, or None."""
+        """Return the guest thread of an interval, or None."""
         if not self.has_guests or self.guest_pid[index] == _NO_GUEST:
             return None
         return GuestThread(self.guest_pid[index], self.guest_tid[index])
 
     def iterate_threads(self) -> Iterator[tuple[int, int, GuestThread | None]]:
-        """The process, thread and guest thread of each interval."""
+        """Return the process, thread and guest thread of each interval."""
         guests = map(self.guest_thread_at, range(len(self))) if self.has_guests else repeat(None)
         return zip(self.pid, self.tid, guests, strict=False)
 
@@ -192,7 +192,7 @@ class IntervalBuilder:
         return self._has_lost_cpus or any(cpu.is_full for cpu in self._cpus.values())
 
     def intervals_of(self, cpu: int) -> IntervalList:
-        """The intervals of a CPU. Adjacent intervals are of different threads."""
+        """Return the intervals of a CPU. Adjacent intervals are of different threads."""
         state = self._cpus.get(cpu)
         if state is None:
             return IntervalList()

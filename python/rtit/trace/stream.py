@@ -230,7 +230,7 @@ class Stream:
         return self.images.image(int(tid))
 
     def executed_threads(self) -> list[ThreadId]:
-        """The (pid, tid) of all threads that ran, in the order of their first rows."""
+        """Return the (pid, tid) of all threads that ran, in the order of their first rows."""
         itself = (self.pid, self.tid)
         if not self.has_several_threads or isinstance(self.settings, RtitError):
             return [itself]
@@ -260,7 +260,7 @@ class Stream:
         )
 
     def derive(self, **changes: Any) -> Self:
-        """A copy with these fields changed, without the results of earlier decoding."""
+        """Return a copy with these fields changed, without the results of earlier decoding."""
         return replace(self, **changes, _decoder=None, _accounting=None, _other_spaces=None)
 
     # Packets
@@ -271,15 +271,15 @@ class Stream:
         return self.source.size
 
     def chunks(self) -> Iterator[memoryview]:
-        """The bytes in order. Each chunk is valid until the next one is requested."""
+        """Return the bytes in order. Each chunk is valid until the next one is requested."""
         return self.source.chunks()
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return b"".join(self.chunks())
 
     def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
-        """The packets as objects, and the bytes that are no packets.
+        """Return the packets as objects, and the bytes that are no packets.
 
         `errata`: names of errata (SKD007, SKZ84) after which bytes are no packet. This is some
         hundred times slower than `packets`.
@@ -312,7 +312,7 @@ class Stream:
     # The native decoder
 
     def native_decoder(self, *, timing_samples: bool = False, in_order: bool = False) -> _core.Flow:
-        """A new decoder at the start of the stream, for internal use.
+        """Return a new decoder at the start of the stream, for internal use.
 
         `timing_samples`: times of rows are numbers of timing samples (`rtit.trace.time.samples`).
         `in_order`: rows are needed in order, so one thread decodes unless `Settings.jobs` is set.
@@ -349,8 +349,9 @@ class Stream:
 
     @property
     def max_counters(self) -> int:
-        """How many distinct runs, and how many distinct edges, are counted separately. Raises the
-        error in `settings`, if there is one.
+        """The number of distinct runs, and of distinct edges, that are counted separately.
+
+        Raises the error in `settings`, if there is one.
         """
         return self._checked_settings().max_counters or default_max_counters(self.size)
 
@@ -403,7 +404,7 @@ class Stream:
                 yield rows
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
-        """The executed blocks: runs of instructions that follow each other in memory."""
+        """Return the executed blocks: runs of instructions that follow each other in memory."""
 
         columns = (*(SPACE_COLUMNS[:1] if self.has_spaces else ()), *self._thread_columns)
         decode = partial(build_tables.decode_rows, with_spaces=self._decodes_spaces(where))
@@ -412,7 +413,7 @@ class Stream:
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
-        """Every executed instruction."""
+        """Return every executed instruction."""
         decode = partial(build_tables.decode_instructions, with_spaces=self._decodes_spaces(where))
         return self._decoded_table(
             Instructions,
@@ -423,7 +424,7 @@ class Stream:
         )
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
-        """Every branch and other transfer. `edges` counts them."""
+        """Return every branch and other transfer. `edges` counts them."""
         decode = partial(build_tables.decode_branches, with_spaces=self._decodes_spaces(where))
         return self._decoded_table(
             Branches,
@@ -434,7 +435,7 @@ class Stream:
         )
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
-        """The events that single packets report. `events` combines them."""
+        """Return the events that single packets report. `events` combines them."""
         blocks = self.blocks(timing=timing)
         return build_tables.filtered_table(
             Events,
@@ -446,7 +447,7 @@ class Stream:
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[SyncPoints]:
-        """Every PSB+ that was decoded."""
+        """Return every PSB+ that was decoded."""
         blocks = self.blocks(timing=timing)
         return build_tables.filtered_table(
             SyncPoints,
@@ -468,7 +469,7 @@ class Stream:
         return filter_events(decode_events(rows, self.pebs_counters), row_filter)
 
     def block_ids(self) -> BlockIdTable:
-        """The executed blocks as ids, with a table of the distinct blocks.
+        """Return the executed blocks as ids, with a table of the distinct blocks.
 
         Faster than `blocks`, with a tenth of the memory. Raises UnsupportedError for one thread of
         several if the kernel was traced.
@@ -546,7 +547,7 @@ class Stream:
         return ThreadFilter(self._tids_to_extract).filter_batches(batches)
 
     def _decode_rows(self, *, in_order: bool, with_spaces: bool = False) -> Iterator[Rows]:
-        """All rows and events of all threads, with thread columns."""
+        """Yield all rows and events of all threads, with thread columns."""
         decoder, attribution = (
             self.native_decoder(in_order=in_order),
             self._new_thread_attribution(),
@@ -594,8 +595,9 @@ class Stream:
     # Totals and the ledger
 
     def totals(self) -> Totals:
-        """How often each run of instructions and each edge was executed, without the order. Takes a
-        tenth of the time of rows.
+        """Return the count of each executed run of instructions and each edge, without the order.
+
+        Takes a tenth of the time of rows.
         """
         if self.needs_extraction:
             return Totals(
@@ -607,7 +609,7 @@ class Stream:
             return build_tables.decode_totals(decoder)
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
-        """How often each transfer was executed.
+        """Return the count of each executed transfer.
 
         Takes the time of `branches` if there are several address spaces, which are counted
         separately, or if `where` selects by time.
@@ -637,7 +639,7 @@ class Stream:
         return build_tables.count_edges(self.branches(where), self.max_counters, by_process=True)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
-        """The executed code and its counts.
+        """Return the executed code and its counts.
 
         Without `where` these are the runs of `totals`; otherwise the blocks with at least one
         selected instruction. Address spaces are counted separately, by blocks.
@@ -668,7 +670,7 @@ class Stream:
                     yield *symbols.table[index], int(counts[index])
 
     def counts(self) -> Counts:
-        """Totals of the bytes that `ledger` describes."""
+        """Return totals of the bytes that `ledger` describes."""
         accounting, decoder = self._thread_accounting(), self._finished_decoder()
         counts = Counts(**decoder.counts())
         if accounting is None:
@@ -682,7 +684,7 @@ class Stream:
         return Ledger.from_rows(self._ledger_rows())
 
     def spans(self) -> Iterator[Span]:
-        """The spans of `ledger`, one at a time, without columns."""
+        """Return the spans of `ledger`, one at a time, without columns."""
         return map(Span.from_row, self._ledger_rows())
 
     def errors_of_class(self, error_class: ErrorClass) -> Iterator[tuple[int, int]]:

@@ -183,12 +183,12 @@ class Trace:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What rtit wrote about a recording of its own; empty for others."""
+        """The facts that rtit wrote about a recording of its own; empty for others."""
         return self.data.facts
 
     @property
     def incomplete(self) -> str | None:
-        """Why the file ends early, in one sentence; None if it is complete."""
+        """One sentence that says why the file ends early; None if it is complete."""
         return self.data.incomplete
 
     @property
@@ -208,7 +208,7 @@ class Trace:
 
     @cached_property
     def max_counters(self) -> int:
-        """How many distinct runs, and how many distinct edges, are counted separately."""
+        """The number of distinct runs, and of distinct edges, that are counted separately."""
         return self._max_counters or default_max_counters(self._size)
 
     # Threads and processes
@@ -231,7 +231,7 @@ class Trace:
 
     @property
     def endings(self) -> list[ProcessExit]:
-        """How each process ended, if the file says so: recordings of rtit do."""
+        """The end of each process, if the file says so: recordings of rtit do."""
         return self._recording.threads.exits.processes
 
     @property
@@ -265,7 +265,7 @@ class Trace:
         return self.images.problems
 
     def mappings(self) -> dict[int, list[Mapping]]:
-        """The executable mappings of each process, over its whole life."""
+        """Return the executable mappings of each process, over its whole life."""
         return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
 
     # Streams

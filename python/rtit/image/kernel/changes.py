@@ -205,5 +205,5 @@ class KernelChanges:
 
 
 def _mapping_path_of_symbol(name: str) -> str:
-    """The path of mappings of code that KSYMBOL announced."""
+    """Return the path of mappings of code that KSYMBOL announced."""
     return f"[{name}]"

@@ -28,7 +28,7 @@ from rtit.trace.tables.selection import RowFilter
 
 
 def filter_events(events: Iterator[TraceEvent], row_filter: RowFilter) -> Iterator[TraceEvent]:
-    """The events with a selected time and address, limited by `head` or `tail`.
+    """Return the events with a selected time and address, limited by `head` or `tail`.
 
     An event without an address matches no address range.
     """
@@ -62,7 +62,7 @@ _HEXADECIMAL_FIELDS = frozenset(
 
 
 def describe_event(event: TraceEvent) -> str:
-    """The name of an event and its fields as `name=value`, without time and position."""
+    """Return the name of an event and its fields as `name=value`, without time and position."""
     words = [str(getattr(event, "name", event.event_name))]
     for field in fields(event):
         value = getattr(event, field.name)
@@ -160,7 +160,7 @@ class EventDecoder:
                 yield from self._single_packet_event(event)
 
     def end_open_events(self, event: Event | None = None) -> Iterator[TraceEvent]:
-        """The open events that end before `event`, or at the end of the stream."""
+        """Yield the open events that end before `event`, or at the end of the stream."""
         if event is not None and event.kind is EventKind.PSB:
             yield from self._end_at_psb(event)
         yield from self._release_open_events(event)
@@ -193,7 +193,7 @@ class EventDecoder:
             self._controls.append((event, data))
 
     def _add_asynchronous(self, event: Event) -> Iterator[TraceEvent]:
-        """A FUP and a TIP or TIP.PGD: the last packets of an event."""
+        """Yield a FUP and a TIP or TIP.PGD: the last packets of an event."""
         off = event.kind is EventKind.ASYNC_DISABLED
         at, to = event.ip or None, event.value or None
         is_interrupt = True
@@ -244,7 +244,7 @@ class EventDecoder:
         return values.Transaction(**_position_fields(event), step=step, at=event.ip or None, to=to)
 
     def _single_packet_event(self, event: Event) -> Iterator[TraceEvent]:
-        """The event of a single packet."""
+        """Yield the event of a single packet."""
         if event.kind is EventKind.CBR:
             if event.value != self._ratio:
                 self._ratio = event.value
@@ -281,7 +281,7 @@ def _position_fields(event: Event) -> dict[str, int]:
 def _build_event_of_cfe(
     event: Event, data: dict[int, Event], at: int | None, to: int | None
 ) -> TraceEvent:
-    """The event of a CFE and of the EVDs before it."""
+    """Return the event of a CFE and of the EVDs before it."""
     kind, vector = event.value & 0xFF, event.value >> 8
     payload = {number: each.value for number, each in data.items()}
     position = _position_fields(min([event, *data.values()], key=lambda each: each.offset))

@@ -167,7 +167,7 @@ class Wake(TraceEvent):
 
     @staticmethod
     def reasons_of(bits: int) -> tuple[str, ...]:
-        """The names of the wake reasons (Table 33-44)."""
+        """Return the names of the wake reasons (Table 33-44)."""
         return tuple(name for bit, name in _WAKE.items() if bits & bit)
 
 
@@ -294,7 +294,7 @@ class CStateTracker:
         """Time and address of the entry to the C-state; None: awake."""
 
     def add_power_event(self, event: Event) -> Iterator[TraceEvent]:
-        """The events that a packet completes."""
+        """Yield the events that a packet completes."""
         if event.kind is EventKind.MWAIT:
             yield from self.report_pending_sleep()
             self._mwait = event
@@ -361,7 +361,7 @@ class PebsRecordBuilder:
         self._registers: dict[str, int] = {}
 
     def add_pebs_packet(self, event: Event) -> Iterator[PebsRecord]:
-        """The record that a BBP, BIP or BEP completes."""
+        """Yield the record that a BBP, BIP or BEP completes."""
         if event.kind is EventKind.BLOCK_BEGIN:
             self._first = self._first or event
             self._type = event.value & 0xFF
@@ -390,7 +390,7 @@ class PebsRecordBuilder:
             )
 
     def _events_counted_by_record(self, registers: Mapping[str, int]) -> tuple[str, ...] | None:
-        """What the counters of the record count (Table 33-47), or the only counter."""
+        """Return the events that the counters of the record count (Table 33-47)."""
         which = registers.get("Applicable Counters")
         if which is None:
             return tuple(self._counters.values()) if len(self._counters) == 1 else None

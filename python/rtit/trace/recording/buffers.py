@@ -167,7 +167,7 @@ class _ThreadSizes:
         psb_rows = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
 
         def start_with_cyc(row: int) -> int:
-            """The offset of the packet, or of a CYC directly before it."""
+            """Return the offset of the packet, or of a CYC directly before it."""
             if kind[row] == _CYC:
                 return int(offset[row])
             if not row:
@@ -175,7 +175,7 @@ class _ThreadSizes:
             return int(offset[row - (kind[row - 1] == _CYC)])
 
         def open_psb_plus(count: int) -> int | None:
-            """The start of the PSB+ that is open after this many of `psb_rows`."""
+            """Return the start of the PSB+ that is open after this many of `psb_rows`."""
             if not count:
                 return self._psb_plus
             row = psb_rows[count - 1]
@@ -223,7 +223,7 @@ class _ThreadSizes:
 
 
 def group_contiguous(pieces: list[AuxChunk]) -> list[list[AuxChunk]]:
-    """The snapshots of one buffer in groups without missing bytes."""
+    """Return the snapshots of one buffer in groups without missing bytes."""
     groups: list[list[AuxChunk]] = []
     end = 0
     for piece in pieces:

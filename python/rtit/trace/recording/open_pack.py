@@ -16,7 +16,7 @@ _MAGIC = b"PK\x03\x04"
 
 
 def open_pack(source: str | os.PathLike[str] | BinaryIO) -> OpenPack | None:
-    """The pack in a file, given by path or open for reading; None if it is not a pack.
+    """Return the pack in a file, given by path or open for reading; None if it is not a pack.
 
     Raises InputError for a pack that cannot be read.
     """

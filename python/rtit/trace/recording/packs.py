@@ -74,7 +74,7 @@ class PackManifest:
     guest_processes: tuple[GuestProcess, ...] = ()
 
     def encode(self) -> bytes:
-        """The manifest as JSON."""
+        """Return the manifest as JSON."""
         rows = [
             {
                 "path": path,

@@ -113,7 +113,7 @@ class PerfRecording:
         return buffers
 
     def _chunks_by_stream(self) -> Iterator[tuple[AuxBuffer, list[list[AuxChunk]]]]:
-        """The chunks of each buffer, grouped by stream."""
+        """Yield the chunks of each buffer, grouped by stream."""
         for queue, chunks in self.buffers.items():
             yield queue, group_contiguous(chunks) if self.is_snapshot else [chunks]
 
@@ -184,7 +184,7 @@ class PerfRecording:
         return self.data.build_ids | guest_build_ids
 
     def _guest_kernels(self) -> dict[int, KernelFiles]:
-        """The kernel files of the named virtual machines, and of those with records."""
+        """Return the kernel files of the named virtual machines, and of those with records."""
         kernels = dict(self.options.guests)
         for machine in {machine for machine, _ in self.data.guest_ids.values()}:
             named = kernels.get(machine, self.options.guests.get(0, KernelFiles()))
@@ -220,7 +220,7 @@ class PerfRecording:
     # Streams
 
     def streams(self, max_counters: int) -> list[Stream]:
-        """A new `Stream` for each buffer, or for each contiguous part of its snapshots."""
+        """Return a new `Stream` for each buffer, or for each contiguous part of its snapshots."""
         return [
             self._build_stream(queue, part, number if len(parts) > 1 else 0, max_counters)
             for queue, parts in self._chunks_by_stream()
@@ -299,7 +299,7 @@ class PerfRecording:
         return ThreadScope(schedule) if schedule is not None else None
 
     def _losses_of_buffer(self, queue: AuxBuffer, start: int) -> list[tuple[int, str]]:
-        """Stream offset and reason of each loss in a buffer, from `start` on."""
+        """Return stream offset and reason of each loss in a buffer, from `start` on."""
         return [
             (loss.offset - start, str(loss))
             for loss in self.threads.losses.for_buffer(queue)

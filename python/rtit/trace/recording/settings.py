@@ -151,7 +151,7 @@ def parse_cpu(text: str) -> Cpu:
 
 
 def check_settings(settings: Settings) -> Settings:
-    """The same settings. Raises UsageError for a number that does not fit its field."""
+    """Return the same settings. Raises UsageError for a number that does not fit its field."""
     ebx, eax = _check_whole_numbers("cpuid_15", settings.tsc_ctc, 2)
     offset, multiplier = _check_whole_numbers("guest_tsc", settings.guest_tsc, 2)
     family, model, stepping = _check_whole_numbers("cpu", settings.cpu or (0, 0, 0), 3)
@@ -230,7 +230,7 @@ def traced_ranges(text: str | None, mappings: Iterable[Mapping]) -> tuple[tuple[
 
 
 def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges sorted, with overlapping and adjacent ones merged."""
+    """Return the ranges sorted, with overlapping and adjacent ones merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:

@@ -42,7 +42,7 @@ class LabelledNumber(IntEnum):
 
     @classmethod
     def from_label(cls, label: str) -> Self:
-        """The member with this label. Raises ValueError."""
+        """Return the member with this label. Raises ValueError."""
         found: Self | None = _by_label(cls).get(label)
         if found is None:
             raise ValueError(f"no {cls.__name__} has the label {label!r}")
@@ -299,11 +299,11 @@ class Batch:
         raise AttributeError(f"{type(self).__name__} has no column {name!r}")
 
     def buffer(self, name: str) -> memoryview:
-        """A column of `FIELDS` as a buffer, without loading NumPy."""
+        """Return a column of `FIELDS` as a buffer, without loading NumPy."""
         return memoryview(self.buffers[name])
 
     def column_lists(self) -> Iterator[list[Any]]:
-        """The columns of `FIELDS` as lists of numbers, without loading NumPy."""
+        """Return the columns of `FIELDS` as lists of numbers, without loading NumPy."""
         return (self.buffer(name).tolist() for name, _, _ in self.FIELDS)
 
     @property
@@ -312,11 +312,11 @@ class Batch:
         return *self.FIELDS, *(EXTRA_COLUMNS[name] for name in self.extra_columns)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns by name."""
+        """Return all columns by name."""
         return {name: getattr(self, name) for name, _, _ in self.FIELDS} | dict(self.extra_columns)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these columns or other attributes changed."""
+        """Return a copy with these columns or other attributes changed."""
         copy = object.__new__(type(self))
         columns = {name: changes[name] for name in changes.keys() & self.buffers.keys()}
         kept = {name: value for name, value in self.__dict__.items() if name not in columns}
@@ -327,17 +327,17 @@ class Batch:
         return copy
 
     def select_rows(self, selector: NDArray[Any] | slice) -> Self:
-        """The rows of a mask or slice."""
+        """Return the rows of a mask or slice."""
         columns = {name: getattr(self, name)[selector] for name, _, _ in self.FIELDS}
         extra = {name: column[selector] for name, column in self.extra_columns.items()}
         return self.replace(**columns, extra_columns=extra)
 
     def with_columns(self, **columns: NDArray[Any]) -> Self:
-        """A copy with more extra columns, which are named in `EXTRA_COLUMNS`."""
+        """Return a copy with more extra columns, which are named in `EXTRA_COLUMNS`."""
         return self.replace(extra_columns={**self.extra_columns, **columns})
 
     def without_columns(self, names: Iterable[str]) -> Self:
-        """A copy without these extra columns."""
+        """Return a copy without these extra columns."""
         extra = {name: each for name, each in self.extra_columns.items() if name not in names}
         return self.replace(extra_columns=extra)
 
@@ -345,7 +345,7 @@ class Batch:
     def concatenate(
         cls, batches: Iterator[Self], extra_columns: tuple[str, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """The columns of all batches, concatenated, with the named extra columns."""
+        """Return the columns of all batches, concatenated, with the named extra columns."""
         import numpy as np
 
         fields = (*cls.FIELDS, *(EXTRA_COLUMNS[name] for name in extra_columns))
@@ -412,7 +412,7 @@ class Table(Generic[B]):
         return chain.from_iterable(iter(batch) for batch in self)  # type: ignore[call-overload]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All rows: each column as one array."""
+        """Return all rows: each column as one array."""
         return self.batch_type.concatenate(iter(self), self.extra_columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -424,12 +424,12 @@ class Table(Generic[B]):
 
 
 def arrow_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
-    """The columns as the native Arrow functions take them: labels in place of a category."""
+    """Return the columns as the native Arrow functions take them: labels in place of a category."""
     return [(name, dtype, category_labels(category)) for name, dtype, category in fields]
 
 
 def category_labels(category: type[LabelledNumber] | tuple[str, ...] | None) -> list[str]:
-    """The label of each number from 0 on; empty for numbers without a meaning."""
+    """Return the label of each number from 0 on; empty for numbers without a meaning."""
     if category is None or isinstance(category, tuple):
         return list(category or ())
     known = {each.value: each.label for each in category}

@@ -105,7 +105,7 @@ class BlockIdTable(Table[BlockIds]):
         return blocks
 
     def runs(self, batch: BlockIds) -> InstructionRuns:
-        """The runs of a batch of the current iteration."""
+        """Return the runs of a batch of the current iteration."""
         import numpy as np
 
         blocks, ids = self.blocks, batch.id

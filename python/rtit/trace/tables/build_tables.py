@@ -86,7 +86,7 @@ def filtered_table(
     row_filter: RowFilter | None,
     extra_columns: tuple[str, ...] = (),
 ) -> Table[B]:
-    """A table of the selected rows; empty if `row_filter` is None.
+    """Return a table of the selected rows; empty if `row_filter` is None.
 
     `extra_columns`: the extra columns that the batches have. Raises UsageError if rows of this type
     lack the time or address that the filter needs.
@@ -109,12 +109,12 @@ def filtered_table(
 
 
 def events_from_rows(rows: Iterator[Rows]) -> Iterator[Events]:
-    """The events of batches of rows."""
+    """Return the events of batches of rows."""
     return (each.events for each in rows if len(each.events))
 
 
 def sync_points_from_rows(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
-    """The PSB events of batches of rows, as sync points."""
+    """Yield the PSB events of batches of rows, as sync points."""
     for events in events_from_rows(rows):
         is_psb = events.kind == EventKind.PSB
         if is_psb.any():
@@ -161,7 +161,7 @@ def count_edges(
 
 
 def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
-    """The process of each branch; KERNEL for branches within the kernel."""
+    """Return the process of each branch; KERNEL for branches within the kernel."""
     import numpy as np
 
     is_kernel = np.minimum(branches.source, branches.target) >= np.uint64(KERNEL_START)
@@ -169,7 +169,7 @@ def _merge_kernel_pids(branches: Branches, pids: NDArray[Any]) -> NDArray[Any]:
 
 
 def _space_columns(table: Table[B]) -> tuple[list[str], str]:
-    """The address space columns of a table, and their dtypes."""
+    """Return the address space columns of a table, and their dtypes."""
     names = [name for name in SPACE_COLUMNS if name in table.extra_columns]
     return names, " u4" * len(names)
 

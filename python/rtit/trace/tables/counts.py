@@ -213,7 +213,7 @@ class BoundedCounter:
             self._merge_equal_rows()
 
     def take_sorted_columns(self) -> list[NDArray[Any]]:
-        """The sorted key columns and the counts. Empties the counter."""
+        """Return the sorted key columns and the counts. Empties the counter."""
         import numpy as np
 
         if self._pending_rows:

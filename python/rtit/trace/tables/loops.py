@@ -79,7 +79,7 @@ def describe_loops(stream: Stream) -> Iterator[str]:
 
 
 def instructions_in_unknown_iterations(trace: Trace, stream: Stream, counted: int) -> int | None:
-    """The number of instructions in loop iterations that the decoded path does not contain.
+    """Return the number of instructions in loop iterations that the decoded path does not contain.
 
     `counted`: the instructions of the decoded path. None if the recording does not have the true
     number, or if the path has other gaps.

@@ -75,17 +75,17 @@ class Packets(Batch):
             yield PacketRow(offset, self.name(index), self.packet_fields(index))
 
     def size(self) -> NDArray[np.uint64]:
-        """The size of each packet in bytes."""
+        """Return the size of each packet in bytes."""
         import numpy as np
 
         return np.diff(self.offset, append=np.uint64(self.end))
 
     def name(self, index: int) -> str:
-        """The name of packet `index`. Raises IndexError."""
+        """Return the name of packet `index`. Raises IndexError."""
         return PACKET_KINDS[int(self.kind[index])]
 
     def packet_fields(self, index: int) -> dict[str, Value]:
-        """The fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
+        """Return the fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
         IndexError.
         """
         decode = _FIELD_DECODERS.get(self.name(index))
@@ -101,7 +101,7 @@ PACKET_BOUND_COLUMNS = ("time", *BOUND_COLUMNS)
 
 
 def clock_settings(settings: Settings) -> ClockSettings:
-    """The settings that packet times depend on."""
+    """Return the settings that packet times depend on."""
     return (
         settings.mtc_freq,
         settings.tsc_ctc,

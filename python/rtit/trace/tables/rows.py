@@ -119,7 +119,7 @@ class Rows(Batch):
         )
 
     def select_rows(self, selector: NDArray[Any] | slice) -> Self:
-        """The rows of a mask or slice, without events."""
+        """Return the rows of a mask or slice, without events."""
         return super().select_rows(selector).replace(events=self.events.select_rows(slice(0, 0)))
 
     @classmethod

@@ -124,7 +124,7 @@ class Selection:
         )
 
     def select_streams(self, streams: Iterable[S]) -> list[S]:
-        """The matching streams, in their order.
+        """Return the matching streams, in their order.
 
         Raises UsageError if the selection names streams and none matches.
         """
@@ -194,7 +194,7 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def _first_tick(clock: TimeConversion, nanoseconds: int) -> int:
-    """The first TSC value at `nanoseconds` or later. May be negative or exceed 64 bits."""
+    """Return the first TSC value at `nanoseconds` or later. May be negative or exceed 64 bits."""
     zero = clock.zero - (1 << 64) if clock.zero >> 63 else clock.zero
     return -(-((nanoseconds - zero) << clock.shift) // clock.mult)
 
@@ -222,7 +222,7 @@ class SelectedRanges:
         self._offsets: dict[tuple[str, str, bytes | None], list[tuple[int, int]]] = {}
 
     def in_processes(self, *pids: int) -> list[SelectedRange] | None:
-        """The ranges in any of the processes, sorted; they may overlap.
+        """Return the ranges in any of the processes, sorted; they may overlap.
 
         None if the selection has neither ranges nor functions. Unknown functions add nothing: see
         `check`.
@@ -283,7 +283,7 @@ class SelectedRanges:
 def _function_offsets(
     name: str, path: str, symbols: FileSymbols | None
 ) -> Iterator[tuple[int, int]]:
-    """The ranges of file offsets that belong to a function name."""
+    """Yield the ranges of file offsets that belong to a function name."""
     bare, at, file = name.rpartition("@")
     names = set(map(name_to_text, (name, bare) if at and _is_file(file, path) else (name,)))
     end_of_last = 0
@@ -372,7 +372,7 @@ class RowFilter:
             raise UsageError(f"rows of {batch_type.__name__} have no time to be selected by")
 
     def filter_batches(self, batches: Iterator[B]) -> Iterator[B]:
-        """The selected rows of a stream, without empty batches."""
+        """Return the selected rows of a stream, without empty batches."""
         selected = (self.select_rows(each) for each in self.stop_after_match(batches))
         found = (each for each in selected if len(each))
         if self.head is not None:
@@ -387,7 +387,7 @@ class RowFilter:
         return batch if mask is None or mask.all() else batch.select_rows(mask)
 
     def stop_after_match(self, batches: Iterator[B]) -> Iterator[B]:
-        """The batches up to the first that is later than the selected time as a whole."""
+        """Yield the batches up to the first that is later than the selected time as a whole."""
         last = self.times[1]
         for batch in batches:
             yield batch
@@ -397,7 +397,7 @@ class RowFilter:
                     return
 
     def selected_row_mask(self, batch: Batch) -> NDArray[np.bool_] | None:
-        """Which rows have a selected time and address; None: all."""
+        """Return the mask of rows with a selected time and address; None for all rows."""
         import numpy as np
 
         mask: NDArray[np.bool_] | None = None
@@ -431,7 +431,7 @@ def _rows_overlapping_ranges(
     high: NDArray[Any],
     times: NDArray[Any] | None,
 ) -> NDArray[np.bool_]:
-    """Which rows, given by lowest and highest address, overlap a range, if `times` is None ever."""
+    """Return the mask of rows that overlap a range, at any time if `times` is None."""
     import numpy as np
 
     inside = np.zeros(len(low), np.bool_)

@@ -45,7 +45,7 @@ class ThreadFilter:
         """Events before the first row."""
 
     def filter_batches(self, batches: Iterator[B]) -> Iterator[B]:
-        """The selected rows of a whole stream, batch by batch."""
+        """Yield the selected rows of a whole stream, batch by batch."""
         batch = None
         for batch in batches:
             yield self.select_rows(batch)
@@ -53,7 +53,7 @@ class ThreadFilter:
             yield batch.replace(events=_concatenate_event_tables(self._early_events))
 
     def select_rows(self, batch: B) -> B:
-        """The selected rows of the next batch."""
+        """Return the selected rows of the next batch."""
         selected = _is_selected(batch, self._tids)
         if isinstance(batch, Rows):
             return self._select_with_events(batch, selected)  # type: ignore[return-value]
@@ -118,7 +118,7 @@ class ThreadAccounting:
             self._branches_by_end[end] += int(count)
 
     def ledger_of_threads(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
-        """The stream's ledger, with bytes of other threads as `elsewhere`."""
+        """Return the stream's ledger, with bytes of other threads as `elsewhere`."""
         return _merge_elsewhere(self._split_at_boundaries(rows))
 
     def _split_at_boundaries(self, rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:

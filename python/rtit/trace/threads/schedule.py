@@ -104,7 +104,7 @@ class ThreadSchedule:
         return ("tid", "pid", *(GUEST_COLUMNS if self.has_guests else ()))
 
     def interval_by_ordinal(self, ordinal: int) -> SchedulingInterval | None:
-        """The interval with this ordinal; None for ordinal 0."""
+        """Return the interval with this ordinal; None for ordinal 0."""
         return self.intervals[ordinal - 1] if ordinal > 0 else None
 
     def last_start(self, tid: int) -> int:
@@ -160,7 +160,7 @@ class ThreadScope:
     """None: all threads."""
 
     def select_threads(self, *threads: ThreadId) -> ThreadScope:
-        """The same schedule with only these threads selected."""
+        """Return the same schedule with only these threads selected."""
         return replace(self, selected=threads)
 
     @property
@@ -170,7 +170,7 @@ class ThreadScope:
 
     @property
     def thread_count(self) -> int:
-        """How many threads are selected; if all are, how many had the CPU."""
+        """The number of selected threads; if all are selected, of those that had the CPU."""
         if self.selected is not None:
             return len(self.selected)
         return len(set(self.schedule.intervals.tid))
@@ -203,7 +203,7 @@ class ThreadScope:
         return starts, np.where(wanted, new_index[old], idle).data, new_codes
 
     def other_images(self, first: Image) -> list[tuple[int, Image]]:
-        """The pids and images of `for_decoder`, each image once, without `first`.
+        """Return the pids and images of `for_decoder`, each image once, without `first`.
 
         In order of first appearance: the native decoder numbers address spaces in this order.
         """
@@ -215,7 +215,7 @@ class ThreadScope:
         return [(pid, image) for image, pid in pid_of.items()]
 
     def _decoded_intervals(self) -> tuple[NDArray[np.bool_], list[int]]:
-        """Which intervals are decoded, and their distinct code indices in order of appearance."""
+        """Return the mask of decoded intervals, and their distinct code indices in order."""
         indices = np.asarray(self.schedule.code_of_intervals[0])
         wanted = np.ones(len(indices), bool)
         if self.skips_others:
@@ -251,7 +251,7 @@ class ThreadAttribution:
         """Ordinal of the last interval before another thread's, seen from `_current`; a cache."""
 
     def add_thread_columns(self, batch: B, reached: int) -> B:
-        """The batch with thread columns. `reached`: ordinal of the decoder's interval."""
+        """Return the batch with thread columns. `reached`: ordinal of the decoder's interval."""
         self._current = max(self._current, reached)
         ordinals = np.full(len(batch), self._current, np.int64)
         for row in self._switch_rows(batch):
@@ -328,7 +328,7 @@ class ThreadAttribution:
 
 
 def threads_in(batches: Iterable[Batch]) -> list[ThreadId]:
-    """The distinct (pid, tid) of rows with thread columns, in order of first appearance."""
+    """Return the distinct (pid, tid) of rows with thread columns, in order of first appearance."""
     found: dict[ThreadId, None] = {}
     for batch in batches:
         tids = batch.extra_columns["tid"]

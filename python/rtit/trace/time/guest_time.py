@@ -80,7 +80,7 @@ class HostTimeSource:
         return self.source.size
 
     def chunks(self) -> Iterator[memoryview]:
-        """All bytes, with converted TSC packets."""
+        """Yield all bytes, with converted TSC packets."""
         payloads = self._converted_payloads()
         pending: deque[tuple[int, bytes]] = deque()
         """Payloads that are not yet written, or that reach into the next chunk."""
@@ -117,7 +117,7 @@ class HostTimeSource:
 
 
 def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int]:
-    """The TSC offset of each unscaled guest by VMCS pointer, accurate to some ticks.
+    """Return the TSC offset of each unscaled guest by VMCS pointer, accurate to some ticks.
 
     `tsc_ctc`: TSC ticks for each crystal tick, as a fraction. A guest has no offset if there are no
     TMA packets, if so much time passed between TSC packets of the host that CTC wrapped, or if no
@@ -147,7 +147,7 @@ def guest_offsets(source: ByteSource, tsc_ctc: tuple[int, int]) -> dict[int, int
 
 
 def _majority_offset(counts: Counter[int]) -> int | None:
-    """The offset with more than half of the samples."""
+    """Return the offset with more than half of the samples."""
 
     def total_near(offset: int) -> int:
         near = range(-_ROUNDING, _ROUNDING + 1)
@@ -160,7 +160,7 @@ def _majority_offset(counts: Counter[int]) -> int | None:
 def _guest_tsc_offset(
     host: _TscSample, guest: _TscSample, later: _TscSample, tsc_ctc: tuple[int, int]
 ) -> int | None:
-    """The offset of a guest's TSC packet between two of the host; None if unknown."""
+    """Return the offset of a guest's TSC packet between two of the host; None if unknown."""
     numerator, denominator = tsc_ctc
     if host.tma is None or guest.tma is None or not (numerator and denominator):
         return None
@@ -173,7 +173,7 @@ def _guest_tsc_offset(
 
 
 def _tsc_packets(source: ByteSource) -> Iterator[_TscSample]:
-    """The TSC packets in order, each with its guest."""
+    """Yield the TSC packets in order, each with its guest."""
     import numpy as np
 
     kinds = [PACKET_KINDS.index(name) for name in _KINDS]

@@ -221,7 +221,7 @@ class TimingSamples:
 
 
 def _values_around_gaps(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The values of the known samples before and after each gap; zero if there is none."""
+    """Return the values of the known samples before and after each gap; zero if there is none."""
     import numpy as np
 
     nothing = np.zeros(1, values.dtype)
@@ -240,8 +240,8 @@ def _signed_differences(
 def _max_clock_drift(
     reached: NDArray[np.float64], ticks: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
-    """How far time may deviate from a straight line at `reached` ticks after the first of two known
-    samples that are `ticks` apart.
+    """Return how far time may deviate from a straight line at `reached` ticks after the first of
+    two known samples that are `ticks` apart.
     """
     import numpy as np
 
@@ -278,7 +278,7 @@ class _PendingBatch(NamedTuple):
         return all(int(each.max()) < offset for each in offsets if len(each))
 
     def first_sample(self) -> int:
-        """The lowest sample number of all rows and events."""
+        """Return the lowest sample number of all rows and events."""
         batches = (self.batch, *_event_tables_of_batch(self.batch))
         return min(int(each.time.min()) for each in batches if len(each))
 
@@ -301,7 +301,7 @@ def _with_times(
     *,
     rows_are_packets: bool = False,
 ) -> TimedBatch[B]:
-    """The batch with times in place of sample numbers, and with bounds."""
+    """Return the batch with times in place of sample numbers, and with bounds."""
     import numpy as np
 
     at, earliest, latest = samples.time_bounds_of_rows(
@@ -387,7 +387,7 @@ class _OpenStretch:
         self._instructions = 0
 
     def add_batch(self, batch: Batch, span: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The column of a batch. Rows of the open stretch are NaN until the stretch ends."""
+        """Return the column of a batch. Rows of the open stretch are NaN until the stretch ends."""
         import numpy as np
 
         ipc = np.full(len(batch), np.nan)
