@@ -25,7 +25,7 @@ def process_exits(*records: perf.Record) -> list[ProcessExit]:
     endings = ProcessExits()
     for time, record in enumerate(records):
         endings.apply_record(time, record)
-    return endings.processes
+    return endings.exits_in_order
 
 
 def test_perf_files_have_no_exit_status() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import find_debug_file
-from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.file_symbols import FileFunction, FileSymbols
 from rtit.perfdata.filters import AddressFilter
 from rtit.readable import name_to_text
 
@@ -210,7 +210,7 @@ class _FilterParser:
         )
 
 
-def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function:
+def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> FileFunction:
     name = name_to_text(end.name or "")
     try:
         found = symbols.find_by_name(name)
@@ -242,7 +242,7 @@ def _resolve_symbol(symbols: FileSymbols, end: _RangeEnd, path: str) -> Function
     raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
 
 
-def _function_before(symbols: FileSymbols, function: Function) -> str:
+def _function_before(symbols: FileSymbols, function: FileFunction) -> str:
     """Return the name of the preceding function, to distinguish functions of one name."""
     before = symbols.find_function(function.offset - 1) if function.offset else None
     return f" (after {before.name})" if before is not None else ""

@@ -30,7 +30,7 @@ of 24 MB has 26,000 lines.
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchCoverage:
     """A conditional branch instruction: how often it was taken, and how often not."""
 
     address: int
@@ -39,13 +39,13 @@ class Branch:
     not_taken: int
 
     @property
-    def executed(self) -> bool:
+    def was_executed(self) -> bool:
         """Whether the instruction ran."""
         return bool(self.taken or self.not_taken)
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionCoverage:
     """A function: its demangled name, its first line, and how often its first instruction ran."""
 
     name: str
@@ -86,12 +86,12 @@ class SourceFile:
         """Iterate over lines and their counts, in order."""
         return iterate_rows(self._lines)
 
-    def iterate_branches(self) -> Iterator[Branch]:
+    def iterate_branches(self) -> Iterator[BranchCoverage]:
         """Iterate over branches, by line and address."""
         for line, address, taken, not_taken in iterate_rows(self._branches):
-            yield Branch(address, line, taken, not_taken)
+            yield BranchCoverage(address, line, taken, not_taken)
 
-    def iterate_lines_with_branches(self) -> Iterator[tuple[int, int, list[Branch]]]:
+    def iterate_lines_with_branches(self) -> Iterator[tuple[int, int, list[BranchCoverage]]]:
         """Iterate over lines, their counts and their branches."""
         groups = groupby(self.iterate_branches(), lambda each: each.line)
         branched, branches = next(groups, (0, iter(())))
@@ -108,17 +108,17 @@ class SourceFile:
         return dict(self.iterate_lines())
 
     @property
-    def branches(self) -> list[Branch]:
+    def branches(self) -> list[BranchCoverage]:
         """All branches, by line and address."""
         return list(self.iterate_branches())
 
     @property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[FunctionCoverage]:
         """All functions, by line and name."""
         from rtit._core import demangle
 
         found = [
-            Function(demangle(symbols.name(index)), line, count)
+            FunctionCoverage(demangle(symbols.name(index)), line, count)
             for symbols, columns in self._functions
             for line, index, count in iterate_rows(columns)
         ]

@@ -23,7 +23,7 @@ from rtit.x86 import Class
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rtit.image import FileSymbols, Function, Mapping
+    from rtit.image import FileFunction, FileSymbols, Mapping
     from rtit.trace import Trace
 
 EXACT, BY_FUNCTION, BY_FILE = range(3)
@@ -103,7 +103,7 @@ class PairedBuild:
         self._function_keys: dict[int, tuple[int, int, bool]] = {}
 
     @cached_property
-    def _other_functions(self) -> dict[str, Function]:
+    def _other_functions(self) -> dict[str, FileFunction]:
         return _functions_by_key(self._other) if self._other is not None else {}
 
     @cached_property
@@ -152,7 +152,7 @@ class PairedBuild:
             self._function_keys[index] = number, function.offset, has_same_layout
         return self._function_keys[index]
 
-    def _has_same_layout(self, function: Function, other: Function) -> bool:
+    def _has_same_layout(self, function: FileFunction, other: FileFunction) -> bool:
         assert self._symbols is not None
         assert self._other is not None
         if function.size != other.size or function.size > _MAX_FUNCTION_BYTES:
@@ -276,9 +276,9 @@ def _identity_of_file(mapping: Mapping, symbols: FileSymbols | None) -> object:
         return mapping.path
 
 
-def _functions_by_key(symbols: FileSymbols) -> dict[str, Function]:
+def _functions_by_key(symbols: FileSymbols) -> dict[str, FileFunction]:
     """Return functions by name. Functions of equal name get a number in order of offset."""
-    found: dict[str, Function] = {}
+    found: dict[str, FileFunction] = {}
     seen: defaultdict[str, int] = defaultdict(int)
     last = -1
     for function in symbols.functions:
@@ -291,7 +291,7 @@ def _functions_by_key(symbols: FileSymbols) -> dict[str, Function]:
     return found
 
 
-def _read_code(path: Path, function: Function) -> bytes:
+def _read_code(path: Path, function: FileFunction) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(function.offset)

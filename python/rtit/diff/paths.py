@@ -56,7 +56,7 @@ class ExecutionPath:
         self._regions = MappingLookup(trace.images.mappings(stream.tid))
         self._file_keys, self._builds = builds.mapping_keys(side, self._regions.mappings)
         self._chunks = self._decode_steps()
-        self._chunk = _StepColumns.empty()
+        self._chunk = _StepColumns.without_rows()
         self._at = 0
 
     def count_loaded_steps(self) -> int:
@@ -124,7 +124,7 @@ class ExecutionPath:
             yield _merge_steps(kept, ends)
 
     def _columns_of_runs(self, rows: Rows) -> _RunColumns:
-        at, position = self._regions.find(rows.start, rows.time)
+        at, position = self._regions.find_mappings(rows.start, rows.time)
         instructions = rows.instructions.astype(np.uint64)
         precision = np.zeros(len(at), np.uint8)
         if self._builds:
@@ -190,7 +190,7 @@ class _StepColumns(NamedTuple):
         )
 
     @staticmethod
-    def empty() -> _StepColumns:
+    def without_rows() -> _StepColumns:
         no = np.zeros(0, np.uint64)
         return _StepColumns(no, no, no, no, (no,) * 5, (no,) * 5)
 

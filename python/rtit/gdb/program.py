@@ -50,7 +50,7 @@ class RecordedProgram:
         self.files: list[LoadedFile] = []
         self.problems: list[str] = []
         found: dict[tuple[str, int], LoadedFile] = {}
-        for mapping in self._image.mappings.overlapping(0, _ADDRESS_SPACE - 1):
+        for mapping in self._image.mappings.mappings_overlapping(0, _ADDRESS_SPACE - 1):
             self._add_file(images, mapping, found)
         self.files = list(found.values())
         self.main = max(self.files, key=lambda each: _program_rank(each, name), default=None)

@@ -78,14 +78,14 @@ def library_list(program: RecordedProgram) -> str:
     stand for them.
     """
 
-    def row(number: int, each: LoadedFile) -> str:
+    def library_row(number: int, each: LoadedFile) -> str:
         dynamic = each.address_of(each.headers.dynamic) if each.headers.dynamic else 0
         return (
             f'<library name={quoteattr(_xml_text(each.path))} lm="{number:#x}" '
             f'l_addr="{each.address_of(0):#x}" lmid="0x0" l_ld="{dynamic:#x}"/>'
         )
 
-    rows = (row(16 * number, each) for number, each in enumerate(program.libraries, 2))
+    rows = (library_row(16 * number, each) for number, each in enumerate(program.libraries, 2))
     return f'<library-list-svr4 version="1.0" main-lm="0x10">{"".join(rows)}</library-list-svr4>'
 
 

@@ -97,7 +97,7 @@ class GdbTarget:
         path = self._paths[tid] = ThreadPath(
             self.threads[tid], self._max_instructions, self._start_time
         )
-        if path.gaps:
+        if path.gap_count:
             self.gaps.add(tid)
         if len(self._paths) > _MAX_PATHS:
             self._paths.popitem(last=False)
@@ -164,7 +164,7 @@ class GdbTarget:
         if self.sends_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return qxfer.packet_trace(path.packets(), cpu)
+            return qxfer.packet_trace(path.packets_from_sync_point(), cpu)
         pc = self.last_ip(tid)
         is_next = pc is not None and pc == self._next_ip_in_memory[tid]
         return qxfer.block_trace(path, pc, is_contiguous=is_next and not path.ends_with_transfer)
@@ -213,6 +213,6 @@ class GdbTarget:
             else ""
         )
         self._report(f"thread {tid}{name}: {amount} instructions{ending}{reason}")
-        if path.gaps:
-            places = "1 place" if path.gaps == 1 else f"{path.gaps:,} places"
+        if path.gap_count:
+            places = "1 place" if path.gap_count == 1 else f"{path.gap_count:,} places"
             self._report(f"thread {tid}: something is missing in {places}")

@@ -93,11 +93,11 @@ class ThreadPath:
         return next((each.target for each in found if each.source == self.last[-1]), None)
 
     @property
-    def gaps(self) -> int:
+    def gap_count(self) -> int:
         """Number of rows after which execution may be missing."""
         return int(self.gap_after[:-1].sum()) + self._ends_with_gap
 
-    def packets(self) -> bytes:
+    def packets_from_sync_point(self) -> bytes:
         """Return the packets from `sync_point` on."""
         if self.sync_point is None:
             raise RtitError("the packets of this thread are mixed with those of others")

@@ -81,11 +81,11 @@ class Debuginfod:
             timeout=float(timeout) if _NUMBER.fullmatch(timeout) else _SECONDS,
         )
 
-    def executable(self, build_id: bytes) -> str | None:
+    def fetch_executable(self, build_id: bytes) -> str | None:
         """Return the path of the file with this build id; None if no server has it."""
         return self._find_or_download(build_id, "executable")
 
-    def debuginfo(self, build_id: bytes) -> str | None:
+    def fetch_debug_file(self, build_id: bytes) -> str | None:
         """Return the path of the debug file; None if no server has it."""
         return self._find_or_download(build_id, "debuginfo")
 

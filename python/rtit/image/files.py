@@ -303,7 +303,7 @@ class Files:
     def _download_debug_file(self, elf: ElfFile) -> ElfFile | None:
         if self._debuginfod is None or elf.build_id is None:
             return None
-        path = self._debuginfod.debuginfo(elf.build_id)
+        path = self._debuginfod.fetch_debug_file(elf.build_id)
         return open_if_build_id(path, elf.build_id) if path is not None else None
 
     def _request_key(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
@@ -377,7 +377,7 @@ class Files:
         if packed is not None and packed.file is not None:
             yield packed.file
         if self._debuginfod is not None and build_id and path != VDSO:
-            fetched = self._debuginfod.executable(build_id)
+            fetched = self._debuginfod.fetch_executable(build_id)
             if fetched is not None:
                 yield fetched
 

@@ -61,7 +61,7 @@ class MappingLookup:
             self._borders = np.array(sorted(times), np.uint64)
         self._last_table: tuple[int, Any] = -1, ()
 
-    def find(
+    def find_mappings(
         self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return, for addresses at times (TSC), the row in `mappings` and the offset.

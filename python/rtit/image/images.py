@@ -191,7 +191,7 @@ class Images:
         self.set_thread(pid, tid)
         process = self._image_of_process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
-        old = process.mappings.overlapping(address, end)
+        old = process.mappings.mappings_overlapping(address, end)
         parts = _parts_not_shown(new, old if len(old) <= _MAX_GAP_FILLING else [])
         if not parts:
             return
@@ -218,7 +218,7 @@ class Images:
     def _map_file(self, process: Image, part: Mapping) -> Problem | None:
         size = part.end - part.start
         # Nothing of an older mapping may stay, not even after the end of a shorter file.
-        for old in process.mappings.overlapping(part.start, part.end):
+        for old in process.mappings.mappings_overlapping(part.start, part.end):
             start = max(part.start, old.start)
             process.native.unmap(part.since, start, min(part.end, old.end) - start)
         try:
@@ -261,7 +261,7 @@ class Images:
         parent = self._image_of_process(ppid)
         earlier = self._processes.get(pid)
         limits = self.budget.limits
-        memory = limits.inherited_mapping * parent.mappings.count
+        memory = limits.inherited_mapping * parent.mappings.current_mapping_count
         if earlier is None:
             memory += limits.image + limits.inherited_code_change * parent.native.changes
         else:
@@ -292,7 +292,7 @@ class Images:
         process.native.map(time, address, code)
         if not any(
             each.start <= address < each.end and each.has_same_source(mapping)
-            for each in process.mappings.overlapping(address, end)
+            for each in process.mappings.mappings_overlapping(address, end)
         ):
             process.mappings.add(mapping)
 
@@ -320,7 +320,7 @@ class Images:
         process.native.poke(time, address, new)
         if not self._unknown_bytes:
             return
-        for each in process.mappings.overlapping(address, address + len(new)):
+        for each in process.mappings.mappings_overlapping(address, address + len(new)):
             since = self._unknown_since.get((id(process), each.start))
             if each.problem in self._unknown_bytes and since == time:
                 size = min(each.end, address + len(new)) - max(each.start, address)

@@ -72,7 +72,7 @@ class MappedRanges:
     def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
         self._ranges = ranges or []
 
-    def add(self, start: int, end: int) -> bool:
+    def add_range(self, start: int, end: int) -> bool:
         """Add a range. Returns True if part of it was in the set before."""
         first = bisect_right(self._ranges, start, key=lambda each: each[1])
         last = bisect_right(self._ranges, end - 1, key=lambda each: each[0])
@@ -105,7 +105,7 @@ class Mappings:
         yield from self._current
 
     @property
-    def count(self) -> int:
+    def current_mapping_count(self) -> int:
         """The number of current mappings."""
         return len(self._current)
 
@@ -114,7 +114,7 @@ class Mappings:
         """The start time of the current program: that of the process or of the last exec."""
         return self._program_start
 
-    def overlapping(self, start: int, end: int) -> list[Mapping]:
+    def mappings_overlapping(self, start: int, end: int) -> list[Mapping]:
         """Return the current mappings that overlap a range."""
         first, last = self._indices_of_overlapping(start, end)
         return self._current[first:last]
@@ -127,7 +127,7 @@ class Mappings:
         """Add a mapping, which replaces what it overlaps."""
         mapped = self._mapped_ranges()
         self.remove(new.start, new.end, new.since)
-        if not mapped.add(new.start, new.end):
+        if not mapped.add_range(new.start, new.end):
             new = replace(new, since=self._program_start)
         index = bisect_right(self._current, new.start, key=lambda each: each.start)
         self._current.insert(index, new)

@@ -5,7 +5,8 @@ therefore reserves memory in one `MemoryBudget` before it keeps an object. If `r
 False, the consumer drops what it knows and reports a problem; results then lack something but are
 never wrong.
 
-The sizes in `Limits` are estimates of what CPython and the native code allocate for one object.
+The sizes in `MemoryLimits` are estimates of what CPython and the native code allocate for one
+object.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """Limits of one recording, and the estimated bytes of each kind of object."""
 
     bytes: int = 1 << 27
@@ -65,7 +66,7 @@ class Limits:
         return self.aux_buffer * len(chunks) + self.aux_chunk * count
 
 
-LIMITS = Limits()
+LIMITS = MemoryLimits()
 
 
 class MemoryBudget:

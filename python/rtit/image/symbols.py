@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class SymbolLocation:
     """The function and module of an address.
 
     `name` is that of the function, "" if unknown. `offset` is in bytes from the start of the
@@ -60,19 +60,21 @@ class Symbols:
         self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
 
-    def lookup(self, tid: int, time: int, ip: int) -> Location:
+    def lookup(self, tid: int, time: int, ip: int) -> SymbolLocation:
         """Return the location of `ip` in the thread's process at `time`."""
         mapping = self._mapping_at(tid, time, ip)
         if mapping is None:
-            return Location("", ip, "")
+            return SymbolLocation("", ip, "")
         at = ip - mapping.start + mapping.offset
         symbols = self._file_symbols_of(mapping)
         if symbols is None:
-            return Location("", at, mapping.path)
+            return SymbolLocation("", at, mapping.path)
         function = symbols.find_function(at)
         if function is None:
-            return Location("", symbols.address(at), mapping.path)
-        return Location(self._demangled_name(function.name), at - function.offset, mapping.path)
+            return SymbolLocation("", symbols.address(at), mapping.path)
+        return SymbolLocation(
+            self._demangled_name(function.name), at - function.offset, mapping.path
+        )
 
     def lookup_many(
         self, tid: int, times: ArrayLike, ips: ArrayLike
@@ -98,17 +100,17 @@ class Symbols:
             mappings = self._images.mappings(tid)
             self._lookups[pid] = MappingLookup(mappings, by_time=True)
         lookup = self._lookups[pid]
-        rows, offsets = lookup.find(addresses, when)
+        rows, offsets = lookup.find_mappings(addresses, when)
         numbers = np.zeros(len(rows), dtype=np.uint32)
         for row in np.unique(rows[rows != NO_MAPPING]).tolist():
             here = rows == row
             numbers[here], offsets[here] = self._name_module(lookup.mappings[row], offsets[here])
         return numbers, offsets
 
-    def text(self, number: int, offset: int) -> str:
-        """Return the text of a `Location` for a result of `lookup_many`."""
+    def location_text(self, number: int, offset: int) -> str:
+        """Return the text of a `SymbolLocation` for a result of `lookup_many`."""
         name, module = self.table[number]
-        return str(Location(name, offset, module))
+        return str(SymbolLocation(name, offset, module))
 
     def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
         """Return source file and line of the instruction at `ip`; None without DWARF for it."""

@@ -156,7 +156,7 @@ class AuxChunks:
         self._count = 0
         self._source = source
 
-    def add(self, buffer: AuxBuffer, chunk: AuxChunk) -> None:
+    def add_chunk(self, buffer: AuxBuffer, chunk: AuxChunk) -> None:
         """Add the next chunk of a buffer. Raises PerfDataError if there are too many chunks."""
         chunks = self.by_buffer.get(buffer)
         if chunks is None:
@@ -188,7 +188,7 @@ def read_auxtrace_chunks(
                 releaser.advance_to(header.offset)
             record = decoder.decode_as(records.Auxtrace, header)
             start = header.offset + header.size
-            chunks.add(
+            chunks.add_chunk(
                 AuxBuffer(record.cpu, -1) if record.cpu >= 0 else AuxBuffer(-1, record.tid),
                 AuxChunk(
                     file_offset=start,
@@ -241,7 +241,7 @@ def read_sample_chunks(
             buffer = AuxBuffer(cpu, -1) if cpu is not None and cpu >= 0 else AuxBuffer(-1, tid or 0)
             time = sample_id.time
             reference = conversion.to_tsc(time) if conversion is not None and time else 0
-            chunks.add(
+            chunks.add_chunk(
                 buffer,
                 AuxChunk(
                     file_offset=start,

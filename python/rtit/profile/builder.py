@@ -205,7 +205,7 @@ class ProfileBuilder:
         numbers = np.array([*map(self.binary_number, regions.mappings), NO_BINARY], np.int32)
 
         def locate_ips(ips: Any) -> tuple[Any, Any]:
-            rows, offsets = regions.find(ips, ips)
+            rows, offsets = regions.find_mappings(ips, ips)
             binary = numbers[rows]
             return binary, np.where(binary == NO_BINARY, ips, offsets)
 

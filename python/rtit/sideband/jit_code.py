@@ -41,7 +41,7 @@ class AddressReuse:
             used = MappedRanges()
             for index in order:
                 start = addresses[index]
-                self.is_first[index] = not used.add(start, start + sizes[index])
+                self.is_first[index] = not used.add_range(start, start + sizes[index])
         self._starts, self._ends = array("Q"), array("Q")
         for index in by_address:
             start, end = addresses[index], addresses[index] + sizes[index]

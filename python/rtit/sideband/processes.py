@@ -115,7 +115,7 @@ class ProcessExits:
         """Number of traced instructions of each thread that has ended, by tid, if recorded."""
 
     @property
-    def processes(self) -> list[ProcessExit]:
+    def exits_in_order(self) -> list[ProcessExit]:
         """In order of the first recorded exit of one of their threads."""
         return list(self._found)
 

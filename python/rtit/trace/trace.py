@@ -232,7 +232,7 @@ class Trace:
     @property
     def endings(self) -> list[ProcessExit]:
         """The end of each process, if the file says so: recordings of rtit do."""
-        return self._recording.threads.exits.processes
+        return self._recording.threads.exits.exits_in_order
 
     @property
     def traced_instructions(self) -> dict[int, int]:
@@ -245,7 +245,7 @@ class Trace:
     def processes(self) -> list[Process]:
         """All processes, with their parents and how they ended. Parents come before children."""
         threads = self._recording.threads
-        return threads.processes.with_exits(threads.exits.processes)
+        return threads.processes.with_exits(threads.exits.exits_in_order)
 
     # Code
 

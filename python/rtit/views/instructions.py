@@ -361,7 +361,9 @@ class _FieldFormatter:
         )
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
-            text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
+            text = (
+                symbols.location_text(number, offset) if name == "sym" else symbols.table[number][1]
+            )
             found.append(escape_control_characters(text) or "-")
         return found if name == self._last_field else [f"{text:32}" for text in found]
 

@@ -203,5 +203,5 @@ class _RowFormatter:
 
 
 def _module_or_function(function: str, module: str) -> tuple[str, bool]:
-    """Return the text, and whether it is a file name, as `Location` does."""
+    """Return the text, and whether it is a file name, as `SymbolLocation` does."""
     return escape_control_characters(function or basename(module)), not function  # noqa: PTH119 - a name

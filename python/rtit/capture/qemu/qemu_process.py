@@ -236,7 +236,7 @@ class RecordingProcesses:
         """Whether a process may still run."""
         return self._has_untracked or bool(self._files)
 
-    def add(self, pid: int) -> None:
+    def track_process(self, pid: int) -> None:
         """Track process `pid`, which its plugin has announced, if it belongs to the recording."""
         if pid in self._files:
             return

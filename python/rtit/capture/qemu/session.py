@@ -228,7 +228,7 @@ class QemuSession(TraceUnitSession):
             else:
                 self._sink.process_message(message)
                 if message[0] in _PROCESS_EVENTS:
-                    self._processes.add(EVENT_RECORD.unpack_from(message)[_PID_FIELD])
+                    self._processes.track_process(EVENT_RECORD.unpack_from(message)[_PID_FIELD])
 
     def _process_ended(self, pid: int) -> None:
         """Handle the end of a tracked process."""

@@ -95,7 +95,7 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
     filters = parse_address_filters(trace.filter) if trace.filter else []
     mappings = trace.mappings()
 
-    def ranges(pid: int) -> tuple[Ranges, Ranges]:
+    def ranges_of_process(pid: int) -> tuple[Ranges, Ranges]:
         inside: list[tuple[int, int]] = []
         stops: list[tuple[int, int]] = []
         for each in filters:
@@ -109,4 +109,4 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
                 inside.append((0, 0))  # its file is not mapped: the filter excludes everything
         return inside, stops
 
-    return ranges
+    return ranges_of_process

@@ -153,14 +153,14 @@ def _run_gdb(debugger: GdbCommand, target: GdbTarget, arguments: argparse.Namesp
             handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
             ended: list[int] = []
 
-            def end(number: int, _: object) -> None:
+            def forward_signal(number: int, _: object) -> None:
                 ended.append(number)
                 # At SIGTERM gdb 13 may stumble over its Python and leave a core.
                 gdb.send_signal(signal.SIGHUP if signal.SIGHUP in handlers else number)
 
             for number in (int(signal.SIGTERM), int(signal.SIGHUP)):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    handlers[number] = end
+                    handlers[number] = forward_signal
             before = {number: signal.signal(number, each) for number, each in handlers.items()}
             try:
                 _serve_connections(listener, target, lambda: gdb.poll() is None)

@@ -67,7 +67,7 @@ def lcov_report(sources: Sequence[SourceFile]) -> Iterator[str]:
             block = block + 1 if branch.line == last else 0
             last = branch.line
             for number, count in enumerate((branch.taken, branch.not_taken)):
-                yield f"BRDA:{branch.line},{block},{number},{count if branch.executed else '-'}"
+                yield f"BRDA:{branch.line},{block},{number},{count if branch.was_executed else '-'}"
         yield f"BRF:{source.outcome_count}"
         yield f"BRH:{source.outcomes_hit}"
         for line, count in source.iterate_lines():

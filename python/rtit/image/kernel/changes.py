@@ -200,7 +200,7 @@ class KernelChanges:
         return {
             id(each)
             for each in backwards
-            if not later.add(each.address, each.address + each.size) and not each.is_removed
+            if not later.add_range(each.address, each.address + each.size) and not each.is_removed
         }
 
 

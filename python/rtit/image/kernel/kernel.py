@@ -121,12 +121,12 @@ class Kernel:
         read_pages = self.changes.pages_read_at_once(kcore)
         without_callback = frozenset(read_pages)
 
-        def page(address: int) -> bytes | None:
+        def read_kcore_page(address: int) -> bytes | None:
             return (
                 None if kcore is None or address in without_callback else kcore.read_page(address)
             )
 
-        image = Image(page if kcore is not None else None)
+        image = Image(read_kcore_page if kcore is not None else None)
         for address, content in read_pages.items():
             image.add(address, content)
         self._add_mappings(image, core, kcore, symbols)
